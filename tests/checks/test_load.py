@@ -82,8 +82,9 @@ def test_counts_of_a_cell_that_are_off_by_one_do_not_close(more: int, clean: Run
 def test_one_accepted_token_more_in_one_request_of_a_cell(clean: RunData) -> None:
     one = next(it.row for it in clean.requests if it.row.arm_id == SD and it.row.draft_n_accepted)
     more = with_requests(clean, lambda row: row is one, draft_n_accepted=(one.draft_n_accepted or 0) + 1)
-    (seen,) = found(conservation, more)
-    assert (seen.arm_id, seen.severity, seen.evidence["block"]) == (SD, "invalid", one.block)
+    cell, request = found(conservation, more)
+    assert (cell.arm_id, cell.severity, cell.evidence["block"]) == (SD, "invalid", one.block)
+    assert (request.scope, request.prompt_id, request.evidence["unexplained"]) == ("request", one.prompt_id, -1)
 
 
 def test_forwards_that_were_not_counted_or_cells_that_are_gone_are_not_taken_for_closed(clean: RunData) -> None:
@@ -112,10 +113,10 @@ def test_fewer_slots_than_clients(clean: RunData, tmp_path: Path) -> None:
 def test_clients_that_send_late(clean: RunData, arriving: RunData) -> None:
     longest = max(it.figures.duration_ms for it in (*clean.cells, *arriving.cells))
     for data in (clean, arriving):
-        late = replace(data, late_ms=dict.fromkeys(data.load_cells, 0.5 * longest))
-        seen = found(load.client_late, late)
-        assert {(it.arm_id, it.severity) for it in seen} == {(arm_id, "invalid") for arm_id in data.arms}
-        assert found(load.client_late, replace(data, late_ms=dict.fromkeys(data.load_cells, 1.0))) == []
+        for arm_id in data.arms:
+            (seen,) = found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 0.5 * longest}))
+            assert (seen.arm_id, seen.severity) == (arm_id, "invalid")
+            assert found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 1.0})) == []
 
 
 def test_clients_that_take_the_machine(clean: RunData) -> None:

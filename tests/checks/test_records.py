@@ -11,16 +11,22 @@ from checks.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_pr
 from checks.mock_run import mock_run
 from specmeter.validity.checks.printed import Printed, PrintedRequests
 from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
-from specmeter.validity.checks.request_data import Arrivals, Steps
+from specmeter.validity.checks.request_data import Arrivals, RequestData, Steps
 from specmeter.validity.checks.run_data import RunData
 
 WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
 
 
 def arrived(data: RunData, **changes: Any) -> RunData:
-    return with_requests(
-        data, SD, lambda it: {"arrivals": WHOLE._replace(first_ms=it.row.ttft_ms or 0.0)._replace(**changes)}
-    )
+    """Whole records of requests, with `changes` of their arrivals."""
+
+    def whole(it: RequestData) -> dict[str, Any]:
+        return {
+            "arrivals": WHOLE._replace(first_ms=it.row.ttft_ms or 0.0)._replace(**changes),
+            "steps": Steps(it.row.step_n or 0, it.row.draft_n or 0, it.row.draft_n_accepted or 0, 0.0, 1.0),
+        }
+
+    return with_requests(data, SD, whole)
 
 
 def test_a_clean_run_says_one_thing() -> None:

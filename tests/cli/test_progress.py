@@ -143,3 +143,25 @@ def test_long_runs_are_not_summarised_on_the_way(run: tuple[Prepared, list[Reque
     interim.add(requests[0])
     interim.update()
     assert interim.speedups() == []
+
+
+def test_cells_under_load_have_interim_speedups(tmp_path: Path) -> None:
+    file = tmp_path / "loaded.yaml"
+    text = EXPERIMENT.replace("[2, 4, 8]", "4").replace("blocks: 3", "blocks: 2")
+    file.write_text(text + "load: {clients: [1, 2], rate: 0.3, requests: 8}\n", encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) == 0
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        requests = list(store.requests())
+    prepared = prepare(load(str(file), ()))
+    interim = Interim(prepared.work.arms, [], [], len(requests))
+    for request in requests:
+        interim.add(request)
+    assert interim.speedups() == []  # a cell counts when it is finished, which is between sessions
+    interim.update()
+    final = {arm.arm_id: arm.speedup for arm in read_run(tmp_path / "run").summary.arms}
+    assert {arm_id.rpartition("/")[2] for arm_id, _ in interim.speedups()} == {"c1", "c2", "r0.3"}
+    for arm_id, speedup in interim.speedups():
+        # With ramp and drain, which the summary leaves out.
+        assert speedup.n == 2
+        assert speedup.point == pytest.approx(getattr(final[arm_id], "point", None), rel=0.35)
+        assert interim.rate(arm_id)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specmeter.analysis.load.figures import CellFigures, MeasuredCell, Slo, cell_figures
+from specmeter.analysis.load.figures import ANYTHING, CellFigures, MeasuredCell, cell_figures
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.load.times import CellTimes, Sent
-from specmeter.record import Load, LoadCell
+from specmeter.record import Load, LoadCell, Slo
 
 BEGAN = 0.0
 """When cells begin, in seconds."""
@@ -41,7 +41,7 @@ def cell_of(sent: Sequence[Sent], **more: Any) -> LoadCell:
     return LoadCell(**{**told, "complete": True, "slots": 8, "client_cpu_ms": 1.0, **more})
 
 
-def measured(sent: Sequence[Sent], load: Load, slo: Slo | None = None, **more: Any) -> MeasuredCell:
+def measured(sent: Sequence[Sent], load: Load, slo: Slo = ANYTHING, **more: Any) -> MeasuredCell:
     """The same in numbers."""
     return cell_figures(cell_of(sent, **more), CellTimes.of(BEGAN, sent), load, slo)
 

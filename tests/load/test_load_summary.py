@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from specmeter.analysis.answer import answers
 from specmeter.analysis.load.crossover import Crossover, crossovers, way
-from specmeter.analysis.load.figures import Slo
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.numbers.crossing import reach
 from specmeter.numbers.quantiles import quantile_over
 from specmeter.numbers.stats import Pool, geometric_speedup
-from specmeter.record import Arm, Load
+from specmeter.record import Arm, Load, Slo
 
 CLIENTS = (1, 2, 4, 8)
 

@@ -8,10 +8,10 @@ from cells import BEGAN, Sent, cell_of, closed, measured, steady
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.analysis.load.figures import Slo, cell_figures
+from specmeter.analysis.load.figures import cell_figures
 from specmeter.analysis.load.times import CellTimes
 from specmeter.analysis.load.window import Window, decoding_spans, inside, steady_window, within
-from specmeter.record import Load
+from specmeter.record import Load, Slo
 
 clients = st.integers(1, 6)
 pace = st.floats(0.5, 50)
@@ -72,7 +72,9 @@ def test_who_is_late_does_not_keep_to_the_slo() -> None:
     sent = steady(1, 3, tokens=5, prompt_ms=50, token_ms=10)
     found = measured(sent, closed(1, 3), Slo(ttft_ms=49.0)).figures
     assert found.requests_good == 0.0
-    assert measured(sent, closed(1, 3), Slo(50.1, 10.1)).figures.requests_good == pytest.approx(found.requests_done)
+    assert measured(sent, closed(1, 3), Slo(ttft_ms=50.1, tpot_ms=10.1)).figures.requests_good == pytest.approx(
+        found.requests_done
+    )
     waited = [it._replace(due_at=it.due_at - 1) for it in sent]
     assert measured(waited, closed(1, 3), Slo(ttft_ms=500)).figures.requests_good == 0.0
 

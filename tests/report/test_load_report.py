@@ -13,10 +13,12 @@ import pytest
 import specmeter
 from conftest import measured
 from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
+from specmeter.analysis.prediction.outcomes import CrossoverOutcome
+from specmeter.analysis.prediction.under_load import expected_crossover
 from specmeter.cli import invoke
 from specmeter.record import Arm, Estimate, Load
 from specmeter.show.figure import specification
-from specmeter.show.load_sentence import crossover_sentence
+from specmeter.show.load_sentence import crossover_sentence, foreseen_sentence
 from specmeter.show.names import Names
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
@@ -216,3 +218,14 @@ def test_arms_are_called_by_their_load() -> None:
     assert names.told("dense/x/r2", words("en")).startswith("small draft, 4 tokens")
     assert "0.5 requests/s, 64 tokens deep" in names.told("dense/x/r2", words("en"))
     assert names.without_load(ARMS[2].id, words("en")) == "small draft, 4 tokens"
+
+
+def test_a_page_says_what_was_foreseen_and_has_no_empty_table(run: Path) -> None:
+    document = read_document(run)
+    found, names = document.run.crossovers[-1], document.names
+    page = run_page(document)
+    assert 'id="table-kinds"' not in page
+    told = [(at.clients, at.speedup) for at in found.loads]
+    outcome = CrossoverOutcome(arm=found.arm, depth=found.depth, predicted=expected_crossover(told), measured=found)
+    assert "predicted before measuring" in foreseen_sentence(outcome, words("en"), names)
+    assert "测量前预测" in foreseen_sentence(outcome, words("zh"), names)

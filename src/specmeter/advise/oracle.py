@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations, with_doubt
 from specmeter.profile.arms import key_of, limits_of, wanted_key, why_not
 from specmeter.profile.figures import match_lengths
@@ -90,7 +89,7 @@ def oracle_times(
     """The oracle beside a controller and its `fixed` lengths, on these prompts of the table; or why there is none, in
     words for a sentence. `numbers` are those of the arms. Raises `StoreError`."""
     traits = store.traits()
-    generation = Experiment.model_validate_json(store.experiment_json, context=ON_RECORD).generation
+    generation = store.experiment().generation
     if (reason := why_not(fixed[0], traits=traits, generation=generation)) is not None:
         return reason
     if controller.methods != ("draft-simple",):

@@ -32,12 +32,18 @@ class GivenUpError(Exception):
 
 
 class Stop:
-    """Tells a request from another thread that it is given up."""
+    """A request's own: when it began, and from another thread that it is given up."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.began_at = 0.0
+        """When the engine was asked, by the engine's clock; 0 before."""
         self._lock = threading.Lock()
         self._break_off: Callable[[], object] | None = None
+
+    def begin(self) -> None:
+        """The engine is asked now; of several times the last one counts, as some requests need to be prepared."""
+        self.began_at = time.time()
 
     def ask(self) -> None:
         with self._lock:
@@ -57,7 +63,6 @@ class Flown(NamedTuple):
     """How a request in flight was answered."""
 
     reply: Reply
-    started_at: float
     slot: int | None = None
     queued_ms: float | None = None
 
@@ -78,9 +83,8 @@ class ThreadedSession(EngineSession):
         """What `generate` does. Raises anything once `stop` was asked."""
 
     def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
-        """What `submit` does with a request, where that is not what `generate` does."""
-        started_at = time.time()
-        return Flown(self.answer(prompt, generation, stop), started_at)
+        """What `submit` does with a request that has begun, where that is not what `generate` does."""
+        return Flown(self.answer(prompt, generation, stop))
 
     @abstractmethod
     def end(self) -> None:
@@ -107,7 +111,7 @@ class ThreadedSession(EngineSession):
         while self._flying:
             left = ends_at - time.monotonic()
             try:
-                ticket, result, started_at = self._ended.get(timeout=max(0.0, min(_TICK_S, left)))
+                ticket, result, began_at = self._ended.get(timeout=max(0.0, min(_TICK_S, left)))
             except Empty:
                 if left <= 0:
                     return None
@@ -117,8 +121,8 @@ class ThreadedSession(EngineSession):
             if isinstance(result, Exception) and not isinstance(result, SpecmeterError):
                 raise result
             if isinstance(result, Exception):
-                return Ended(ticket, result, started_at)
-            return Ended(ticket, *result)
+                return Ended(ticket, result, began_at)
+            return Ended(ticket, result.reply, began_at, result.slot, result.queued_ms)
         return None
 
     def cancel(self, ticket: Ticket) -> None:
@@ -140,12 +144,12 @@ class ThreadedSession(EngineSession):
     def _fly(self, ticket: Ticket, prompt: Prompt, generation: Generation, stop: Stop) -> None:
         if stop.asked:
             return
-        started_at = time.time()
+        stop.begin()
         try:
             result: Flown | Exception = self.fly(prompt, generation, stop)
         except Exception as error:
             result = error
-        self._ended.put((ticket, result, started_at))
+        self._ended.put((ticket, result, stop.began_at))
 
 
 class Overlaps:

@@ -27,6 +27,7 @@ from specmeter.record import (
     Record,
     RefusedDraft,
     RuleName,
+    Slo,
 )
 from specmeter.workloads.spec import Name
 
@@ -189,15 +190,6 @@ class Design(Record):
         """Runs that were begun before there were these choices are the same experiment."""
         newer = {"probe": "auto", "stopping": "planned"}
         return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
-
-
-class Slo(Record):
-    """What a request has to keep to count as served well."""
-
-    ttft_ms: Annotated[float, Field(gt=0)] | None = None
-    """Longest time to its first token."""
-    tpot_ms: Annotated[float, Field(gt=0)] | None = None
-    """Longest mean time of its other tokens."""
 
 
 Clients = Annotated[int, Field(ge=1, le=10_000)]

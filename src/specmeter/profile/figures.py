@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.profile.arms import key_of, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import PLAIN, Round
@@ -77,8 +76,7 @@ def _first_texts(
     run: RunReader, profiles: Mapping[ProfileKey, MatchProfile]
 ) -> Iterator[tuple[str, str, str, MatchProfile]]:
     """(target, draft, kind, profile) of the first answer to each prompt, until all are found."""
-    experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
-    traits, generation = run.traits(), experiment.generation
+    traits, generation = run.traits(), run.experiment().generation
     arms = {
         arm.id: arm
         for arm in run.arms()

@@ -21,6 +21,7 @@ from specmeter.record.asked import (
     Prompt,
     RefusedDraft,
     RuleName,
+    Slo,
     network_of,
 )
 from specmeter.record.base import Record
@@ -95,6 +96,7 @@ __all__ = [
     "Sending",
     "Session",
     "Severity",
+    "Slo",
     "Standing",
     "Step",
     "StepProbe",

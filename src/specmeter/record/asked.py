@@ -151,6 +151,15 @@ class Generation(Record):
     """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
 
 
+class Slo(Record):
+    """What a request has to keep to count as served well."""
+
+    ttft_ms: Annotated[float, Field(gt=0)] | None = None
+    """Longest time to its first token."""
+    tpot_ms: Annotated[float, Field(gt=0)] | None = None
+    """Longest mean time of its other tokens."""
+
+
 class Load(Record):
     """How many requests an arm is given at once, and how much text stands before each."""
 

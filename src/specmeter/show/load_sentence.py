@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.show.table import Phrase, told
-from specmeter.text import bound
+from specmeter.text import bound, brackets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
+    from specmeter.analysis.prediction.outcomes import CrossoverOutcome
+    from specmeter.analysis.prediction.under_load import ExpectedCrossover
     from specmeter.analysis.reading import RunReport
     from specmeter.record import Estimate
     from specmeter.show.names import Names
@@ -42,6 +44,29 @@ def crossover_sentence(found: Crossover, words: Words, names: Names) -> str:
         signs=signs,
         loads=_counts(found.measured, words),
     )
+
+
+def foreseen_sentence(found: CrossoverOutcome, words: Words, names: Names) -> str:
+    """Like `dense, with small draft, 4 tokens: predicted before measuring, speculation pays up to 3.1 clients
+    [2.6, 3.8]; measured, speculation pays up to 2.9 clients [2.4, 3.3]`."""
+    measured = found.measured
+    deep = words("crossover.deep", depth=found.depth) if found.depth else ""
+    way = names.without_load(min(it.arm_id for it in measured.loads), words)
+    return words(
+        "crossover.foreseen",
+        over=words("crossover.over", target=measured.target, deep=deep),
+        method=way,
+        predicted=_crossing(found.predicted, "", words),
+        measured=_crossing(measured, interval(measured, words), words),
+    )
+
+
+def _crossing(found: ExpectedCrossover | Crossover, within: str, words: Words) -> str:
+    """What a curve does, after `predicted` or `measured`; its interval `within` where that is told with open ends."""
+    at = found.clients
+    if at is None:
+        return words(f"crossing.{found.course}")
+    return words(f"crossing.{found.course}", clients=f"{at.point:.1f}", interval=within or f" {brackets(at, 1)}")
 
 
 def main_crossovers(found: Iterable[Crossover]) -> list[Crossover]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from specmeter.engines.kinds import traits_on_record
 from specmeter.errors import StoreError
@@ -55,6 +55,9 @@ from specmeter.store.rows import (
     restore,
     unpacked,
 )
+
+if TYPE_CHECKING:
+    from specmeter.experiments.experiment import Experiment
 
 CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
@@ -111,6 +114,21 @@ class RunReader:
     def experiment_json(self) -> str:
         """The experiment as it was resolved."""
         return str(self._one("SELECT experiment_json FROM run")[0])
+
+    def experiment(self) -> Experiment:
+        """The same, as what it is."""
+        from pydantic import ValidationError
+
+        from specmeter.experiments.experiment import ON_RECORD, Experiment
+        from specmeter.record.faults import first_fault
+
+        try:
+            return Experiment.model_validate_json(self.experiment_json, context=ON_RECORD)
+        except ValidationError as error:
+            raise StoreError(
+                f"{self.folder}: the stored experiment cannot be one: {first_fault(error)}"[:500],
+                fix="get the run folder from where it was measured",
+            ) from None
 
     @property
     def written_by(self) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from specmeter.analysis.load.contradictions import Contradiction, contradiction
 from specmeter.analysis.load.window import (
     NoWindow,
     Window,
@@ -28,18 +29,15 @@ from specmeter.analysis.load.window import (
     steady_window,
     within,
 )
-from specmeter.record import Record
+from specmeter.record import Record, Slo
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.times import Bools, CellTimes, Floats
     from specmeter.record import Load, LoadCell
 
 
-class Slo(NamedTuple):
-    """What a good answer keeps to; None: anything is good enough."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
+ANYTHING = Slo()
+"""Nothing is asked of an answer."""
 
 
 class Latency(Record):
@@ -80,6 +78,8 @@ class CellFigures(Record):
     """Forwards of the engine in the cell."""
     late_ms: float
     """The most by which the client sent a request too late."""
+    late_sum_ms: float
+    """By how much it sent all of them too late, added up."""
     client_cores: float
     """CPU time of specmeter over the cell's time: 0.02 is a fiftieth of one core."""
     window_ms: float
@@ -120,9 +120,11 @@ class MeasuredCell(NamedTuple):
     figures: CellFigures
     ttft_ms: Floats
     tpot_ms: Floats
+    contradiction: Contradiction | None = None
+    """What its record says twice, and not alike."""
 
 
-def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo | None = None) -> MeasuredCell:
+def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHING) -> MeasuredCell:
     """The numbers of a cell from its requests."""
     found: Window | NoWindow = steady_window(times, load) if cell.complete else "broken off"
     window, why = (Window(0.0, 0.0), found) if isinstance(found, str) else (found, None)
@@ -151,11 +153,12 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo | None =
         busy_slots=busy / forwards if busy is not None and forwards else None,
         forwards=forwards,
         late_ms=float(times.late_ms.max(initial=0.0)),
+        late_sum_ms=float(times.late_ms.sum()),
         client_cores=cell.client_cpu_ms / duration if duration > 0 else 0.0,
         window_ms=window.ms,
         tokens=int(arrived.sum()),
         requests_done=float(parts.sum()),
-        requests_good=None if slo is None else float(parts[meets(times, slo)].sum()),
+        requests_good=None if slo == ANYTHING else float(parts[meets(times, slo)].sum()),
         request_ms=float(in_flight_ms(times, window).sum()),
         decode_tokens=int((arrived - firsts).sum()),
         decode_ms=float(decoding.sum()),
@@ -165,7 +168,7 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo | None =
         tpot=latency(tpot),
         queued_ms=float(waited.mean()) if len(waited) and np.isfinite(waited).all() else None,
     )
-    return MeasuredCell(figures, ttft, tpot)
+    return MeasuredCell(figures, ttft, tpot, contradiction(cell, times, load))
 
 
 def meets(times: CellTimes, slo: Slo) -> Bools:

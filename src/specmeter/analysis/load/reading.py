@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from specmeter.analysis.load.figures import MeasuredCell, Slo, cell_figures
+from specmeter.analysis.load.figures import ANYTHING, MeasuredCell, cell_figures
 from specmeter.analysis.load.times import CellTimes, Sent
+from specmeter.store.database import unreadable
 from specmeter.store.rows import RequestKey
 
 if TYPE_CHECKING:
@@ -29,22 +29,18 @@ def measured_cells(store: RunReader, arm_id: str | None = None) -> Iterator[Meas
     loads = {arm.id: arm.load for arm in store.arms() if arm.load is not None}
     if not loads:
         return
-    slo = slo_of(store.experiment_json)
+    load = store.experiment().load
+    slo = load.slo if load else ANYTHING
     cells = {cell.session_id: cell for cell in store.load_cells()}
     for session_id, rows in groupby(store.raw(_SENT), key=lambda row: cast("str", row[0])):
         cell = cells.get(session_id)
         if cell is None or cell.arm_id not in loads or arm_id not in (None, cell.arm_id):
             continue
-        yield cell_figures(cell, CellTimes.of(cell.began_at, _sent(store, rows)), loads[cell.arm_id], slo)
-
-
-def slo_of(experiment_json: str) -> Slo | None:
-    """What a good answer keeps to, as the experiment has it; None where it asks for nothing."""
-    experiment = cast("dict[str, Any]", json.loads(experiment_json))
-    load = cast("dict[str, Any]", experiment.get("load") or {})
-    asked = cast("dict[str, float | None]", load.get("slo") or {})
-    found = Slo(asked.get("ttft_ms"), asked.get("tpot_ms"))
-    return None if found == Slo() else found
+        try:
+            times = CellTimes.of(cell.began_at, _sent(store, rows))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise unreadable(store.path, f"how a request of {cell.arm_id} was sent or answered", error) from None
+        yield cell_figures(cell, times, loads[cell.arm_id], slo)
 
 
 def _sent(store: RunReader, rows: Iterator[tuple[Any, ...]]) -> Iterator[Sent]:

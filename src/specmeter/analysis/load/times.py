@@ -80,7 +80,10 @@ class CellTimes:
 
     @classmethod
     def of(cls, began_at: float, requests: Iterable[Sent]) -> CellTimes:
-        """The columns of a cell that began at `began_at` seconds."""
+        """The columns of a cell that began at `began_at` seconds.
+
+        Raises `TypeError`, `ValueError` or `OverflowError` for what is not a time: nothing else looks at it before.
+        """
         rows, arrivals, counts = array("d"), array("d"), array("q")
         for it in requests:
             start = 1000 * (it.started_at - began_at)
@@ -93,6 +96,9 @@ class CellTimes:
             counts.append(len(it.arrival_ms))
             arrivals.extend(it.arrival_ms)
         columns: Floats = np.array(rows, dtype=np.float64).reshape(-1, 6)
+        whole = np.isfinite(columns[:, [0, 1, 2, 4]]).all() and np.isfinite(arrivals).all()
+        if not whole or np.isinf(columns).any() or (columns[:, 4:] < 0).any():
+            raise ValueError("a time is not one")
         order = np.argsort(columns[:, 1], kind="stable")
         tokens: Ints = np.array(counts, dtype=np.int64)
         of_token: Floats = np.array(arrivals, dtype=np.float64) + np.repeat(columns[:, 2], tokens)

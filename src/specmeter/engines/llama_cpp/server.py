@@ -118,14 +118,14 @@ class LlamaSession(ThreadedSession):
         if self._launch.arm.load is None:
             return super().fly(prompt, generation, stop)
         text, body, max_tokens = self._request(prompt, generation)
-        started, started_at = time.perf_counter(), time.time()
+        stop.begin()
+        started = time.perf_counter()
         received = self._stream(body, max_tokens, len(utf8(text)), stop)
         timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
         reply = self._reply(prompt, text, received, timings, started)
         slot: Any = received.final.get("id_slot")
         return Flown(
             reply,
-            started_at,
             slot if isinstance(slot, int) and slot >= 0 else None,
             None if reply.ttft_ms is None else max(0.0, reply.ttft_ms - timings.prompt_ms),
         )

@@ -18,10 +18,11 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
+from specmeter.analysis.prediction.outcomes import CrossoverOutcome, crossover_outcomes
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import Figure, specification
 from specmeter.show.load_figures import load_figures
-from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
+from specmeter.show.load_sentence import crossover_sentence, foreseen_sentence, main_crossovers, untold
 from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.run_arms import choices
 from specmeter.show.run_figures import run_figures
@@ -73,6 +74,9 @@ def run_page(
     def crossover_of(found: Crossover, one: Words) -> str:
         return crossover_sentence(found, one, document.names)
 
+    def foreseen_of(found: CrossoverOutcome, one: Words) -> str:
+        return foreseen_sentence(found, one, document.names)
+
     def ruling_of(one: Certified, language: Words) -> str:
         return certification.sentence(one, language, document.names)
 
@@ -90,6 +94,8 @@ def run_page(
         crossovers=run.crossovers,
         crossed=[(it, run.headline(*(at.arm_id for at in it.loads))) for it in main_crossovers(run.crossovers)],
         crossover_of=crossover_of,
+        foreseen=crossover_outcomes(run.crossovers, run.predictions),
+        foreseen_of=foreseen_of,
         window=window_span(run),
         cells_left_out=left_out(run),
         certified=certified,

@@ -180,12 +180,11 @@ class RunProgress:
         return Group(self._progress, table, *more)
 
     def _row(self, arm_id: str) -> tuple[str, str, str, str]:
-        summary = self._interim.arms.get(arm_id)
-        reached = summary.decode_rate if summary else None
-        speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(summary.speedup if summary else None)
+        reached = self._interim.rate(arm_id)
+        speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(self._interim.speedup(arm_id))
         marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
         done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
-        return marker + self._called(arm_id), done, f"{reached.point:.1f}" if reached else "", speedup
+        return marker + self._called(arm_id), done, f"{reached:.1f}" if reached else "", speedup
 
     def _called(self, arm_id: str) -> str:
         return self._names.in_full(arm_id, words("en"))

@@ -32,7 +32,7 @@ twice as much work as processors."""
 def conservation(data: RunData) -> Findings:
     """`predicted_n - 1 = accepted + F`: each successful forward emits one token and the drafts it accepts.
 
-    Under load the same of whole cells, and of the forwards of all slots.
+    Under load the same of whole cells, and of the forwards of all slots; and of each request whose steps are on record.
     """
     for arm, requests in answered(data):
         if arm.load is not None:
@@ -250,7 +250,7 @@ CHECKS: tuple[Check, ...] = (
         "counters that do not add up: tokens without a forward, or forwards without a token",
         "invalid",
         conservation,
-        saw=("requests", "replies", "sessions", "arms"),
+        saw=("requests", "replies", "sessions", "arms", "load-cells"),
         needs=("drafts", "forwards"),
         assumes=(
             "each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per "

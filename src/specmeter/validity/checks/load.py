@@ -7,11 +7,12 @@ What a server counts over a cell belongs to no single request, so the conservati
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from specmeter.analysis.load.figures import CellFigures
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.text import percent
-from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.evidence import (
     SMALLEST_BATCH,
     first_line,
@@ -45,15 +46,24 @@ _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
 
-def _loaded(data: RunData) -> Iterator[tuple[Arm, list[CellFigures]]]:
-    """Arms with a load, and their cells that count."""
+def _loaded(data: RunData) -> Iterator[tuple[Arm, Load, list[CellFigures]]]:
+    """Arms that were measured under a load, and their cells that came to their end."""
     for arm in data.arms.values():
         if arm.load is not None and data.by_arm[arm.id]:
-            yield arm, [it.figures for it in data.cells if it.figures.arm_id == arm.id and it.figures.complete]
+            cells = [it.figures for it in data.cells if it.figures.arm_id == arm.id and it.figures.complete]
+            yield arm, arm.load, cells
 
 
-def _none(data: RunData) -> bool:
-    return all(arm.load is None for arm in data.arms.values())
+def _of_loads(check: Check) -> Check:
+    """The same, which has nothing to look at where no arm has a load."""
+
+    def look(data: RunData) -> Findings:
+        if all(arm.load is None for arm in data.arms.values()):
+            yield not_applicable(None, "no arm has a load")
+        else:
+            yield from check.look(data)
+
+    return replace(check, look=look)
 
 
 # --- the conservation law, cell by cell ------------------------------------------------------------------------------
@@ -75,6 +85,8 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
             uncounted += 1
         else:
             yield from _cell_closes(arm, cell, busy, mine, sessions.get(session_id))
+        for request in mine:
+            yield from _steps_close(arm, request, sessions.get(session_id))
     if uncounted:
         yield unseen(arm.id, f"the forwards of {uncounted} of {len(by_session)} cells were not counted, or some failed")
 
@@ -111,6 +123,31 @@ def _cell_closes(
     )
 
 
+def _steps_close(arm: Arm, request: RequestData, session: Session | None) -> Findings:
+    """A request's own slot-forwards, where its steps are on record: each emits one token and the drafts it accepts.
+
+    Forwards without a draft may be missing among them, since a server logs those that verify one.
+    """
+    if request.steps is None or not request.row.predicted_n:
+        return
+    row, steps = request.row, request.steps.number
+    decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
+    cut_off = longest_draft(arm, session) if row.draft_n and row.stop_reason != "limit" else 0
+    idle = steps + accepted - decoded - request.restores - cut_off
+    if idle > 0:
+        yield about_request(
+            "conservation",
+            "invalid",
+            request,
+            f"at least {idle} steps emitted nothing: {decoded} decoded, {accepted} accepted, {steps} steps",
+            "see the engine's log: steps of another request may stand among these, or the counters are broken",
+            decoded=decoded,
+            accepted=accepted,
+            steps=steps,
+            unexplained=-idle,
+        )
+
+
 def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, session: Session | None) -> int:
     """Most forwards that prompts may have taken beyond one each.
 
@@ -131,13 +168,10 @@ def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, s
 
 def load_not_reached(data: RunData) -> Findings:
     """Cells in which fewer clients were busy than asked for, or which have no steady window."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, cells in _loaded(data):
-        assert arm.load is not None
+    for arm, load, cells in _loaded(data):
         if not cells:
             yield unseen(arm.id, "no cell under load is on record that came to its end")
-        without = [it for it in cells if it.no_window is not None and not _flooded(arm.load, it)]
+        without = [it for it in cells if it.no_window is not None and not _flooded(load, it)]
         if without:
             yield about_arm(
                 "load-not-reached",
@@ -147,9 +181,9 @@ def load_not_reached(data: RunData) -> Findings:
                 "raise load.rounds (of a rate: load.requests) or generation.max_tokens, so that the load lasts",
                 cells=len(without),
             )
-        if arm.load.clients is None:
+        if load.clients is None:
             continue
-        asked = arm.load.clients
+        asked = load.clients
         idle = [it for it in cells if it.no_window is None and it.request_ms < BUSY * asked * it.window_ms]
         if idle:
             worst = min(idle, key=lambda it: it.request_ms / it.window_ms)
@@ -168,20 +202,17 @@ def load_not_reached(data: RunData) -> Findings:
 
 def requests_queued(data: RunData) -> Findings:
     """More clients than slots: the engine never works on as many requests as there are clients."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, cells in _loaded(data):
-        assert arm.load is not None
+    for arm, load, cells in _loaded(data):
         fewest = min((it.slots for it in cells), default=None)
-        if fewest is not None and arm.load.clients is not None and fewest < arm.load.clients:
+        if fewest is not None and load.clients is not None and fewest < load.clients:
             meant = data.experiment.load is not None and data.experiment.load.slots == fewest
             yield about_arm(
                 "requests-queued",
                 "note" if meant else "suspect",
                 arm.id,
-                f"{arm.load.clients} clients share {fewest} slots: {arm.load.clients - fewest} requests always wait",
+                f"{load.clients} clients share {fewest} slots: {load.clients - fewest} requests always wait",
                 "nothing, if that is what is to be measured; otherwise leave load.slots out",
-                clients=arm.load.clients,
+                clients=load.clients,
                 slots=fewest,
             )
 
@@ -190,11 +221,11 @@ def overloaded(data: RunData) -> Findings:
     """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end."""
     if all(arm.load is None or arm.load.rate is None for arm in data.arms.values()):
         yield not_applicable(None, "no requests arrived by a rate")
-    for arm, cells in _loaded(data):
-        if arm.load is None or arm.load.rate is None:
+    for arm, load, cells in _loaded(data):
+        if load.rate is None:
             continue
-        known = [it for it in cells if it.window_ms > 0 or _flooded(arm.load, it)]
-        behind = [it for it in known if _fell_behind(arm.load, it)]
+        known = [it for it in cells if it.window_ms > 0 or _flooded(load, it)]
+        behind = [it for it in known if _fell_behind(load, it)]
         if 2 * len(behind) > len(known):
             done, ms = (sum(of) for of in zip(*map(_answered, known), strict=True))
             reached = 1000 * done / ms
@@ -202,10 +233,10 @@ def overloaded(data: RunData) -> Findings:
                 "overloaded",
                 "suspect",
                 arm.id,
-                f"overloaded: {arm.load.rate:g} requests per second arrived, and {reached:.3g} were answered",
+                f"overloaded: {load.rate:g} requests per second arrived, and {reached:.3g} were answered",
                 "lower load.rate; times to the first token say how long the run was, not how fast the engine is",
                 cells=len(behind),
-                rate=arm.load.rate,
+                rate=load.rate,
                 reached=round(reached, 4),
             )
 
@@ -228,12 +259,9 @@ def _fell_behind(load: Load, cell: CellFigures) -> bool:
 
 def client_late(data: RunData) -> Findings:
     """Clients that sent their requests too late, or took a part of the machine that the engine lacked."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
     cores = max((host.logical_cores for host in data.hosts), default=None)
-    for arm, cells in _loaded(data):
-        assert arm.load is not None
-        shares = [(_late_share(data, it, arm.load.clients), it) for it in cells]
+    for arm, load, cells in _loaded(data):
+        shares = [(_late_share(it, load.clients), it) for it in cells]
         late = [(share, it) for share, it in shares if share > LATE]
         if late:
             worst, cell = max(late, key=lambda it: it[0])
@@ -264,22 +292,19 @@ def client_late(data: RunData) -> Findings:
             )
 
 
-def _late_share(data: RunData, cell: CellFigures, clients: int | None) -> float:
+def _late_share(cell: CellFigures, clients: int | None) -> float:
     """Share of the clients' time in a cell that passed between being due and being sent; in an open loop each request
     in flight is a client."""
     at_once = clients or (cell.request_ms / cell.window_ms if cell.window_ms > 0 else 1.0)
     busy_ms = cell.duration_ms * at_once
-    return data.late_ms.get(cell.session_id, 0.0) / busy_ms if busy_ms > 0 else 0.0
+    return cell.late_sum_ms / busy_ms if busy_ms > 0 else 0.0
 
 
 def prompts_in_window(data: RunData) -> Findings:
     """Windows that are mostly about prompts, and windows that hold next to nothing."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, cells in _loaded(data):
-        assert arm.load is not None
+    for arm, load, cells in _loaded(data):
         known = [it for it in cells if it.counts]
-        if not known or arm.load.clients is None:
+        if not known or load.clients is None:
             continue
         time, decoding = sum(it.request_ms for it in known), sum(it.decode_ms for it in known)
         share = 1 - decoding / time if time else 0.0
@@ -292,7 +317,7 @@ def prompts_in_window(data: RunData) -> Findings:
                 "generate longer texts (generation.max_tokens), or take shorter prompts",
                 share=round(share, 4),
             )
-        short = [it for it in known if it.tokens < LEAST_TOKENS * arm.load.clients]
+        short = [it for it in known if it.tokens < LEAST_TOKENS * load.clients]
         if short:
             yield about_arm(
                 "prompts-in-window",
@@ -310,9 +335,7 @@ def prompts_in_window(data: RunData) -> Findings:
 
 def slot_without_drafts(data: RunData) -> Findings:
     """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, _ in _loaded(data):
+    for arm, _, _ in _loaded(data):
         drafters = data.traits.drafters(arm.methods)
         if not arm.speculates or not drafters or "lookup" in drafters or arm.p_min or arm.policy:
             continue
@@ -332,9 +355,7 @@ def slot_without_drafts(data: RunData) -> Findings:
 
 def prompt_remembered(data: RunData) -> Findings:
     """Methods that remember earlier texts of their session, and meet a prompt in it again."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, _ in _loaded(data):
+    for arm, _, _ in _loaded(data):
         keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
         again = _repeats(data, data.by_arm[arm.id]) if keeping else 0
         if again:
@@ -350,20 +371,13 @@ def prompt_remembered(data: RunData) -> Findings:
 
 def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
     """Requests whose prompt their session had met before, under whichever id."""
-    met = {(it.row.session_id, _text_of(data, it.row.prompt_id)) for it in requests}
+    met = {(it.row.session_id, data.repeats.get(it.row.prompt_id, it.row.prompt_id)) for it in requests}
     return len(requests) - len(met)
-
-
-def _text_of(data: RunData, prompt_id: str) -> str:
-    prompt = data.prompts.get(prompt_id)
-    return prompt_id if prompt is None or prompt.of is None else prompt.of
 
 
 def context_short(data: RunData) -> Findings:
     """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other."""
-    if _none(data):
-        yield not_applicable(None, "no arm has a load")
-    for arm, _ in _loaded(data):
+    for arm, _, _ in _loaded(data):
         requests = data.by_arm[arm.id]
         full = [it for it in requests if it.row.stop_reason == "context"]
         if full:
@@ -400,7 +414,7 @@ def context_short(data: RunData) -> Findings:
             )
 
 
-CHECKS: tuple[Check, ...] = (
+_CHECKS = (
     Check(
         "load-not-reached",
         "fewer clients were busy than the load says",
@@ -475,3 +489,5 @@ CHECKS: tuple[Check, ...] = (
         otherwise="where each slot has a table of its own, a repeated prompt may still be new to it",
     ),
 )
+
+CHECKS: tuple[Check, ...] = tuple(map(_of_loads, _CHECKS))

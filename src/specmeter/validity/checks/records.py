@@ -1,12 +1,13 @@
 """Whether a run says one thing of a request wherever it says it.
 
 Every request is on record several times over: columns of its own, the engine's answer as it was printed, its token
-ids, arrival times and steps, the prompt's text and its hash, and the lines of a log. All were written by one program
-from one answer, so they agree to the digit, or something was changed.
+ids, arrival times and steps, the prompt's text and its hash, how it was sent under a load, and the lines of a log. All
+were written by one program from one answer, so they agree to the digit, or something was changed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from specmeter.record import Session
@@ -37,10 +38,27 @@ def records_differ(data: RunData) -> Findings:
                 _REMEDY,
                 prompt=prompt.id,
             )
+    yield from _cells_differ(data)
     for _, requests in answered(data):
         for request in requests:
             if (problem := _problem(data, request)) is not None:
                 yield about_request("records-differ", "invalid", request, problem, _REMEDY)
+
+
+def _cells_differ(data: RunData) -> Findings:
+    """Cells under load that are not what their requests say, and requests of which nothing says how they were sent."""
+    sent = {it.figures.session_id: it.figures.requests + it.figures.failed for it in data.cells}
+    unsent = Counter(it.row.arm_id for it in data.requests if it.row.session_id in data.load_cells)
+    for it in data.cells:
+        unsent[it.figures.arm_id] -= sent[it.figures.session_id]
+        if it.contradiction is not None:
+            severity, what = it.contradiction
+            block, arm_id = it.figures.block, it.figures.arm_id
+            yield about_arm("records-differ", severity, arm_id, f"{what}, in block {block}", _REMEDY, block=block)
+    for arm_id, count in unsent.items():
+        if count > 0:
+            what = f"nothing is on record of how {count} requests were sent under their load"
+            yield about_arm("records-differ", "invalid", arm_id, what, _REMEDY, requests=count)
 
 
 def _problem(data: RunData, request: RequestData) -> str | None:
@@ -61,6 +79,8 @@ def _problem(data: RunData, request: RequestData) -> str | None:
         return f"{steps.number} steps are stored, but {row.step_n} were counted"
     if arrivals is None:
         return None
+    if steps is None and row.step_n:
+        return f"no steps are stored, but {row.step_n} were counted"
     if arrivals.tokens != row.predicted_n:
         return f"{arrivals.tokens} arrival times are stored, but {row.predicted_n} tokens were counted"
     if not arrivals.in_order:
@@ -217,7 +237,7 @@ CHECKS: tuple[Check, ...] = (
         "a count, a time or a text was changed in one of the places where it is stored",
         "invalid",
         records_differ,
-        saw=("prompts", "sessions", "requests", "replies"),
+        saw=("prompts", "sessions", "requests", "replies", "load-cells", "sendings"),
         assumes="specmeter stores one answer in all of these places, unchanged: identity",
         otherwise="nothing but a change of the stored data makes them differ",
     ),

@@ -10,8 +10,6 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ValidationError
-
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.divergences import Text, find_divergences, references
@@ -22,8 +20,7 @@ from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import stream_lines
 from specmeter.engines.kinds import traits_on_record
-from specmeter.errors import StoreError
-from specmeter.experiments.experiment import ON_RECORD, Experiment
+from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
 from specmeter.profile.arms import ProfileKey, key_of
 from specmeter.record import (
@@ -42,7 +39,6 @@ from specmeter.record import (
     Session,
     StepProbe,
 )
-from specmeter.record.faults import first_fault
 from specmeter.store import RequestKey
 from specmeter.validity.checks.printed import Printed, PrintedRequests
 from specmeter.validity.checks.request_data import RequestData, read_requests
@@ -97,8 +93,6 @@ class RunData:
     """Session id -> its cell under load, those that were broken off included."""
     cells: Sequence[MeasuredCell] = ()
     """What the cells under load that count say, in the order of measurement."""
-    late_ms: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Session id -> how late its requests were sent under load, added up."""
     predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
     """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
     telemetry: Sequence[Sample] = ()
@@ -170,6 +164,11 @@ class RunData:
         """Answered request -> the one whose text its own should equal (`specmeter.analysis.divergences`)."""
         return dict(references(self.arms, self.prompts.values(), self.by_key))
 
+    @cached_property
+    def repeats(self) -> dict[str, str]:
+        """Prompt that is repeated under load -> the prompt that it repeats."""
+        return {prompt.id: prompt.of for prompt in self.prompts.values() if prompt.of is not None}
+
     def header(self, name: str) -> ModelHeader | None:
         """What the file of a model says about itself, by its name in the experiment; None where it is not on record."""
         return self.models[name].header if name in self.models else None
@@ -186,7 +185,7 @@ class RunData:
             planned=self.planned,
             energies=self.energies,
             cells=LoadTable(self.cells),
-            repeats={prompt.id: prompt.of for prompt in self.prompts.values() if prompt.of is not None},
+            repeats=self.repeats,
         )
 
     @cached_property
@@ -200,13 +199,7 @@ def read_run_data(run: RunReader) -> RunData:
     """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
     sessions = {session.id: session for session in run.sessions()}
     traits = run.traits()
-    try:
-        experiment = Experiment.model_validate_json(run.experiment_json, context=ON_RECORD)
-    except ValidationError as error:
-        raise StoreError(
-            f"{run.folder}: the stored experiment cannot be one: {first_fault(error)}"[:500],
-            fix="get the run folder from where it was measured",
-        ) from None
+    experiment = run.experiment()
     arms = {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     texts: dict[bytes, tuple[int, ...]] = {}
@@ -231,7 +224,6 @@ def read_run_data(run: RunReader) -> RunData:
         requests=requests,
         load_cells={cell.session_id: cell for cell in run.load_cells()},
         cells=tuple(measured_cells(run)),
-        late_ms=_late(run),
         telemetry=tuple(_telemetry(run)),
         energies=energies_of(run),
         margins=tuple(run.margins()),
@@ -257,13 +249,6 @@ def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) ->
         with log:
             printed[session.id] = requests = PrintedRequests()
             yield session.id, scan(requests.watched(stream_lines(log)))
-
-
-def _late(run: RunReader) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for sending in run.sendings():
-        found[sending.session_id] = found.get(sending.session_id, 0.0) + sending.late_ms
-    return found
 
 
 def _telemetry(run: RunReader) -> Iterator[Sample]:
