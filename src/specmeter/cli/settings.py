@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -47,11 +47,16 @@ class Lengths(click.ParamType[tuple[int, ...]]):
 
     name = "N,N,..."
 
+    def __init__(self, low: int | None = None, high: int | None = None) -> None:
+        self._low, self._high = low, high
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         try:
-            return tuple(int(it) for it in str(value).split(","))
+            found = tuple(int(it) for it in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
+        _within(self, found, self._low, self._high, param, ctx)
+        return found
 
 
 class Rates(click.ParamType[tuple[float, ...]]):
@@ -61,9 +66,27 @@ class Rates(click.ParamType[tuple[float, ...]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         try:
-            return tuple(float(it) for it in str(value).split(","))
+            found = tuple(float(it) for it in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of numbers such as 0.5,1", param, ctx)
+        _within(self, found, 0.0001, 100_000, param, ctx)
+        return found
+
+
+def _within(
+    kind: click.ParamType[Any],
+    values: Sequence[float],
+    low: float | None,
+    high: float | None,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> None:
+    """Refuse a value beyond either end, and one that is listed twice, by the option's name."""
+    for value in values:
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            kind.fail(f"{value:g} is not between {low:g} and {high:g}", param, ctx)
+        if values.count(value) > 1:
+            kind.fail(f"{value:g} is listed twice", param, ctx)
 
 
 class _Layers(click.ParamType[int]):
@@ -122,12 +145,17 @@ class Command(click.Command):
         return None
 
 
+_ABOVE_0 = click.FloatRange(0, 1e9, min_open=True)
 _LOADS: tuple[tuple[str, Any, str], ...] = (
-    ("--clients", Lengths(), "Numbers of clients at once, such as 1,2,4,8: each asks again when it was answered."),
+    (
+        "--clients",
+        Lengths(1, 10_000),
+        "Numbers of clients at once, such as 1,2,4,8: each asks again when it was answered.",
+    ),
     ("--rate", Rates(), "Requests per second, such as 0.5,1, that come whether or not others were answered."),
-    ("--depth", Lengths(), "Tokens of other text before each prompt, such as 0,2048."),
-    ("--slo-ttft", float, "Milliseconds to its first token within which a request was served well."),
-    ("--slo-tpot", float, "Milliseconds per further token within which a request was served well."),
+    ("--depth", Lengths(0, 16_777_216), "Tokens of other text before each prompt, such as 0,2048."),
+    ("--slo-ttft", _ABOVE_0, "Milliseconds to its first token within which a request was served well."),
+    ("--slo-tpot", _ABOVE_0, "Milliseconds per further token within which a request was served well."),
 )
 
 

@@ -192,8 +192,8 @@ class Design(Record):
         return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
 
 
-Clients = Annotated[int, Field(ge=1, le=10_000)]
-ArrivalRate = Annotated[float, Field(gt=0, le=100_000)]
+Clients = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+ArrivalRate = Annotated[float, Field(ge=0.0001, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=16_777_216)]
 MOST_SLOTS = 64
 """Slots of a server, as `engine.slots` has it."""
@@ -210,8 +210,9 @@ class LoadSpec(Record):
     """Open loop: requests per second, by a seeded Poisson process; the same arrivals for every arm of a block."""
     depth: Depth | Annotated[tuple[Depth, ...], Field(min_length=1, max_length=64)] = 0
     """Tokens of other text before each prompt. Alone, with one client."""
-    rounds: Annotated[int, Field(ge=1, le=1_000)] = 2
-    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made."""
+    rounds: Annotated[int, Field(ge=2, le=1_000)] = 2
+    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made. What counts
+    lies between the end of the first request and that of the first client, so each has two."""
     requests: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
     slots: Annotated[int, Field(ge=1, le=64)] | None = None

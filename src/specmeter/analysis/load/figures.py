@@ -128,10 +128,11 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
     """The numbers of a cell from its requests."""
     found: Window | NoWindow = steady_window(times, load) if cell.complete else "broken off"
     window, why = (Window(0.0, 0.0), found) if isinstance(found, str) else (found, None)
+    at_once = min(load.clients, max(1, cell.slots)) if load.clients else 0
     duration = max(0.0, 1000 * (cell.ended_at - cell.began_at))
     arrived = inside(times, window)
     decoding = overlap(times.first, times.last, window)
-    spans = decoding_spans(times, window, load.clients) if load.clients and why is None else None
+    spans = decoding_spans(times, window, at_once) if at_once and why is None else None
     due: Bools = (times.due > window.start) & (times.due <= window.end) & (times.tokens > 0)
     half: Bools = (times.tokens > 1) & (decoding > 0) & (2 * decoding >= times.last - times.first)
     ttft, tpot = times.ttft_ms[due], times.tpot_ms[half]

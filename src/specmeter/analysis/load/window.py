@@ -1,9 +1,12 @@
 """The steady window of a cell under load, and what lies inside it.
 
-Closed loop. The window begins when every client has had the first token of its first answered request, and ends when
-the first client finds the queue empty, at the end of its last request: in between as many clients are busy as were
-asked for. Open loop: from the end of the first request to the last arrival. What lies before is ramp, what lies after
-is drain; neither counts.
+It begins when the first request ends, and every client has begun. Closed loop: it ends when the first client finds the
+queue empty, at the end of its last request; in between as many clients are busy as were asked for. Open loop: it ends
+with the last arrival. What lies before is ramp, what lies after is drain; neither counts.
+
+From an end to an end: so a window holds the prompts of the answers that it holds. One that began with first tokens
+would leave out the prompts of the first wave and count their answers, in two rounds at eight clients up to a third too
+many tokens per second. A window that is a small part of its cell says little about it; below `LEAST` it is none.
 
 A window holds its end and not its beginning, (start, end]: it runs from one event to another, so a token at the
 beginning is not counted and one at the end is, and a steady stream is counted exactly. Tokens are counted by when they
@@ -26,8 +29,10 @@ NoWindow = Literal["broken off", "few clients", "no arrival times", "too short"]
 - `broken off`: the cell did not come to its end;
 - `few clients`: not every client had an answer;
 - `no arrival times`: the engine does not say when tokens arrived;
-- `too short`: a client was done before every other one had begun.
+- `too short`: a client was done when the first request ended, or hardly later.
 """
+LEAST = 0.1
+"""Of the cell's time, that a window has to be."""
 
 
 class Window(NamedTuple):
@@ -47,26 +52,28 @@ def steady_window(times: CellTimes, load: Load) -> Window | NoWindow:
     answered = times.answered
     if answered.any() and not times.tokens[answered].any():
         return "no arrival times"
+    if not answered.any():
+        return "few clients"
+    duration = float(times.ended[answered].max() - times.due.min())
+    first = float(times.ended[answered].min())
     if load.clients is None:
-        if not answered.any():
-            return "few clients"
-        return _window(float(times.ended[answered].min()), float(times.due.max()))
+        return _window(first, float(times.due.max()), duration)
     told = answered & (times.tokens > 0)
-    clients, index = np.unique(times.client[told], return_inverse=True)
+    clients = np.unique(times.client[told])
     if len(clients) < load.clients:
         return "few clients"
-    begun = np.full(len(clients), np.inf)
-    np.minimum.at(begun, index, times.first[told])
-    # Of a request that failed nothing says when it ended, only that it had started.
-    over = np.where(answered, times.ended, times.started)
     known = np.isin(times.client, clients)
+    index = np.searchsorted(clients, times.client[known])
+    begun = np.full(len(clients), np.inf)
+    np.minimum.at(begun, index, times.started[known])
+    # Of a request that failed nothing says when it ended, only that it had started.
     done = np.full(len(clients), -np.inf)
-    np.maximum.at(done, np.searchsorted(clients, times.client[known]), over[known])
-    return _window(float(begun.max()), float(done.min()))
+    np.maximum.at(done, index, np.where(answered, times.ended, times.started)[known])
+    return _window(max(first, float(begun.max())), float(done.min()), duration)
 
 
-def _window(start: float, end: float) -> Window | NoWindow:
-    return Window(start, end) if end > start else "too short"
+def _window(start: float, end: float, duration: float) -> Window | NoWindow:
+    return Window(start, end) if end - start > LEAST * duration else "too short"
 
 
 def clients_seen(times: CellTimes) -> int:
@@ -104,8 +111,8 @@ def within(arrivals: Floats, spans: Floats) -> int:
 
 
 def decoding_spans(times: CellTimes, window: Window, clients: int) -> Floats:
-    """(k, 2): the parts of the window in which every one of so many clients is between the first and the last token of
-    a request, so that no prompt is processed and no client rests."""
+    """(k, 2): the parts of the window in which so many clients, all of them or one for each slot, are between the first
+    and the last token of a request, so that no prompt is processed and no slot rests."""
     told: Bools = times.tokens > 0
     at = np.concatenate([times.first[told], times.last[told]])
     change = np.concatenate([np.ones(told.sum(), np.int64), -np.ones(told.sum(), np.int64)])

@@ -61,7 +61,10 @@ def print_run(
     screen.line()
     screen.say(f"run folder: {folder}", wrap=False)
     if not everything:
-        screen.say_all(("everything: `specmeter show --details`", "why: `specmeter explain`"), tone="faint", wrap=False)
+        why = (
+            () if any(arm.load for arm in report.arms) else ("why: `specmeter explain`",)
+        )  # it divides single requests
+        screen.say_all(("everything: `specmeter show --details`", *why), tone="faint", wrap=False)
     return verdict
 
 
