@@ -81,7 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["show", folder.name]) == 0
-    assert capsys.readouterr().out.startswith("dense: speculate with up to 2 clients, not with 4 or more; ")
+    assert capsys.readouterr().out.startswith("dense: speculate with 1, 2 clients, not with 4, 8 clients; ")
     assert invoke(["show", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pattern"] == "up to"
     assert invoke(["show", str(folder), "--by-kind"]) == 2
@@ -93,7 +93,7 @@ def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str])
     (listed,) = json.loads(out[out.index("{") :])["schedules"]
     assert (listed["state"], listed["folder"]) == ("complete", str(folder))
     assert invoke(["list"]) == 0
-    assert "dense: speculate with up to 2 clients" in capsys.readouterr().out
+    assert "dense: speculate with 1, 2 clients" in capsys.readouterr().out
 
 
 def test_report_writes_its_page_and_those_of_its_advices(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,12 +46,12 @@ def printed(
     [
         (
             "up-to",
-            "dense: speculate with up to 2 clients, not with 4 or more; speculation stops paying at 2.9 clients "
+            "dense: speculate with 1, 2 clients, not with 4, 8 clients; speculation stops paying at 2.9 clients "
             "[2.6, 3.2]; measured with 1, 2, 4, 8 clients",
         ),
         (
             "from",
-            "dense: do not speculate with 1 client; speculate from 2 clients on; speculation starts to pay at 1.3 "
+            "dense: do not speculate with 1 client; speculate with 2, 4, 8 clients; speculation starts to pay at 1.3 "
             "clients [1.1, 1.5]; measured with 1, 2, 4, 8 clients",
         ),
         ("always", "dense: speculate at every load; measured with 1, 2, 4, 8 clients"),
@@ -67,8 +67,8 @@ def printed(
         ),
         (
             "between",
-            "dense: speculate with 1 client, not with 4 or more; not decided: 2 clients; speculation stops paying at "
-            "2.8 clients [2.5, 3.1]; measured with 1, 2, 4, 8 clients",
+            "dense: speculate with 1 client, not with 4, 8 clients; not decided: 2 clients; speculation stops paying "
+            "at 2.8 clients [2.5, 3.1]; measured with 1, 2, 4, 8 clients",
         ),
         ("first", "dense: open: no load is decided; measured with 1 client"),
         ("not-begun", "/models/dense.gguf: open: no load is decided"),

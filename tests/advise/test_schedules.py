@@ -27,8 +27,8 @@ from specmeter.workloads.packaged import packaged
 if TYPE_CHECKING:
     from specmeter.record import Request
 
-DENSE = {"base_ms": 20.0, "token_ms": 16.0, "prompt_token_ms": 0.2}
-"""A verification of two tokens costs 1.44 plain forwards for one client, and 1.86 for eight."""
+DENSE = {"base_ms": 26.0, "token_ms": 12.0, "prompt_token_ms": 0.2}
+"""A verification of two tokens costs 1.32 plain forwards for one client, and 1.79 for eight."""
 DRAFT = {"token_ms": 1.0, "other_acceptance": [0.7], "load_ms": 50, "size_bytes": 2_000_000}
 EXPERIMENT = {
     "targets": {"t": "mock:dense"},

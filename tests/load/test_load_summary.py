@@ -94,7 +94,7 @@ def test_a_cell_without_a_window_does_not_count_and_is_told() -> None:
     cells.append(measured(steady(2, 3), closed(2, 3), arm_id="t/none/c2", block=3, complete=False))
     found = LoadTable(cells).summary("t/none/c2", closed(2, 3))
     assert (found.cells, found.without_window, found.broken_off) == (2, 1, 1)
-    assert found.window_share == pytest.approx((3 * 140 - 50) / 420)
+    assert found.window_share == pytest.approx(2 / 3)
 
 
 def test_a_rate_compares_times_per_token() -> None:

@@ -29,7 +29,7 @@ def read(folder: Path) -> RunData:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> RunData:
     folder = tmp_path_factory.mktemp("loaded")
-    measured(folder, load=LOAD)
+    measured(folder, load=LOAD, generation={"max_tokens": 96})
     return read(folder)
 
 

@@ -36,6 +36,9 @@ HASHED = (6, 8, 12, 16)
 """The same of `ngram-mod`, which looks up a hash: of few tokens it finds much that does not fit."""
 HITS = (1, 2)
 """How often `ngram-map-k4v` must have seen an n-gram."""
+_FILLED_BY_ALL = frozenset({"ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})
+"""Their tables are filled by all requests of a server, so what they draft under load is chance: it cannot be replayed,
+and a session of each would take the time of the race."""
 HEAD_LENGTHS = (1, 2, 3, 4)
 """Tokens that the target's own head drafts."""
 PER_KIND = {1: 6, 2: 4}
@@ -78,7 +81,7 @@ def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) ->
         keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = kind_of(plain.engine.kind).traits
-    return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts)))}, settings)
+    return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)
 
 
 def _per_kind(asked: Asked, source: Folder) -> int:
@@ -94,12 +97,12 @@ def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:
     return replace(found, variants=loaded.variants)
 
 
-def _arms(traits: EngineTraits, heads: Sequence[str], *, has_drafts: bool) -> Iterator[dict[str, Any]]:
-    """Lines of arms, as an experiment has them."""
+def _arms(traits: EngineTraits, heads: Sequence[str], *, has_drafts: bool, alone: bool) -> Iterator[dict[str, Any]]:
+    """Lines of arms, as an experiment has them; `alone`: of one request after the other."""
     for method in traits.methods:
         if method.drafter == "model" and has_drafts:
             yield from _by_model(method, traits)
-        elif method.drafter == "lookup":
+        elif method.drafter == "lookup" and (alone or method.name not in _FILLED_BY_ALL):
             yield from _by_lookup(method, traits)
         elif method.name in heads:
             yield {"method": method.name, "gamma": list(HEAD_LENGTHS)}

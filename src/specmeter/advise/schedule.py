@@ -74,7 +74,10 @@ class Schedule(Record):
     @property
     def crossover(self) -> ExpectedCrossover | None:
         """Where the confirmed speedup of what is best at each load is 1, with an interval that holds for all loads
-        together; None where it was not confirmed at two loads at least, or does not cross."""
+        together; None where it was not confirmed at two loads at least, or the decisions do not show that it crosses
+        once."""
+        if self.pattern not in ("up to", "from"):
+            return None
         confirmed = [it for it in self.advices if it.finished and it.basis == "confirmed" and it.verdict != "invalid"]
         known = [(clients_of(it), it.speedup) for it in confirmed if it.speedup is not None]
         try:

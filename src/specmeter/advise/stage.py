@@ -81,6 +81,7 @@ def seen(folder: Path, stage: Stage, seconds: float) -> StageRun | None:
     try:
         with RunStore.open(folder, readonly=True) as store:
             rows, certificate = list(store.rows()), store.certificate()
+            texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
             return StageRun(
                 stage=stage,
                 folder=folder.name,
@@ -89,7 +90,7 @@ def seen(folder: Path, stage: Stage, seconds: float) -> StageRun | None:
                 seconds=seconds,
                 blocks=len({row.block for row in rows}),
                 sessions=sum(1 for _ in store.sessions()),
-                prompts=len({row.prompt_id for row in rows}),
+                prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
             )
     except StoreError:
         return None

@@ -23,6 +23,8 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     file. Raises `UsageError` that names the file and what is wrong in it.
     """
     fix = f"name a file made by `{made_by}`"
+    if inside:
+        fix += ", or remove this one and repeat the command that made its folder"
     try:
         if inside:
             with open_inside(path.parent, path.name) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.answer import least_units
 from specmeter.show.table import Phrase, told
 from specmeter.text import bound, brackets
 
@@ -35,8 +36,10 @@ def crossover_sentence(found: Crossover, words: Words, names: Names) -> str:
         for kind, sign in (("gains", "gain"), ("losses", "loss"))
         if (at := [it.clients for it in found.loads if it.sign == sign])
     )
+    needed, least = least_units(len(found.loads) * found.ways), min((it.speedup.n for it in found.loads), default=0)
     return words(
         f"crossover.{found.course}",
+        few=words("crossover.few", count=needed) if least < needed else "",
         over=words("crossover.over", target=found.target, deep=deep),
         clients="" if found.clients is None else f"{found.clients.point:.1f}",
         interval=interval(found, words),
@@ -83,7 +86,7 @@ def untold(report: RunReport) -> list[Answer]:
     whole = {answer.baseline_id for answer in report.answers if not answer.kind}
     heads = [answer for answer in report.answers if not answer.kind or answer.baseline_id not in whole]
     plain = {arm.id: arm.baseline_id for arm in report.arms}
-    crossed = {plain.get(at.arm_id) for it in report.crossovers for at in it.loads}
+    crossed = {plain.get(at.arm_id) for it in report.crossovers for at in it.loads if it.course != "not shown"}
     return [answer for answer in heads if answer.baseline_id not in crossed]
 
 

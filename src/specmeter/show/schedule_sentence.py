@@ -45,14 +45,9 @@ def headline(schedule: Schedule) -> Phrase:
         "loads": Phrase("scheduled.measured", {"loads": clients(begun)}) if (begun := _begun(schedule)) else "",
     }
     pattern: str = schedule.pattern
-    if pattern == "up to":
-        one = ".one" if yes[-1] == 1 else ""
-        return Phrase(f"scheduled.up_to{one}", {**said_of, "last": clients([yes[-1]]), "first": no[0]})
-    if pattern == "from":
-        one = ".one" if no[-1] == 1 else ""
-        return Phrase(f"scheduled.from{one}", {**said_of, "last": clients([no[-1]]), "first": clients([yes[0]])})
-    if pattern == "mixed":
-        return Phrase("scheduled.mixed", {**said_of, "yes": clients(yes), "no": clients(no)})
+    if pattern in ("up to", "from", "mixed"):
+        key = pattern.replace(" ", "_")
+        return Phrase(f"scheduled.{key}", {**said_of, "yes": clients(yes), "no": clients(no)})
     if pattern == "open":
         told = "open.speculate" if yes else "open.off" if no else "open"
         return Phrase(f"scheduled.{told}", {**said_of, "decided": clients(yes or no)})

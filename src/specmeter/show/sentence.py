@@ -166,7 +166,7 @@ def _told_interval(answer: Answer, words: Words) -> str:
     """What the interval is of, and for which choice it makes up."""
     found = _interval(answer)
     return words(
-        "detail.interval",
+        "detail.interval" if answer.load is None else "detail.interval.load",
         low="?" if found.low is None else bound(found.low, 2),
         high="?" if found.high is None else bound(found.high, 2),
         level=f"{found.level:.0%}",

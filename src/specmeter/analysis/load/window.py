@@ -1,6 +1,7 @@
 """The steady window of a cell under load, and what lies inside it.
 
-It begins when the first request ends, and every client has begun. Closed loop: it ends when the first client finds the
+It begins when the first request ends, and every client has begun; of one client, whose load is steady from the first
+moment, when the cell does. Closed loop: it ends when the first client finds the
 queue empty, at the end of its last request; in between as many clients are busy as were asked for. Open loop: it ends
 with the last arrival. What lies before is ramp, what lies after is drain; neither counts.
 
@@ -69,7 +70,8 @@ def steady_window(times: CellTimes, load: Load) -> Window | NoWindow:
     # Of a request that failed nothing says when it ended, only that it had started.
     done = np.full(len(clients), -np.inf)
     np.maximum.at(done, index, np.where(answered, times.ended, times.started)[known])
-    return _window(max(first, float(begun.max())), float(done.min()), duration)
+    start = max(first, float(begun.max())) if load.clients > 1 else float(begun.min())
+    return _window(start, float(done.min()), duration)
 
 
 def _window(start: float, end: float, duration: float) -> Window | NoWindow:

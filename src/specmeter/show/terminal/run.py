@@ -16,7 +16,7 @@ from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.terminal.overview import print_overview
 from specmeter.show.terminal.verdicts import print_findings
 from specmeter.show.words import words
-from specmeter.text import counted, estimated, pasted
+from specmeter.text import counted, estimated, pasted, quoted
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -61,10 +61,9 @@ def print_run(
     screen.line()
     screen.say(f"run folder: {folder}", wrap=False)
     if not everything:
-        why = (
-            () if any(arm.load for arm in report.arms) else ("why: `specmeter explain`",)
-        )  # it divides single requests
-        screen.say_all(("everything: `specmeter show --details`", *why), tone="faint", wrap=False)
+        here, divided = quoted(str(folder)), not any(arm.load for arm in report.arms)
+        why = (f"why: `specmeter explain {here}`",) if divided else ()
+        screen.say_all((f"everything: `specmeter show {here} --details`", *why), tone="faint", wrap=False)
     return verdict
 
 
