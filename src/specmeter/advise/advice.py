@@ -156,6 +156,11 @@ class Again(Record):
     changed: tuple[Changed, ...] = ()
 
 
+def is_slower(decision: Decision, speedup: Estimate | None) -> bool:
+    """Whether plain decoding is the better guess: nothing is decided, and the best arm so far is slower."""
+    return decision == "undecided" and speedup is not None and speedup.point <= 1
+
+
 class Advice(Record):
     """What is advised for one target on one machine."""
 
@@ -208,3 +213,9 @@ class Advice(Record):
     """Certificate of the confirmation that this one repeats."""
     again: Again | None = None
     """What came of repeating it."""
+
+    @property
+    def served(self) -> Arm | None:
+        """The arm that the line to paste serves with."""
+        slower = is_slower(self.decision, self.speedup)
+        return self.baseline if self.arm is None or slower else self.arm

@@ -25,10 +25,16 @@ CHANGED = "data-changed"
 
 
 def examined(advice: Advice, folder: Path) -> Advice:
-    """The advice of a folder; undecided and invalid where it is not what was measured."""
+    """The advice of a folder; undecided and invalid where it is not what was measured. The line to paste is that of
+    the confirmation's run, whatever stands in the record."""
     if any(differences(advice, folder)):
-        return advice.model_copy(update={"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"})
-    return advice
+        changed = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed", "commands": {}}
+        return advice.model_copy(update=changed)
+    if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.commands):
+        return advice
+    lines = read_run(folder / advice.confirmation).commands
+    line = None if advice.served is None else lines.get(advice.served.id)
+    return advice if line is None else advice.model_copy(update={"commands": {**advice.commands, line[0]: line}})
 
 
 def differences(advice: Advice, folder: Path) -> Iterator[str]:
@@ -41,7 +47,8 @@ def differences(advice: Advice, folder: Path) -> Iterator[str]:
             yield f"{stage.folder}: {error.message}"
             continue
         known = stage.certificate_sha256
-        if known is not None and any(it.check == CHANGED and it.severity == "invalid" for it in report.findings):
+        changed = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
+        if known is not None and (changed or report.certificate_sha256 != known):
             yield f"{stage.folder}: is not what was certified"
     if advice.basis != "confirmed" or not advice.finished:
         return
@@ -51,6 +58,12 @@ def differences(advice: Advice, folder: Path) -> Iterator[str]:
     if (report := reports.get(advice.confirmation)) is None:
         yield "there is no confirmation"
         return
+    there = next((it for it in report.arms if it.id == arm), None)
+    if advice.arm is not None and advice.arm != there:
+        yield "the arm is not the one that was confirmed"
+    asked = advice.asked.load
+    if asked is not None and (there is None or there.load is None or there.load.clients != asked):
+        yield "it was confirmed at another load"
     found = confirmed(report, advice.confirmation, arm, advice.asked.goal)
     if not (_same(found.speedup, advice.speedup) and _same(found.tau, advice.tau)):
         yield "the speedup is not that of the confirmation"

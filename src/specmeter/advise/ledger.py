@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.advice import Fate
+from specmeter.advise.advice import Fate, is_slower
 from specmeter.advise.files import GRID_NAME, write_advice
 from specmeter.advise.grid import MOST_AT_ONCE, changed
 from specmeter.advise.prompts import MOST_PROMPTS, Halves, kinds_by_length, split
@@ -209,7 +209,7 @@ class Ledger:
             speedup_of=arm_id if arm is None else None,
             verdict=verdict,
             draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
-            commands=self._commands(self.baseline if arm is None or _is_slower(decision, speedup) else arm),
+            commands=self._commands(self.baseline if arm is None or is_slower(decision, speedup) else arm),
             **{**usual, **more},
         )
 
@@ -247,11 +247,6 @@ def in_force(advice: Advice) -> tuple[str, ...]:
     """Settings of the engine that an advice has chosen, as `--set` takes them."""
     chosen = (it.engine for it in advice.settings if it.code == "chosen")
     return tuple(f"engine.{name}={json.dumps(value)}" for engine in chosen for name, value in engine.items())
-
-
-def _is_slower(decision: Decision, speedup: Estimate | None) -> bool:
-    """Whether plain decoding is the better guess: nothing is decided, and the best arm so far is slower."""
-    return decision == "undecided" and speedup is not None and speedup.point <= 1
 
 
 def cell_s(store: RunReader, arm_id: str) -> float:

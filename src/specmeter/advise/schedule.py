@@ -140,7 +140,8 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
         if not is_advice(place):
             continue
         advice = read_advice(place)
-        if (advice.asked.load, advice.asked.target) != (clients, schedule.asked.target):
+        loads = schedule.asked.clients if schedule.again_of is None else advice.asked.clients
+        if (advice.asked.load, advice.asked.target, advice.asked.clients) != (clients, schedule.asked.target, loads):
             raise UsageError(
                 f"{place}: holds the advice of another question than its schedule",
                 fix="remove that folder and repeat the command; what it held is measured anew",

@@ -38,6 +38,8 @@ def contradiction(cell: LoadCell, times: CellTimes, load: Load) -> Contradiction
             return Contradiction("invalid", "more slots were busy in its forwards than the engine has")
         if forwards > busy * (1 + _ROUNDED):
             return Contradiction("invalid", "it counts forwards in which no slot was busy")
+    if (times.started < times.due - _ROUNDED_MS).any():
+        return Contradiction("invalid", "a request was sent before it was due")
     late = np.maximum(0.0, times.started - times.due)
     if (np.abs(late - times.late_ms) > _ROUNDED_MS).any():
         return Contradiction("invalid", "a request was not as late as the time from its being due says")

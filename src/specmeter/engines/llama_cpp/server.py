@@ -79,7 +79,7 @@ class LlamaSession(ThreadedSession):
         self._cell_log_at: int | None = None
         """Length of the log when the cell under load began."""
         if (load := launch.arm.load) is not None:
-            self.most_at_once = load.clients or min(load.requests, MOST_AT_ONCE)
+            self.most_at_once = load.clients or MOST_AT_ONCE
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
