@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,3 +203,48 @@ def test_from_python(tmp_path: Path) -> None:
     assert "8 clients" in str(found)
     with pytest.raises(UsageError, match="clients"):
         specmeter.schedule("mock:dense", clients=[])
+
+
+def _edited(folder: Path, name: str, **changes: Any) -> None:
+    path = folder / name
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in changes.items():
+        *within, last = key.split("__")
+        place = record
+        for part in within:
+            place = place[int(part) if part.isdigit() else part]
+        place[last] = value
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arm__gamma": 7},
+        {"speedup__point": 2.0},
+        {"stages__0__certificate_sha256": "0" * 64},
+    ],
+)
+def test_an_advice_that_is_not_what_its_runs_say_is_invalid(
+    told: tuple[Schedule, Path, Heard], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = tmp_path / "doctored"
+    shutil.copytree(told[1], folder)
+    _edited(folder / "c1", "advice.json", **changes)
+    found = read_schedule(folder)
+    assert [it.verdict for it in found.advices] == ["invalid", "valid"]
+    assert found.pattern == "open"
+
+
+def test_one_load_cannot_pass_for_another(told: tuple[Schedule, Path, Heard], tmp_path: Path) -> None:
+    folder = tmp_path / "doctored"
+    shutil.copytree(told[1], folder)
+    shutil.rmtree(folder / "c8")
+    shutil.copytree(folder / "c1", folder / "c8")
+    with pytest.raises(UsageError, match="another question"):
+        read_schedule(folder)
+    _edited(folder / "c8", "advice.json", asked__load=8)
+    assert [it.verdict for it in read_schedule(folder).advices] == ["valid", "invalid"]
+    _edited(folder, "schedule.json", asked__clients=[1])
+    with pytest.raises(UsageError, match="another question"):
+        read_schedule(folder)
