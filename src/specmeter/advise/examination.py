@@ -28,8 +28,8 @@ def examined(advice: Advice, folder: Path) -> Advice:
     """The advice of a folder; undecided and invalid where it is not what was measured. The line to paste is that of
     the confirmation's run, whatever stands in the record."""
     if any(differences(advice, folder)):
-        changed = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed", "commands": {}}
-        return advice.model_copy(update=changed)
+        told = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"}
+        return advice.model_copy(update={**told, "commands": dict[str, tuple[str, ...]]()})
     if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.commands):
         return advice
     lines = read_run(folder / advice.confirmation).commands
