@@ -121,7 +121,7 @@ def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s:
     What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
     """
     clients = max(at_once(arm) for arm in whole.work.arms.values())
-    longest = max(LONGEST_PRICED // clients, min(LEAST_PRICED, LONGEST_PRICED))
+    longest = max(LONGEST_PRICED // clients, LEAST_PRICED)
     scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest)
     for arm in whole.work.arms.values():
         if arm.speculates:
