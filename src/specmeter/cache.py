@@ -174,5 +174,8 @@ def _write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        try:
+            part.unlink(missing_ok=True)
+        except KeyboardInterrupt:  # a second Ctrl-C, before it was removed
+            part.unlink(missing_ok=True)
         raise
