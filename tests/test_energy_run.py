@@ -132,23 +132,6 @@ def test_a_run_with_nothing_left_to_measure_does_not_wait_at_rest(
     assert read_run(folder).summary.arms[1].energy == read_run(run_folder).summary.arms[1].energy
 
 
-def test_runs_of_early_versions_are_opened_and_their_certificates_hold(tmp_path: Path) -> None:
-    """A run without the table gets an empty one, which no hash speaks of."""
-    folder = tmp_path / "old"
-    with RunStore.create(folder, experiment_yaml="a: 1\n", experiment_json="{}", plan=[(0, 0, "a", "p")]) as store:
-        before = hash_data(store)
-    with closing(sqlite3.connect(folder / "run.sqlite")) as db:
-        for table in ("sending", "load_cell", "energy", "routing"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("DELETE FROM migration WHERE name >= 'm006'")
-        db.execute("PRAGMA user_version = 5")
-        db.commit()
-    with RunStore.open(folder, readonly=True) as store:
-        assert list(store.energies()) == []
-        assert "energy" not in before
-        assert hash_data(store) == before
-
-
 def test_a_machine_that_tells_nothing_measures_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "find_sources", lambda: Sources(unread=("no counter here",)))
     file = tmp_path / "metered.yaml"

@@ -17,8 +17,7 @@ from specmeter.errors import StoreError
 from specmeter.record import Unchecked
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
-from specmeter.store.hashes import FILES, PARTS, hash_data
-from specmeter.store.migrations import MIGRATIONS
+from specmeter.store.hashes import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.judge import certify, judge
@@ -296,7 +295,7 @@ def test_what_is_covered_and_what_is_not(folder: Path, capsys: pytest.CaptureFix
     (folder / "notes.txt").write_text("mine")
     assert invoke(["check", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert "covered by the certificate: run.sqlite (16 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
+    assert "covered by the certificate: run.sqlite (23 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
     assert "not covered: notes.txt" in out
     assert invoke(["check", str(folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -304,50 +303,16 @@ def test_what_is_covered_and_what_is_not(folder: Path, capsys: pytest.CaptureFix
     assert set(document["covered"]) == set(document["data"])
 
 
-def test_a_certificate_of_an_early_version_covers_no_documents(
+def test_documents_of_a_run_without_a_certificate_are_held_against_its_records(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    newer = ("run", "experiment.yaml", "BENCHMARK_ENV.md")
-    with RunStore.open(folder) as store:
-        issued = store.certificate()
-        assert issued is not None
-        data = {part: digest for part, digest in issued.data.items() if part not in newer}
-        store.set_certificate(issued.model_copy(update={"data": data}), list(store.findings()))
-    assert invoke(["check", str(folder)]) == 0
-    assert "not covered: BENCHMARK_ENV.md, experiment.yaml" in capsys.readouterr().out
+    forget(folder)
+    (folder / "certificate.json").unlink()
     (folder / "experiment.yaml").write_text("name: other\n")
     assert invoke(["check", str(folder)]) == 0
     out = capsys.readouterr().out
     assert "verdict: suspect" in out
     assert "experiment.yaml is not the file that was run" in out
-
-
-def make_early(folder: Path) -> None:
-    """The schema of the first certificates: later tables are gone."""
-    with closing(sqlite3.connect(":memory:")) as old:
-        for step in MIGRATIONS[:2]:
-            step(old)
-        known = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
-        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in set(tables) - known - {"migration"}:
-            db.execute(f"DROP TABLE {name}")
-        db.execute("DELETE FROM migration WHERE name > 'm003'")
-
-
-def test_a_run_of_an_early_version_stays_without_findings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An older schema, and a certificate that covers less."""
-    make_early(folder)
-    with RunStore.open(folder) as store:
-        issued = store.certificate()
-        assert issued is not None
-        data = {part: digest for part, digest in hash_data(store).items() if part not in ("run", *FILES)}
-        store.set_certificate(issued.model_copy(update={"data": data}), list(store.findings()))
-    make_early(folder)
-    assert invoke(["check", str(folder), "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert {finding["severity"] for finding in findings} <= {"note"}
-    assert "data-changed" not in {finding["check"] for finding in findings}
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

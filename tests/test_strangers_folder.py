@@ -96,13 +96,6 @@ def uncertify(folder: Path) -> None:
     (folder / "certificate.json").unlink(missing_ok=True)
 
 
-def age(folder: Path) -> None:
-    """As an older specmeter wrote it."""
-    tables = ("sending", "load_cell", "routing", "energy", "step_probe")
-    migrations = "('m008_load', 'm007_routing', 'm006_energy', 'm005_step_probes')"
-    sql(folder, *(f"DROP TABLE {table}" for table in tables), f"DELETE FROM migration WHERE name IN {migrations}")
-
-
 def leave_unfinished(folder: Path) -> None:
     """As a run that lacks a request, so that it is resumed."""
     uncertify(folder)
@@ -154,7 +147,7 @@ def put_link(folder: Path, name: str, to: Path, *, hard: bool = False) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(READERS.keys() - {"report here"}))
-@pytest.mark.parametrize("state", [age, kill_while_writing, Path.exists], ids=["older", "killed", "as it is"])
+@pytest.mark.parametrize("state", [kill_while_writing, Path.exists], ids=["killed", "as it is"])
 def test_readers_change_nothing(run: Path, tmp_path: Path, command: str, state: Callable[[Path], object]) -> None:
     if command in ("check", "verify") and state is kill_while_writing:
         pytest.skip("a run without a certificate is certified")
@@ -167,13 +160,11 @@ def test_readers_change_nothing(run: Path, tmp_path: Path, command: str, state: 
 def test_a_run_is_read_as_it_was_measured_whatever_lies_beside_the_file(run: Path) -> None:
     with RunStore.open(run, readonly=True) as store:
         expected, probes = list(store.requests()), store.probes()
-    for change in (age, kill_while_writing):
-        change(run)
-        with RunStore.open(run, readonly=True) as store:
-            assert list(store.requests()) == expected
-            assert store.probes() == probes
-            assert store.routing() == []
+    kill_while_writing(run)
     with RunStore.open(run, readonly=True) as store:
+        assert list(store.requests()) == expected
+        assert store.probes() == probes
+        assert store.routing() == []
         assert store.state().state == "complete"
 
 
@@ -209,8 +200,6 @@ def test_links_to_files_of_the_user_are_neither_written_nor_shown(
     run: Path, home: Path, tmp_path: Path, command: str, hard: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_unfinished(run)
-    if command != "resume":
-        age(run)
     for name in WRITTEN:
         put_link(run, name, victim(home, name), hard=hard)
     log = next((run / "logs").iterdir()).name
@@ -428,7 +417,7 @@ def test_what_specmeter_did_not_make_is_refused(run: Path, made: str, readonly: 
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_view_in_the_place_of_a_table_is_never_evaluated(run: Path, readonly: bool) -> None:
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, '{}' FROM n"
-    for table in ("arm", "migration"):
+    for table in ("arm", "format"):
         sql(run, f"DROP TABLE {table}", f"CREATE VIEW {table} (seq, json) AS {endless}")
         with pytest.raises(StoreError):
             RunStore.open(run, readonly=readonly)

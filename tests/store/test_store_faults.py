@@ -19,8 +19,7 @@ from specmeter.analysis.tally import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, rows
-from specmeter.store import migrations as schema
-from specmeter.store.lock import RunLock, is_written
+from specmeter.store.lock import is_written
 from specmeter.validity.checks import request_data
 
 PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")
@@ -61,44 +60,29 @@ def test_another_programs_database_is_refused(tmp_path: Path, readonly):
 
 
 @pytest.mark.parametrize("readonly", [True, False])
-def test_a_run_of_a_newer_version_is_refused(store, readonly):
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_run_of_another_format_is_refused(store, readonly, number):
     store.close()
     db = sqlite3.connect(store.path)
-    db.execute("INSERT INTO migration VALUES ('m099_future', 9e9, '9.1')")
+    db.execute("UPDATE format SET number = ?, specmeter = '9.1'", (number,))
+    db.execute("CREATE TABLE later (id INTEGER PRIMARY KEY)")
     db.commit()
     db.close()
-    with pytest.raises(StoreError, match=r"newer specmeter \(9\.1, schema \d") as refusal:
+    with pytest.raises(
+        StoreError, match=rf"has format {number}, written by specmeter 9\.1; this one reads format 1"
+    ) as no:
         RunStore.open(store.folder, readonly=readonly)
-    assert "upgrade" in refusal.value.fix
+    assert "use the version that wrote it" in no.value.fix
 
 
-def test_migrations_are_applied_once_and_recorded(store, make_request, monkeypatch):
-    store.add_request(make_request())
+@pytest.mark.parametrize("number", ["'x'", "NULL"])
+def test_a_format_that_is_no_number_is_no_run(store, number):
     store.close()
-
-    def m099_extra(db: sqlite3.Connection) -> None:
-        db.execute("CREATE TABLE extra (x)")
-
-    released = [step.__name__ for step in schema.MIGRATIONS]
-    steps = (*schema.MIGRATIONS, m099_extra)
-    for module in ("specmeter.store.migrations", "specmeter.store.database"):
-        monkeypatch.setattr(f"{module}.MIGRATIONS", steps)
-    writer = RunLock(store.folder)
-    with pytest.raises(StoreError, match="older specmeter"):
-        RunStore.open(store.folder, readonly=True)
-    writer.release()
-    # Reading brings a private copy of an older run up to date, where it has no writer.
-    before = (store.path.read_bytes(), store.path.stat().st_mtime_ns, sorted(store.folder.iterdir()))
-    with RunStore.open(store.folder, readonly=True) as again:
-        assert len(list(again.requests())) == 1
-    assert (store.path.read_bytes(), store.path.stat().st_mtime_ns, sorted(store.folder.iterdir())) == before
-    for readonly in (False, True, False):
-        with RunStore.open(store.folder, readonly=readonly) as again:
-            assert len(list(again.requests())) == 1
     db = sqlite3.connect(store.path)
-    assert [row[0] for row in db.execute("SELECT name FROM migration")] == [*released, "m099_extra"]
-    assert db.execute("SELECT * FROM extra").fetchall() == []
+    db.executescript(f"DELETE FROM format; INSERT OR IGNORE INTO format VALUES ({number}, '9.1')")
     db.close()
+    with pytest.raises(StoreError, match="not a specmeter run"):
+        RunStore.open(store.folder, readonly=True)
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

@@ -19,14 +19,7 @@ from pathlib import Path
 
 from specmeter.errors import StoreError
 from specmeter.files import oddity, open_inside
-from specmeter.store.migrations import (
-    MIGRATIONS,
-    foreign_objects,
-    is_outdated,
-    migrate,
-    missing_objects,
-    schema_version,
-)
+from specmeter.store.schema import FORMAT, foreign_objects, format_of, missing_objects
 
 DATABASE_NAME = "run.sqlite"
 DATABASE_FILES = tuple(DATABASE_NAME + end for end in ("", "-wal", "-shm", "-journal"))
@@ -65,7 +58,6 @@ def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
             _tune(db)
             if suspect:
                 check(db, path, quick=True)
-            bring_up_to_date(db)
         except BaseException:
             db.close()
             raise
@@ -81,14 +73,6 @@ def close_written(db: sqlite3.Connection) -> None:
         pass
     finally:
         db.close()
-
-
-def bring_up_to_date(db: sqlite3.Connection) -> None:
-    """Apply the migrations that a run of an older specmeter lacks, all of them or none."""
-    if is_outdated(db):
-        db.execute("BEGIN IMMEDIATE")
-        migrate(db)
-        db.execute("COMMIT")
 
 
 def refuse_odd_files(folder: Path) -> None:
@@ -117,24 +101,24 @@ def _journal_end(folder: Path) -> bytes:
 
 
 def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
-    """Raises `StoreError` for another program's database, for a newer specmeter's, and for one with more or other
-    objects than ours: a view, a trigger or an index of a stranger would be carried out by whatever reads or writes."""
-    version = schema_version(db)
-    if version == 0:
+    """Raises `StoreError` for another program's database, for another format, and for one with more or other objects
+    than ours: a view, a trigger or an index of a stranger would be carried out by whatever reads or writes."""
+    made = format_of(db)
+    if made is None:
         raise StoreError(f"{path}: is a database, but not a specmeter run", fix="name a folder made by `specmeter run`")
-    if version > len(MIGRATIONS):
-        writer = db.execute("SELECT specmeter FROM migration ORDER BY applied_at DESC, rowid DESC").fetchone()
+    number, writer = made
+    if number != FORMAT:
         raise StoreError(
-            f"{path}: was written by a newer specmeter ({writer[0] if writer else 'unknown'}, schema {version}; "
-            f"this one knows {len(MIGRATIONS)})",
-            fix="upgrade specmeter, or use the version that wrote it",
+            f"{path}: has format {number}, written by specmeter {writer[:_LONGEST_REASON]}; this one reads format "
+            f"{FORMAT}",
+            fix="use the version that wrote it, or measure again into another folder with --out",
         )
-    if foreign := foreign_objects(db, version):
+    if foreign := foreign_objects(db):
         raise StoreError(
             f"{path}: contains something specmeter did not write ({foreign[0][:_LONGEST_REASON]!r})",
             fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
         )
-    if missing := missing_objects(db, version):
+    if missing := missing_objects(db):
         raise damaged(path, f"something specmeter wrote is missing: {missing[0][:_LONGEST_REASON]!r}")
 
 

@@ -5,10 +5,8 @@ How it is read depends on who else has it:
 - *A process writes to it* (it holds the lock): in place, read-only, through the shared memory that SQLite's writer
   made, so that no request is read in halves.
 - *No writer, and everything lies in the main file*: in place as it is (`immutable`), without locks, and without the
-files
-  that SQLite would make beside it. Should the run be resumed meanwhile, the reader is told so.
-- *No writer, but a kill left a WAL or a journal, or an older specmeter wrote it*: a private copy, which SQLite
-  recovers and our migrations bring up to date.
+  files that SQLite would make beside it. Should the run be resumed meanwhile, the reader is told so.
+- *No writer, but a kill left a WAL or a journal*: a private copy, which SQLite recovers.
 
 A connection that reads may name nothing but our own tables, may call only a few functions, and does no more work than
 a file of that size can need: a database can be made so that few pages hold billions of rows.
@@ -31,14 +29,13 @@ from specmeter.store.database import (
     BUSY_TIMEOUT_S,
     DATABASE_FILES,
     DATABASE_NAME,
-    bring_up_to_date,
     refuse_foreign,
     refuse_odd_files,
     sqlite_errors,
 )
 from specmeter.store.lock import is_written
-from specmeter.store.migrations import is_outdated, schema_version, tables
 from specmeter.store.rows import MAX_DOCUMENT
+from specmeter.store.schema import format_of, tables
 
 _WAL, _JOURNAL = f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-journal"
 _FUNCTIONS = frozenset({"count", "min", "max", "coalesce"})
@@ -73,14 +70,6 @@ class GuardedDatabase:
                 self.db = self._copied(folder)
             else:
                 self.db = self._limited(_connected(self.path, "immutable=1"))
-            if is_outdated(self.db):
-                self.db.close()
-                if live:
-                    raise StoreError(
-                        f"{self.path}: an older specmeter is writing to it",
-                        fix="wait until it has ended, or read it with that version",
-                    )
-                self.db = self._copied(folder)
             self.db.execute("PRAGMA query_only = ON")
             self.db.set_authorizer(_authorizer())
 
@@ -108,16 +97,14 @@ class GuardedDatabase:
             raise StoreError(f"{self.path}: it changed while being read", fix="try again")
 
     def _copied(self, folder: Path) -> sqlite3.Connection:
-        """A private copy, with what lay beside the file merged, brought up to date."""
+        """A private copy, with what lay beside the file merged."""
         self._scratch = tempfile.TemporaryDirectory(prefix="specmeter-")
         try:
             _copy(folder, Path(self._scratch.name))
-            db = self._limited(sqlite3.connect(Path(self._scratch.name) / DATABASE_NAME, isolation_level=None))
-            bring_up_to_date(db)
+            return self._limited(sqlite3.connect(Path(self._scratch.name) / DATABASE_NAME, isolation_level=None))
         except BaseException:
             self._scratch.cleanup()
             raise
-        return db
 
     def _limited(self, db: sqlite3.Connection) -> sqlite3.Connection:
         """The connection, with its limits, after a look at its schema."""
@@ -153,7 +140,7 @@ def is_run(folder: Path) -> bool:
             refuse_odd_files(folder)
             _copy(folder, Path(scratch))
             with closing(sqlite3.connect(Path(scratch) / DATABASE_NAME)) as db:
-                return schema_version(db) > 0
+                return format_of(db) is not None
         except (sqlite3.Error, OSError, StoreError):
             return True
 

@@ -36,8 +36,6 @@ _TABLES = {
     "replies": "SELECT request_id, zlib_json FROM reply ORDER BY request_id",
     "telemetry": "SELECT at, json FROM telemetry ORDER BY id",
     "margins": "SELECT json FROM margin ORDER BY id",
-}
-_LATER = {
     "predictions": "SELECT arm_id, json FROM prediction ORDER BY seq",
     "prompt-tokens": "SELECT target, prompt_id, zlib_json FROM prompt_tokens ORDER BY seq",
     "step-probes": "SELECT json FROM step_probe ORDER BY seq",
@@ -47,24 +45,20 @@ _LATER = {
     "routing": "SELECT target, json FROM routing ORDER BY seq",
     "load-cells": "SELECT json FROM load_cell ORDER BY seq",
     "sendings": "SELECT * FROM sending ORDER BY request_id",
+    "run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run",
 }
-"""Parts that runs of early versions lack: without rows they have no hash, so that old certificates hold."""
-_RUN = {"run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run"}
 FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 """Documents beside the database that are certified with it."""
 MOST_BYTES = 64 * 2**20
 """Of such a document."""
 MOST_BYTES_OF_LOG = 8 * 2**30
-_NEWER = frozenset({*_RUN, *FILES})
-"""Parts that certificates of early versions do not speak of, any of them."""
-PARTS = (*_TABLES, *_LATER, *_RUN, *FILES, LOGS_NAME)
+PARTS = (*_TABLES, *FILES, LOGS_NAME)
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
 
 
 def hash_data(run: RunReader) -> dict[str, str]:
     """Part -> SHA-256, computed from what lies in the run folder now. Raises `StoreError` when it is damaged."""
-    hashes = {part: _hash_rows(run, query) for part, query in (_TABLES | _RUN).items()}
-    hashes |= {part: _hash_rows(run, query) for part, query in _LATER.items() if any(True for _ in run.raw(query))}
+    hashes = {part: _hash_rows(run, query) for part, query in _TABLES.items()}
     names = list(FILES)
     logs = run.folder / LOGS_NAME
     if logs.is_dir() and not is_link(logs):
@@ -74,8 +68,6 @@ def hash_data(run: RunReader) -> dict[str, str]:
 
 def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Parts that differ, appeared or are gone, in order."""
-    if was.keys().isdisjoint(_NEWER):
-        now = {part: digest for part, digest in now.items() if part not in _NEWER}
     return [part for part in dict.fromkeys((*was, *now)) if was.get(part) != now.get(part)]
 
 

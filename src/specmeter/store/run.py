@@ -59,9 +59,9 @@ from specmeter.store.database import (
 from specmeter.store.guarded import GuardedDatabase, is_run
 from specmeter.store.identity import RunIdentity, compare_identity
 from specmeter.store.lock import LOCK_NAME, RunLock
-from specmeter.store.migrations import migrate
 from specmeter.store.reader import CERTIFICATE_NAME, RunReader
 from specmeter.store.rows import insert
+from specmeter.store.schema import make_schema
 
 EXPERIMENT_NAME = "experiment.yaml"
 ENVIRONMENT_NAME = "BENCHMARK_ENV.md"
@@ -101,7 +101,7 @@ class RunStore(RunReader):
         """
 
         def birth(db: sqlite3.Connection) -> None:
-            migrate(db)
+            make_schema(db)
             db.execute(
                 "INSERT INTO run (id, specmeter, created_at, experiment_yaml, experiment_json, state) "
                 "VALUES (1, ?, ?, ?, ?, 'partial')",
