@@ -24,15 +24,7 @@ FLOORS = tuple(tuple(re.findall(r"`(\w+)`", rooms)) for _, rooms in sorted(ROWS,
 RUNS_UP: dict[tuple[str, str], str] = {}
 """(module, module that it imports from above) -> why it has to be so."""
 
-_LOADED_LATE = "a kind loads its engine when a session starts, and the engine tells the kind's traits"
 CIRCLES: dict[frozenset[str], str] = {
-    frozenset({"engines", "engines.kinds"}): _LOADED_LATE,
-    frozenset(f"engines.libllama.{name}" for name in ("child", "engine", "kind", "methods", "session")): _LOADED_LATE,
-    frozenset(
-        f"engines.llama_cpp.{name}"
-        for name in ("embedded", "far", "kinds", "methods", "native", "server", "serving", "start")
-    ): _LOADED_LATE,
-    frozenset({"engines.mock.engine", "engines.mock.kind"}): _LOADED_LATE,
     frozenset({"studies", "studies.folder", "studies.loading", "studies.measured"}): (
         "the room's public `load` opens a folder of its own, whose study is found by name"
     ),

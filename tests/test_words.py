@@ -16,7 +16,7 @@ import pytest
 
 from specmeter import studies
 from specmeter.cli import invoke
-from specmeter.engines.kinds import installed
+from specmeter.engines.registry import installed
 from specmeter.studies.definition import Predicate
 from specmeter.testing import CASES
 from specmeter.validity.checks import CHECKS

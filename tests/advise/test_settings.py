@@ -11,8 +11,8 @@ from specmeter.advise import settings
 from specmeter.advise.advice import Asked
 from specmeter.advise.course import Silent, advise
 from specmeter.advise.settings import alternatives
-from specmeter.engines.kinds import kind_of
 from specmeter.engines.mock.play import Player
+from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.record import EngineSettings
@@ -70,7 +70,7 @@ class Stopping(Silent):
 
 
 def test_what_is_given_is_not_tried() -> None:
-    traits = kind_of("mock").traits
+    traits = spec_of("mock").traits
 
     def tried(cores: int = 8, **given: object) -> list[dict[str, int | str]]:
         known = EngineSettings.model_validate(given)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.engines.kinds import installed, kind_of, load_engine, traits_on_record
+from specmeter.engines.registry import installed, load_engine, spec_of, traits_on_record
 from specmeter.engines.survey import survey
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
@@ -54,12 +54,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("site")
     package(folder, "toy-engine", ENTRIES)
     shutil.copy(HERE / "toy_engine.py", folder)
-    kind_of.cache_clear()
+    spec_of.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]))
         yield folder
-    kind_of.cache_clear()
+    spec_of.cache_clear()
     sys.modules.pop("toy_engine", None)
 
 
@@ -70,9 +70,9 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
-    kind_of.cache_clear()
+    spec_of.cache_clear()
     yield folder
-    kind_of.cache_clear()
+    spec_of.cache_clear()
 
 
 def written(folder: Path, **changes: Any) -> str:
@@ -179,8 +179,8 @@ def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["toy", "shy"])
 def test_it_conforms_as_far_as_it_says(kind: str) -> None:
     """What it does not tell is not demanded of it."""
-    options = kind_of(kind).options
-    model = kind_of(kind).model
+    options = spec_of(kind).options
+    model = spec_of(kind).model
     assert options is not None
     assert model is not None
     plain = Arm(id=BASE, target="bird", role="baseline")
@@ -239,7 +239,7 @@ def test_what_it_has_nothing_of_is_refused_before_anything_starts(
 def test_ours_come_by_the_same_door() -> None:
     ours = [name for name, it in installed().items() if it.package.startswith("specmeter ")]
     assert ours == ["embedded", "libllama", "mock", "native"]
-    assert load_engine("mock").identify().traits == kind_of("mock").traits
+    assert load_engine("mock").identify().traits == spec_of("mock").traits
 
 
 def test_the_list_says_what_each_can_tell() -> None:
@@ -261,7 +261,7 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     for kind, says in (
         ("bang", "exploding:KIND of broken 0.9 cannot be loaded (RuntimeError: no such device)"),
         ("gone", "missing:KIND of broken 0.9 cannot be loaded (ModuleNotFoundError"),
-        ("odd", "is a type, not an EngineKind"),
+        ("odd", "is a type, not an EngineSpec"),
     ):
         done = specmeter("run", written(tmp_path, engine={"kind": kind}), "--dry-run")
         assert done.returncode == 2
@@ -278,7 +278,7 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
 
 def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_path: Path) -> None:
     (shelf / "clumsy.py").write_text(
-        "from specmeter.engines.kinds import EngineKind\n"
+        "from specmeter.engines.registry import EngineSpec\n"
         "from toy_engine import TOY, ToyEngine, ToySession, Options, model\n"
         "class Clumsy(ToySession):\n"
         "    def generate(self, prompt, generation):\n"
@@ -286,7 +286,7 @@ def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_
         "class Engine(ToyEngine):\n"
         "    def start(self, launch):\n"
         "        return Clumsy(launch, self.traits)\n"
-        "KIND = EngineKind(traits=TOY, make=lambda _: Engine('clumsy', TOY), model=model, options=Options)\n"
+        "KIND = EngineSpec(traits=TOY, make=lambda _: Engine('clumsy', TOY), model=model, options=Options)\n"
     )
     package(shelf, "clumsy-engine", {"clumsy": "clumsy:KIND"})
     done = specmeter("run", written(tmp_path, engine={"kind": "clumsy"}), "--out", str(tmp_path / "run"))
@@ -307,15 +307,15 @@ def test_a_package_is_imported_only_when_it_is_named(shelf: Path, tmp_path: Path
 
 def test_nobody_takes_the_place_of_another(shelf: Path) -> None:
     package(shelf, "impostor", {"mock": "toy_engine:KIND", "toy": "toy_engine:KIND"})
-    assert kind_of("mock").traits.simulated
+    assert spec_of("mock").traits.simulated
     assert installed()["mock"].clash == "impostor 0.9"
     with pytest.raises(ExperimentError, match=r"toy: provided by impostor 0\.9 and toy-engine 0\.9"):
-        kind_of("toy")
+        spec_of("toy")
     assert "ignored: an engine of the same name in impostor 0.9" in specmeter("engines").stdout
 
 
 def test_what_runs_of_early_versions_did_not_keep_is_known() -> None:
-    assert traits_on_record("libllama", None) == kind_of("libllama").traits
+    assert traits_on_record("libllama", None) == spec_of("libllama").traits
     assert traits_on_record("mock", None).simulated
     assert traits_on_record("never-heard-of", None) == EngineTraits()
     assert traits_on_record("mock", EngineTraits()) == EngineTraits()

@@ -10,9 +10,9 @@ from llama_fixtures import arm, launch
 from pydantic import ValidationError
 
 from specmeter.engines.llama_cpp.child import assign
-from specmeter.engines.llama_cpp.kinds import METHODS
 from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS, check_arm, server_options
 from specmeter.engines.llama_cpp.options import OPTIONS, known_flags, to_fields, to_flags
+from specmeter.engines.llama_cpp.traits import METHODS
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import Arm, EngineSettings, MethodName
 

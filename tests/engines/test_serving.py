@@ -11,7 +11,7 @@ import pytest
 from llama_fixtures import NATIVE, NO_NATIVE, arm, core, launch
 
 from pasted_line import TOKENS, timings_of
-from specmeter.engines.kinds import serving_command
+from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, EngineSettings
 from specmeter.text import pasted
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engines.llama_fixtures import core
-from specmeter.engines import apart, process
+from specmeter.engines import process, subprocess_job
 from specmeter.engines.libllama.context import Context
 from specmeter.errors import EngineDiedError, EngineError, UsageError
 from specmeter.probe import sweep as sweeping
@@ -143,7 +143,7 @@ def test_a_crash_ends_the_child_and_nothing_else(tmp_path: Path, monkeypatch: py
         def __init__(self, argv: Any, **options: Any) -> None:
             super().__init__((argv[0], str(killer)), **options)
 
-    monkeypatch.setattr(apart, "EngineProcess", Crashing)
+    monkeypatch.setattr(subprocess_job, "EngineProcess", Crashing)
     with pytest.raises(EngineDiedError, match="GGML_ASSERT"):
         measure_sweep(order(), tmp_path, lambda _: None)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from profiles import profile
 
-from specmeter.engines.kinds import kind_of
-from specmeter.engines.libllama.kind import LIBLLAMA
-from specmeter.engines.llama_cpp.kinds import EMBEDDED, NATIVE
+from specmeter.engines.libllama.traits import LIBLLAMA
+from specmeter.engines.llama_cpp.traits import EMBEDDED, NATIVE
+from specmeter.engines.registry import spec_of
 from specmeter.profile.arms import drafts_of, key_of, limits_of, says_what_is_in_force, why_not
 from specmeter.profile.replay import Limits, Round, first_impossible, replay
 from specmeter.record import Arm, Generation, Profiled, PromptTokens
@@ -36,7 +36,7 @@ def arm(**changes: Any) -> Arm:
     ],
 )
 def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, generation: Generation, word: str) -> None:
-    assert word in (why_not(arm(**given), traits=kind_of(kind).traits, generation=generation) or "")
+    assert word in (why_not(arm(**given), traits=spec_of(kind).traits, generation=generation) or "")
 
 
 def test_rules_that_are_not_known_are_not_replayed() -> None:

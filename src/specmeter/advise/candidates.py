@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Asked, LeftOutDraft
-from specmeter.engines.kinds import kind_of, own_options
+from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
 from specmeter.experiments.defaults import name_of
 from specmeter.experiments.described import LOOKUP
@@ -104,7 +104,7 @@ def find_candidates(
     if asked.from_file is not None:
         return Candidates()
     experiment = load({"target": asked.target, "arms": [{"method": LOOKUP}]}, asked.settings).experiment
-    kind = kind_of(experiment.engine.kind)
+    kind = spec_of(experiment.engine.kind)
     lookups = tuple(it.name for it in kind.traits.methods if it.drafter == "lookup")
     if not kind.traits.model_formats:
         for reference in (asked.target, *asked.drafts):

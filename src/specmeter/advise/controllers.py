@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from specmeter.engines.kinds import kind_of
 from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA
+from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.experiments.file import load, written
@@ -109,7 +109,7 @@ def _fixed_line(
     kept = {name: value for name, value in line.items() if name not in (*_OWN, "engine")}
     longest = max((it for it in as_tuple(spec.gamma) if it is not None), default=None)
     if longest is None:
-        if kind_of(experiment.engine.kind).traits.drafting is None:
+        if spec_of(experiment.engine.kind).traits.drafting is None:
             raise ExperimentError(
                 f"arms.{index}: the longest draft of the controller is not known", fix="set its `gamma`"
             )

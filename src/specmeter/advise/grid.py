@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmeter.engines.kinds import kind_of
 from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.engines.registry import spec_of
 from specmeter.experiments.described import file_workload
 from specmeter.experiments.file import LoadedExperiment, load, load_text
 from specmeter.workloads.packaged import Folder
@@ -80,7 +80,7 @@ def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) ->
         source: Folder = "bench" if asked.target.startswith("bench:") else "studies"
         keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
-    traits = kind_of(plain.engine.kind).traits
+    traits = spec_of(plain.engine.kind).traits
     return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)
 
 

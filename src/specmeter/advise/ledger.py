@@ -19,7 +19,7 @@ from specmeter.advise.grid import MOST_AT_ONCE, changed
 from specmeter.advise.prompts import MOST_PROMPTS, Halves, kinds_by_length, split
 from specmeter.advise.stage import Plan, carry_out, is_done, prepared_for, seen
 from specmeter.engines import Launch
-from specmeter.engines.kinds import serving_command
+from specmeter.engines.registry import serving_command
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.loads import first_pass

@@ -19,8 +19,8 @@ from specmeter.advise.files import GRID_NAME
 from specmeter.advise.race import next_block
 from specmeter.advise.stage import Plan, prepared_for
 from specmeter.advise.standings import Question, failed_arms, noisy_blocks, standings
-from specmeter.engines.kinds import kind_of
 from specmeter.engines.llama_cpp.start import default_threads
+from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.file import load
 from specmeter.numbers.margin import MARGIN
@@ -51,7 +51,7 @@ def to_try(folder: Path) -> tuple[str, ...]:
     Raises `UsageError` where the engine has none of them, or all are given.
     """
     experiment = load(str(folder / GRID_NAME)).experiment
-    traits = kind_of(experiment.engine.kind).traits
+    traits = spec_of(experiment.engine.kind).traits
     settings = list(alternatives(experiment.engine.settings, traits.settings, traits.kv_types, default_threads()))
     if not settings:
         raise UsageError(

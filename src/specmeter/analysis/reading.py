@@ -15,7 +15,7 @@ from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
-from specmeter.engines.kinds import serving_command
+from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.store import RunReader, RunState, RunStore
 from specmeter.verdicts import VERDICTS, worst

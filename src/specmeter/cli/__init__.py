@@ -199,7 +199,7 @@ def _guest(error: Exception) -> str | None:
     """The engine package, or the file of a user's study, in whose code this happened; None: in specmeter's own."""
     import traceback
 
-    from specmeter.engines.kinds import packages
+    from specmeter.engines.registry import packages
     from specmeter.studies import OWN_CODE
 
     others = packages()

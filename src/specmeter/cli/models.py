@@ -124,7 +124,7 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
       specmeter models inspect qwen3-30b-a3b.gguf --kv-type-k q8_0 --kv-type-v q8_0
       specmeter models inspect model.gguf --json | jq .weights
     """
-    from specmeter.engines.llama_cpp.kinds import KV_TYPES
+    from specmeter.engines.llama_cpp.traits import KV_TYPES
     from specmeter.errors import UsageError
     from specmeter.models.facts import read_facts
 

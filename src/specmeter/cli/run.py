@@ -255,7 +255,7 @@ def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     from specmeter.analysis.answer import least_units
-    from specmeter.engines.kinds import kind_of
+    from specmeter.engines.registry import spec_of
     from specmeter.experiments.described import refuse_absent_prompts, refuse_engine, with_simulation
     from specmeter.experiments.file import load
     from specmeter.files import write_whole
@@ -270,7 +270,7 @@ def _described(
     changes = with_simulation(references, changes)
     first = load(described.keys(), changes).experiment
     refuse_engine(first.engine.kind, references)
-    if kind_of(first.engine.kind).traits.model_formats:
+    if spec_of(first.engine.kind).traits.model_formats:
         for reference in {*references} & {*first.targets.values(), *first.drafts.values()}:
             if origin_of(reference) == "path":
                 check_path(reference, Path())

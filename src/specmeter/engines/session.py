@@ -1,4 +1,4 @@
-"""A running engine with its models loaded: what it says about itself, and what it can be asked.
+"""An engine, and a session of it: running with its models loaded, what it says about itself and what it can be asked.
 
 One request is `generate`. Several in flight are submitted, and collected as they end:
 
@@ -14,13 +14,28 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
 
 from specmeter.errors import EngineProtocolError, SpecmeterError
 
 if TYPE_CHECKING:
-    from specmeter.record import DeviceUse, Generation, Prompt, Reply
+    from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, ModelIdentity, Prompt, Reply
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that an engine needs to start a session for one arm."""
+
+    arm: Arm
+    target: ModelIdentity
+    draft: ModelIdentity | None
+    log_path: Path
+    """Where the engine's own output is captured."""
+    start_timeout_s: float = 600.0
+    idle_timeout_s: float = 120.0
+    """No token for this long means that the engine hangs."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +153,22 @@ class EngineSession(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Engine(Protocol):
+    """Starts sessions. What it is asked and what it can tell, its traits say (`specmeter.engines.registry`)."""
+
+    def identify(self) -> EngineIdentity:
+        """Which engine this is, to the byte (hashes are cached by size and modification time), and its traits."""
+        ...
+
+    def start(self, launch: Launch) -> EngineSession:
+        """Start a session and wait until it is ready. Raises `EngineStartError`."""
+        ...
+
+    def clock(self) -> float:
+        """Seconds since the epoch; virtual for engines that simulate time."""
+        ...
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.engines.kinds import Installed, installed, kind_of, load_engine
+from specmeter.engines.registry import Installed, installed, load_engine, spec_of
 from specmeter.errors import SpecmeterError
 from specmeter.record import EngineTraits, Record
 
@@ -38,7 +38,7 @@ def _report(engine: Installed) -> EngineReport:
     traits, version, problem, fix = None, None, None, None
     options: tuple[str, ...] = ()
     try:
-        kind = kind_of(engine.name)
+        kind = spec_of(engine.name)
         traits = kind.traits
         options = tuple(kind.options.model_fields) if kind.options else ()
         version = load_engine(engine.name).identify().version

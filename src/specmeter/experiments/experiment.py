@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from specmeter.engines.kinds import KV_FIELDS, kind_of, own_options, unknown_method
 from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
 from specmeter.errors import ExperimentError
 from specmeter.experiments.arm_ids import arm_id, id_under
 from specmeter.experiments.defaults import completed
@@ -168,7 +168,7 @@ class Experiment(Record):
     def _refuse_unknown(self) -> None:
         """Raise `ValueError` for what the engine does not know by its own statement."""
         try:
-            traits = kind_of(self.engine.kind).traits
+            traits = spec_of(self.engine.kind).traits
             own_options(self.engine.kind, self.engine.own_options)
             for spec in self.arms:
                 if spec.engine.options:
@@ -199,7 +199,7 @@ class Experiment(Record):
         `ExperimentError` when it is not, when the matrix is too large, empty, or an arm asks for the impossible.
         """
         if traits is None:
-            traits = kind_of(self.engine.kind).traits
+            traits = spec_of(self.engine.kind).traits
         listed: list[Arm] = []
         known: dict[str, Arm] = {}
         named: set[str] = set()

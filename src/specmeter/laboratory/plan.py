@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.engines.kinds import check_arm, kind_of, own_options
+from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.record import Arm, Record
@@ -213,7 +213,7 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
     from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
 
-    traits = kind_of(experiment.engine.kind).traits
+    traits = spec_of(experiment.engine.kind).traits
     for arm in arms:
         answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
         for limit in silent_limits(arm, Room(answer, arm.engine.context), traits):
@@ -255,7 +255,7 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> 
     from specmeter.models.reference import peek
 
     engine = loaded.experiment.engine
-    kind, traits = kind_of(engine.kind), kind_of(engine.kind).traits
+    kind, traits = spec_of(engine.kind), spec_of(engine.kind).traits
     needs: list[ModelNeed] = []
     for name, reference in used_models(loaded.experiment, arms).items():
         if not traits.model_formats:
@@ -292,7 +292,7 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     """Files of the models that need neither be built nor downloaded."""
     from specmeter.models.reference import locate, peek
 
-    if not kind_of(loaded.experiment.engine.kind).traits.model_formats:
+    if not spec_of(loaded.experiment.engine.kind).traits.model_formats:
         return {}
     found: dict[str, _File] = {}
     for name, reference in used_models(loaded.experiment, arms).items():

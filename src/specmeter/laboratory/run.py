@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.engines import Engine, Launch, load_engine
-from specmeter.engines.kinds import kind_of, own_options
+from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.loads import first_pass, prompts_under
@@ -180,7 +180,7 @@ def most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
 
 def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
     """The traits of an engine, which have to be those that its identity keeps. Raises `EngineStartError`."""
-    traits = kind_of(kind).traits
+    traits = spec_of(kind).traits
     if identity.kind != kind or identity.traits != traits:
         raise EngineStartError(
             f"engine.kind: {kind}: it reports another engine's identity, or other traits than registered",
@@ -202,7 +202,7 @@ def resolve_models(
 
     refuse_absent(absent(loaded, arms, offline=offline))
     engine = loaded.experiment.engine
-    kind, own = kind_of(engine.kind), own_options(engine.kind, engine.own_options)
+    kind, own = spec_of(engine.kind), own_options(engine.kind, engine.own_options)
     found: dict[str, ModelIdentity] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
         if kind.model is not None and not kind.traits.model_formats:
@@ -225,7 +225,7 @@ def absent(
     from specmeter.models.absent import absent_models
 
     experiment = loaded.experiment
-    if not kind_of(experiment.engine.kind).traits.model_formats:
+    if not spec_of(experiment.engine.kind).traits.model_formats:
         return ()
     keys = {name: f"targets.{name}" for name in experiment.targets}
     keys |= {name: f"drafts.{name}" for name in experiment.drafts}

@@ -39,11 +39,11 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
     its target, `UsageError` for models beyond this machine.
     """
-    from specmeter.engines.kinds import check_arm, kind_of
+    from specmeter.engines.registry import check_arm, spec_of
 
     for arm in arms:
         check_arm(engine, arm, has_draft=arm.draft is not None)
-    traits = kind_of(engine).traits
+    traits = spec_of(engine).traits
     if "gguf" not in traits.model_formats:
         return ()
     read: dict[str, Metadata] = {}

@@ -1,4 +1,4 @@
-"""Sweeps and routing in a process of their own; see `engines.apart`."""
+"""Sweeps and routing in a process of their own; see `engines.subprocess_job`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from specmeter.engines.apart import Heard, read_result, run_apart, serve
+from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
 from specmeter.probe.batches import BatchSamples, BatchSweep, sweep_batches
 from specmeter.probe.routing import (
     ContinuationsOrder,
@@ -37,7 +37,7 @@ def measure_sweep(
 
     Raises what `sweep` raises.
     """
-    run_apart(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
+    run_in_subprocess(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
     return Samples.model_validate_json(read_result(folder / SAMPLES))
 
 
@@ -48,7 +48,9 @@ def measure_batches(
     started: Callable[[Sequence[int]], None] | None = None,
 ) -> BatchSamples:
     """`sweep_batches` in a child, as `measure_sweep`. Raises what `sweep_batches` raises."""
-    run_apart(__name__, _Order(job="batches", order=order), folder, lambda parts, _: done(parts), started=started)
+    run_in_subprocess(
+        __name__, _Order(job="batches", order=order), folder, lambda parts, _: done(parts), started=started
+    )
     return BatchSamples.model_validate_json(read_result(folder / SAMPLES))
 
 
@@ -61,7 +63,9 @@ def read_apart(
 ) -> Path:
     """`read_routing` or `read_continuations` in a child: the file of what it saw. Raises what they raise, and
     `EngineHungError` after `limit_s`."""
-    run_apart(__name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s)
+    run_in_subprocess(
+        __name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s
+    )
     return folder / ROUTING
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from specmeter.engines.apart import Heard, read_result, run_apart, serve
+from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
 from specmeter.record import EngineSettings, EngineTraits, Generation, MatchProfile, ModelIdentity, Record
 from specmeter.store.hashes import output_digest
 
@@ -99,7 +99,7 @@ def profile_texts(
         limit_s=limit_s,
     )
     with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
-        run_apart(__name__, order, Path(name), heard, limit_s=limit_s + _LOADING_S)
+        run_in_subprocess(__name__, order, Path(name), heard, limit_s=limit_s + _LOADING_S)
         return list(_Made.model_validate_json(read_result(Path(name) / _RESULT)).profiles)
 
 

@@ -1,4 +1,4 @@
-"""Scoring and timing in a process of their own; see `engines.apart`."""
+"""Scoring and timing in a process of their own; see `engines.subprocess_job`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from specmeter.engines.apart import Heard, read_result, run_apart, serve
+from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineStartError, UsageError
 from specmeter.quality import SpeedTest, mlx
 from specmeter.quality.scoring import Scores, Scoring, score
@@ -49,7 +49,7 @@ def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tu
 
 def _apart(order: _Order, kind: type[Result], heard: Heard | None) -> Result:
     with tempfile.TemporaryDirectory(prefix="specmeter-quality-") as name:
-        run_apart(__name__, order, Path(name), heard)
+        run_in_subprocess(__name__, order, Path(name), heard)
         return kind.model_validate_json(read_result(Path(name) / _RESULT))
 
 

@@ -94,4 +94,4 @@ class EngineIdentity(Record):
     system_info: str = ""
     """CPU features and backends as the engine prints them."""
     traits: EngineTraits | None = None
-    """What it states about itself; None in runs of early versions (`specmeter.engines.kinds.traits_on_record`)."""
+    """What it states about itself; None in runs of early versions (`specmeter.engines.registry.traits_on_record`)."""

@@ -89,7 +89,7 @@ class EngineTraits(Record):
     """Time is virtual: nothing is measured, and there is no machine to watch."""
     model_formats: tuple[str, ...] = ()
     """Formats of model files it reads, among those that specmeter reads too (`gguf`). Empty: the engine has its own
-    names for models and describes them itself (`EngineKind.model`)."""
+    names for models and describes them itself (`EngineSpec.model`)."""
     methods: tuple[MethodTraits, ...] = ()
     """Drafting methods, without `none`."""
     combines_methods: bool = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.advise.confirm import LONGER, SECOND
 from specmeter.advise.elsewhere import MEASURED, PROGRAMS, written_for
 from specmeter.engines import Launch
-from specmeter.engines.kinds import serving_command
+from specmeter.engines.registry import serving_command
 from specmeter.numbers.margin import MARGIN
 from specmeter.show.names import Names, clients_name
 from specmeter.show.table import TONES, Phrase, Tone

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from specmeter.engines.kinds import traits_on_record
+from specmeter.engines.registry import traits_on_record
 from specmeter.errors import StoreError
 from specmeter.experiments.schedule import Turn
 from specmeter.files import read_inside

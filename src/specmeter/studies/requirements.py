@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.engines.kinds import kind_of, load_engine
+from specmeter.engines.registry import load_engine, spec_of
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.run import absent, used_models
 
@@ -100,7 +100,7 @@ def unavailable(
     arms = loaded.experiment.expand()
     lacking = {model.key.partition(".")[2]: model for model in lacking_models(loaded, offline=offline)}
     found = {arm.id: f"model {name}: {lacking[name].why}" for arm in arms for name in _names(arm) if name in lacking}
-    if kind_of(loaded.experiment.engine.kind).traits.model_formats:
+    if spec_of(loaded.experiment.engine.kind).traits.model_formats:
         able = [arm for arm in arms if arm.id not in found]
         memory = _free_bytes() if available_bytes is None else available_bytes
         found |= _too_large(able, _sizes(loaded, able, offline=offline), memory)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.engines import EngineSession, Launch, SessionFacts
-from specmeter.engines.kinds import EngineKind
+from specmeter.engines.registry import EngineSpec
 from specmeter.engines.session import Ended, Ticket, utf8
 from specmeter.errors import EngineDiedError, EngineError, EngineProtocolError, ModelError
 from specmeter.record import (
@@ -185,6 +185,6 @@ def model(options: Options, name: str, reference: str) -> ModelIdentity:  # noqa
     return ModelIdentity(name=name, reference=reference, path=reference, sha256=sha256, size_bytes=0, origin="engine")
 
 
-KIND = EngineKind(traits=TOY, make=lambda _: ToyEngine("toy", TOY), model=model, options=Options)
-SHY_KIND = EngineKind(traits=SHY, make=lambda _: ToyEngine("shy", SHY), model=model, options=Options)
+KIND = EngineSpec(traits=TOY, make=lambda _: ToyEngine("toy", TOY), model=model, options=Options)
+SHY_KIND = EngineSpec(traits=SHY, make=lambda _: ToyEngine("shy", SHY), model=model, options=Options)
 NOT_A_KIND = ToyEngine

@@ -26,7 +26,7 @@ from specmeter.engines.identity import binary_libraries, checksums, sha256_of, w
 from specmeter.engines.in_flight import GivenUpError, Stop, ThreadedSession
 from specmeter.engines.libllama import capi, methods
 from specmeter.engines.libllama.child import at_once
-from specmeter.engines.libllama.kind import LIBLLAMA
+from specmeter.engines.libllama.traits import LIBLLAMA
 from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import quoted_log
 from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port

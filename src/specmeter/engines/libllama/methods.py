@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from specmeter.engines.kinds import refuse_without_effect
-from specmeter.engines.libllama.kind import LIBLLAMA
 from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
+from specmeter.engines.libllama.traits import LIBLLAMA
 from specmeter.engines.llama_cpp.methods import check_synthetic
+from specmeter.engines.registry import refuse_without_effect
 from specmeter.errors import ExperimentError
 from specmeter.record import PLAIN
 
@@ -27,7 +27,7 @@ Costs = Callable[[int], Sequence[float]]
 """Longest draft -> ms of a step that drafts and verifies 0, 1, ..., that many tokens."""
 
 
-def check_arm(arm: Arm, *, has_draft: bool) -> None:
+def check_arm(arm: Arm, has_draft: bool) -> None:
     """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
     where = f"arm {arm.id}"
     for method in arm.methods:

@@ -15,11 +15,11 @@ from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import checksums, sha256_of, wheel_libraries
 from specmeter.engines.llama_cpp import child
-from specmeter.engines.llama_cpp.kinds import EMBEDDED
 from specmeter.engines.llama_cpp.methods import server_options
 from specmeter.engines.llama_cpp.options import to_fields
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.llama_cpp.start import Command, clean_environment, default_threads, start_session
+from specmeter.engines.llama_cpp.traits import EMBEDDED
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import EngineIdentity
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmeter.engines import Launch
-from specmeter.engines.kinds import refuse_without_effect
 from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.llama_cpp.kinds import NATIVE
+from specmeter.engines.llama_cpp.traits import NATIVE
+from specmeter.engines.registry import refuse_without_effect
 from specmeter.errors import ExperimentError
 from specmeter.record import Arm, EngineSettings, MethodName
 
@@ -38,7 +38,7 @@ METHOD_OPTIONS: Mapping[MethodName, Mapping[str, str]] = {
     "ngram-mod": {"gamma": "ngram_mod_n_max", "gamma_min": "ngram_mod_n_min", "ngram_n": "ngram_mod_n_match"},
     "ngram-cache": {},
 }
-"""Method -> field of `Arm` -> option: how its parameters (`kinds.METHODS`) are written for llama.cpp."""
+"""Method -> field of `Arm` -> option: how its parameters (`traits.METHODS`) are written for llama.cpp."""
 
 NGRAM_CACHE_GAMMA = 8
 """The `ngram-cache` method drafts up to this many tokens; llama.cpp has no option for it."""
@@ -79,7 +79,7 @@ def remote_machines(launch: Launch) -> tuple[str, ...]:
     return settings.rpc if any_remote(names) else ()
 
 
-def check_arm(arm: Arm, *, has_draft: bool) -> None:
+def check_arm(arm: Arm, has_draft: bool) -> None:
     """Raise `ExperimentError` when llama.cpp could not honour every field of `arm`."""
     where = f"arm {arm.id}"
     methods = set(arm.methods)
@@ -110,6 +110,16 @@ def check_arm(arm: Arm, *, has_draft: bool) -> None:
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
     refuse_without_effect(NATIVE.traits, arm, has_draft=has_draft)
+
+
+def check_embedded(arm: Arm, has_draft: bool) -> None:
+    """The same for the embedded engine."""
+    check_arm(arm, has_draft)
+    if arm.engine.rpc:
+        raise ExperimentError(
+            f"arm {arm.id}: engine.rpc: the embedded engine was built without RPC",
+            fix="use a native llama-server built with -DGGML_RPC=ON (engine.kind: native)",
+        )
 
 
 def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:

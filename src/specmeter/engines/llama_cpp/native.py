@@ -16,12 +16,13 @@ from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
 from specmeter.engines.llama_cpp.devices import any_remote, parse_devices
-from specmeter.engines.llama_cpp.kinds import NATIVE
 from specmeter.engines.llama_cpp.methods import remote_machines, server_options
 from specmeter.engines.llama_cpp.options import known_flags, to_flags
+from specmeter.engines.llama_cpp.rpc_loopback import SimulatedRemote
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.llama_cpp.start import Command, clean_environment, default_threads, start_session
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
+from specmeter.engines.llama_cpp.traits import NATIVE
 from specmeter.errors import EngineStartError
 from specmeter.record import EngineIdentity, network_of
 
@@ -38,7 +39,7 @@ class NativeEngine:
     build` made last, or else `llama-server` on `PATH`. Raises `EngineStartError` when there is none.
     """
 
-    def __init__(self, binary: Path | None = None) -> None:
+    def __init__(self, binary: str | Path | None = None) -> None:
         found = executable(binary) if binary is not None else find_program("llama-server")
         if found is None:
             named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
@@ -126,18 +127,16 @@ class NativeEngine:
         self, machines: tuple[str, ...], stack: ExitStack, threads: int
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """(addresses to connect to, processes that play other machines); `stack` ends these."""
-        from specmeter.engines.llama_cpp.far import FarMachine
-
         found: list[str] = []
         pids: list[int] = []
         for machine in machines:
             if (network := network_of(machine)) is None:
                 found.append(machine)
                 continue
-            far = FarMachine(network, self.binary, threads)
-            stack.callback(far.close)
-            found.append(far.address)
-            pids += far.pids
+            remote = SimulatedRemote(network, self.binary, threads)
+            stack.callback(remote.close)
+            found.append(remote.address)
+            pids += remote.pids
         return tuple(found), tuple(pids)
 
     def _meet(self, machines: tuple[str, ...]) -> None:

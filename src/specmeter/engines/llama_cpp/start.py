@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LOOPBACK, LoopbackClient, json_object
-from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
 from specmeter.engines.llama_cpp.log import LoadLog, parse_load
 from specmeter.engines.llama_cpp.server import LlamaSession, quoted_log
+from specmeter.engines.llama_cpp.traits import PRINTED_NAMES
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineProtocolError, EngineStartError
 

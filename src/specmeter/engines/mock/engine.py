@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
-from specmeter.engines.mock.kind import MOCK
 from specmeter.engines.mock.play import Player, gamma
 from specmeter.engines.mock.script import Performance
-from specmeter.engines.mock.spec import FaultKind, MockSpec
+from specmeter.engines.mock.spec import MOCK, FaultKind, MockSpec
 from specmeter.engines.mock.words import detokenize, tokenize
 from specmeter.engines.session import Ended, EngineSession, Ticket
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError

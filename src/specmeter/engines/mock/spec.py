@@ -1,4 +1,5 @@
-"""Settings of the mock engine: cost, acceptance and faults."""
+"""The mock engine: settings (cost, acceptance and faults) and traits. It stands in for any engine of llama.cpp's, so it
+knows what these know."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
+from specmeter.engines.llama_cpp.traits import KV_TYPES, METHODS, SERVER_TELLS, settings_without
+from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ModelError
-from specmeter.record import ModelIdentity, Record
+from specmeter.record import PARAMETERS, EngineTraits, ModelIdentity, Record
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1)]
@@ -170,3 +173,35 @@ def _named(models: Mapping[str, M], reference: str, what: str) -> M:
             fix=f"name one of {', '.join(f'mock:{known}' for known in models)}",
         )
     return models[name]
+
+
+def _model(options: MockSpec, name: str, reference: str) -> ModelIdentity:
+    """Any experiment can be tried out without its models (`--set engine.kind=mock`): each has one of its name."""
+    if reference.startswith("mock:"):
+        return mock_model(name, reference, options)
+    if name not in options.targets | options.drafts:
+        raise ModelError(
+            f"{reference}: the mock engine has no model {name!r} to stand in for it",
+            fix=f"name one of {', '.join(f'mock:{known}' for known in options.targets | options.drafts)} instead, or "
+            "describe it under engine.mock.targets or engine.mock.drafts",
+        )
+    return mock_model(name, f"mock:{name}", options)
+
+
+MOCK = EngineSpec(
+    traits=EngineTraits(
+        simulated=True,
+        methods=tuple(method.model_copy(update={"parameters": tuple(PARAMETERS)}) for method in METHODS),
+        combines_methods=True,
+        policies=("entropy", "utility", "cost-table"),
+        rules=("sample-match", "rejection"),
+        settings=settings_without(),
+        kv_types=KV_TYPES,
+        synthetic="dice",
+        compares_drafts=True,
+        tells=tuple(truth for truth in SERVER_TELLS if truth != "processes"),
+    ),
+    make=late("specmeter.engines.mock.engine:MockEngine"),
+    model=_model,
+    options=MockSpec,
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from specmeter.audit.read.engine_log import LogSigns, Sign
-from specmeter.engines.llama_cpp.kinds import PRINTED_NAMES
+from specmeter.engines.llama_cpp.traits import PRINTED_NAMES
 from specmeter.record import Arm, Session, Unchecked
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData

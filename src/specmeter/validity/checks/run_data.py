@@ -19,7 +19,7 @@ from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan
 from specmeter.audit.read.log_lines import stream_lines
-from specmeter.engines.kinds import traits_on_record
+from specmeter.engines.registry import traits_on_record
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
 from specmeter.profile.arms import ProfileKey, key_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from specmeter.engines.kinds import kind_of
+from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.numbers.estimates import above, below
 from specmeter.studies.library.cross_device.costs import Backend, backends, shared_acceptance
@@ -39,7 +39,7 @@ def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[s
     from specmeter.engines.llama_cpp.native import NativeEngine
 
     spec = loaded.experiment.engine
-    traits = kind_of(spec.kind).traits
+    traits = spec_of(spec.kind).traits
     found: dict[str, str] = {}
     for arm in arms:
         if not any(name.startswith("RPC") for name in arm.engine.draft_devices) or traits.simulated:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmeter.engines.llama_cpp.kinds import DRAFT_MODEL_METHODS
 from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.engines.llama_cpp.traits import DRAFT_MODEL_METHODS
 from specmeter.studies.library.rtx3090_19.lines import Line, Lines
 from specmeter.studies.study import ModelUsed, Result, StudyData
 from specmeter.theory.experts import saturation_threshold, saturation_tokens

@@ -1,13 +1,14 @@
 """Which engines there are: found by the entry point group `specmeter.engines`, loaded when one is named.
 
-The name of an entry point is what experiments write as `engine.kind`, and its object is an `EngineKind`: what the
+The name of an entry point is what experiments write as `engine.kind`, and its object is an `EngineSpec`: what the
 engine states about itself, and how it is made. That module is imported to plan, check and list, so whatever is heavy
-is imported in `make`. specmeter's own engines are registered in the same way.
+is imported in `make`: specmeter's own engines, which are registered in the same way, name it there (`late`).
 """
 
 from __future__ import annotations
 
 import difflib
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from specmeter.record.faults import first_fault
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from specmeter.engines import Engine, Launch
+    from specmeter.engines.session import Engine, Launch
     from specmeter.record import Arm, ModelIdentity
 
 GROUP = "specmeter.engines"
@@ -31,16 +32,16 @@ OURS = "specmeter"
 """The distribution that specmeter's own engines come with."""
 
 
-def _anything(arm: Arm, has_draft: bool) -> None:
-    """An engine that can run whatever its traits allow."""
+def _accept(arm: Arm, has_draft: bool) -> None:
+    """Default `check_arm`: accepts every arm."""
 
 
-def _not_served(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
-    """An engine that cannot serve, or does not say how."""
+def _no_command(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """Default `serve`: no command."""
 
 
 @dataclass(frozen=True)
-class EngineKind:
+class EngineSpec:
     """What an entry point of the group `specmeter.engines` names."""
 
     traits: EngineTraits
@@ -52,12 +53,17 @@ class EngineKind:
     engine whose traits name no `model_formats`. Raises `ModelError`."""
     options: type[BaseModel] | None = None
     """Settings of its own, as experiments write them under `engine.options`. Each has a default."""
-    check_arm: Callable[[Arm, bool], None] = _anything
+    check_arm: Callable[[Arm, bool], None] = _accept
     """Given an arm, and whether it has a draft model: raises `ExperimentError`, naming the field, for what the traits
     allow and this engine cannot run all the same."""
-    serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _not_served
+    serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _no_command
     """Given an arm with its models, and the command line that its session was started with in a run: the command that
     serves with them, for people to use, without what only measuring needs. None where there is none."""
+
+
+def late(target: str) -> Callable[..., Any]:
+    """The function or class `module:attribute`, imported when it is called."""
+    return lambda *given: pkgutil.resolve_name(target)(*given)
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def packages() -> dict[str, str]:
 
 
 @cache
-def kind_of(name: str) -> EngineKind:
+def spec_of(name: str) -> EngineSpec:
     """The engine of that name, its module imported now.
 
     Raises `ExperimentError` for one that is not installed, is brought by two packages, or cannot be loaded.
@@ -124,9 +130,9 @@ def kind_of(name: str) -> EngineKind:
             f"engine.kind: {name}: {entry.value} of {_package(entry)} cannot be loaded ({why})",
             fix="install that package again, or ask its authors; `specmeter engines` lists others",
         ) from error
-    if not isinstance(found, EngineKind):
+    if not isinstance(found, EngineSpec):
         raise ExperimentError(
-            f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineKind",
+            f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineSpec",
             fix="report this to its authors; docs/how-to/write-an-engine.md says what an entry point must name",
         )
     if not found.traits.model_formats and found.model is None:
@@ -143,7 +149,7 @@ def load_engine(name: str, **options: Any) -> Engine:
     Raises `EngineStartError` where it is not usable on this machine, `ExperimentError` for one that is not installed
     and for options that it does not have.
     """
-    kind = kind_of(name)
+    kind = spec_of(name)
     return kind.make(own_options(name, {key: value for key, value in options.items() if value is not None}))
 
 
@@ -154,7 +160,7 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
     """
     from pydantic import ValidationError
 
-    form = kind_of(name).options
+    form = spec_of(name).options
     if form is None:
         if options:
             key = next(iter(options))
@@ -172,7 +178,7 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
     """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
-    kind = kind_of(name)
+    kind = spec_of(name)
     for method in arm.methods:
         if (problem := unknown_method(name, kind.traits, method)) is not None:
             raise ExperimentError(f"arm {arm.id}: {problem}", fix="name one of these, or change engine.kind")
@@ -192,7 +198,7 @@ def serving_command(name: str, launch: Launch, started: Sequence[str]) -> tuple[
         return None
     if not entries or not (_is_ours(entries[0]) or entries[0].module in sys.modules):
         return None
-    return kind_of(name).serve(launch, started)
+    return spec_of(name).serve(launch, started)
 
 
 def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:
@@ -251,7 +257,7 @@ def traits_on_record(kind: str, stated: EngineTraits | None) -> EngineTraits:
     if stated is not None:
         return stated
     entries = _entries().get(kind)
-    return kind_of(kind).traits if entries and _is_ours(entries[0]) else EngineTraits()
+    return spec_of(kind).traits if entries and _is_ours(entries[0]) else EngineTraits()
 
 
 def _entries() -> dict[str, list[EntryPoint]]:

@@ -1,30 +1,12 @@
-"""The instrumented engine as a kind of engine."""
+"""The instrumented engine: what it states about itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from specmeter.engines.llama_cpp.traits import KV_TYPES, SERVER_TELLS, settings_without
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineTraits, MethodTraits
 
-from specmeter.engines.kinds import EngineKind
-from specmeter.engines.llama_cpp.kinds import KV_TYPES, SERVER_TELLS, settings_without
-from specmeter.record import Arm, EngineTraits, MethodTraits
-
-if TYPE_CHECKING:
-    from specmeter.engines import Engine
-
-
-def _make(options: Any) -> Engine:  # noqa: ARG001
-    from specmeter.engines.libllama.engine import LibllamaEngine
-
-    return LibllamaEngine()
-
-
-def _check(arm: Arm, has_draft: bool) -> None:
-    from specmeter.engines.libllama.methods import check_arm
-
-    check_arm(arm, has_draft=has_draft)
-
-
-LIBLLAMA = EngineKind(
+LIBLLAMA = EngineSpec(
     traits=EngineTraits(
         model_formats=("gguf",),
         methods=(
@@ -46,6 +28,6 @@ LIBLLAMA = EngineKind(
         pinned=True,
         tells=(*SERVER_TELLS, "step-times", "experts"),
     ),
-    make=_make,
-    check_arm=_check,
+    make=lambda _: late("specmeter.engines.libllama.engine:LibllamaEngine")(),
+    check_arm=late("specmeter.engines.libllama.methods:check_arm"),
 )

@@ -1,7 +1,7 @@
 """One job in a process of its own, for what runs inside llama.cpp: a crash there ends only the child.
 
-`run_apart` is the parent's side, `serve` the child's. The child reads an order (JSON, from standard input) and leaves
-in the folder that it is given: `progress`, a line for every part that is done; what the job itself writes; and
+`run_in_subprocess` is the parent's side, `serve` the child's. The child reads an order (JSON, from standard input) and
+leaves in the folder that it is given: `progress`, a line for every part that is done; what the job itself writes; and
 `error.json` where the job cannot be done. It ends with its parent, even when that is killed (`engines.guard`).
 """
 
@@ -35,7 +35,7 @@ class _Error(Record):
     fix: Annotated[str, Field(max_length=10_000)]
 
 
-def run_apart(
+def run_in_subprocess(
     module: str,
     order: BaseModel,
     folder: Path,

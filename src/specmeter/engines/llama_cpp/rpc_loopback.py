@@ -28,7 +28,7 @@ _START_S = 20.0
 _PORT = re.compile(rf"^{relay.LISTENING} (\d{{1,5}})$", re.MULTILINE)
 
 
-class FarMachine:
+class SimulatedRemote:
     """A running `ggml-rpc-server` behind a relay."""
 
     def __init__(self, network: Network, beside: Path, threads: int) -> None:
@@ -41,7 +41,7 @@ class FarMachine:
                 fix=f"`{BUILD_COMMAND}` builds both",
             )
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specmeter-far-")))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specmeter-remote-")))
             port = free_port()
             command = (str(server), "-H", LOOPBACK, "-p", str(port), "-t", str(threads))
             far = EngineProcess(command, env=clean_environment(trace=False), log_path=folder / "rpc-server.txt")

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from specmeter.engines.kinds import EngineKind
-from specmeter.errors import ExperimentError
-from specmeter.record import Arm, EngineSettings, EngineTraits, MethodTraits, Record, Truth
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from specmeter.engines import Engine, Launch
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineSettings, EngineTraits, MethodTraits, Record, Truth
 
 _DRAFT = ("gamma", "gamma_min", "p_min")
 _MAP = ("gamma", "ngram_n", "ngram_min_hits")
@@ -61,40 +52,7 @@ def settings_without(*names: str) -> tuple[str, ...]:
     return tuple(name for name in EngineSettings.model_fields if name not in (*names, "options"))
 
 
-def _check(arm: Arm, has_draft: bool) -> None:
-    from specmeter.engines.llama_cpp.methods import check_arm
-
-    check_arm(arm, has_draft=has_draft)
-
-
-def _check_embedded(arm: Arm, has_draft: bool) -> None:
-    _check(arm, has_draft)
-    if arm.engine.rpc:
-        raise ExperimentError(
-            f"arm {arm.id}: engine.rpc: the embedded engine was built without RPC",
-            fix="use a native llama-server built with -DGGML_RPC=ON (engine.kind: native)",
-        )
-
-
-def _serve(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
-    from specmeter.engines.llama_cpp.serving import command
-
-    return command(launch, started)
-
-
-def _embedded(options: Any) -> Engine:  # noqa: ARG001
-    from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-
-    return EmbeddedEngine()
-
-
-def _native(options: NativeOptions) -> Engine:
-    from specmeter.engines.llama_cpp.native import NativeEngine
-
-    return NativeEngine(Path(options.binary) if options.binary else None)
-
-
-EMBEDDED = EngineKind(
+EMBEDDED = EngineSpec(
     traits=EngineTraits(
         model_formats=("gguf",),
         methods=METHODS,
@@ -107,15 +65,15 @@ EMBEDDED = EngineKind(
         pinned=True,
         tells=SERVER_TELLS,
     ),
-    make=_embedded,
-    check_arm=_check_embedded,
-    serve=_serve,
+    make=lambda _: late("specmeter.engines.llama_cpp.embedded:EmbeddedEngine")(),
+    check_arm=late("specmeter.engines.llama_cpp.methods:check_embedded"),
+    serve=late("specmeter.engines.llama_cpp.serving:command"),
 )
 
-NATIVE = EngineKind(
+NATIVE = EngineSpec(
     traits=EMBEDDED.traits.model_copy(update={"settings": settings_without("record_experts"), "pinned": False}),
-    make=_native,
+    make=lambda options: late("specmeter.engines.llama_cpp.native:NativeEngine")(options.binary),
     options=NativeOptions,
-    check_arm=_check,
-    serve=_serve,
+    check_arm=late("specmeter.engines.llama_cpp.methods:check_arm"),
+    serve=late("specmeter.engines.llama_cpp.serving:command"),
 )
