@@ -62,10 +62,10 @@ def command(context: click.Context, as_json: bool) -> None:
 )
 @click.option(
     "--source",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FOLDER|ARCHIVE",
-    help="Your own sources of llama.cpp: a folder, a .tar.gz or a .zip. Default: a source package of nearly the "
-    "installed wheel's version, downloaded by pip.",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="The folder of your own sources of llama.cpp. Default: a source package of nearly the installed wheel's "
+    "version, downloaded by pip.",
 )
 @click.option("--cmake", "options", multiple=True, metavar="OPTION", help="One more option for cmake; repeatable.")
 @click.option(
@@ -96,16 +96,15 @@ def build(
       specmeter engines build
       specmeter engines build --cuda --cmake=-DCMAKE_CUDA_ARCHITECTURES=86
       specmeter engines build --tuned --jobs 4
-      specmeter engines build --source ~/llama.cpp
-      specmeter engines build --source llama.cpp-b9000.tar.gz --vulkan
+      specmeter engines build --source ~/llama.cpp --vulkan
 
     \b
     Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources could not be
     downloaded or the build failed, 130 interrupted (run again to continue).
     """
-    from specmeter.native_build.build import BuildSpec
-    from specmeter.native_build.build import build as make
-    from specmeter.native_build.prerequisites import BACKENDS
+    from specmeter.engines.llama_cpp.build import BACKENDS, BuildSpec
+    from specmeter.engines.llama_cpp.build import build as make
+    from specmeter.models.reference import resolve
     from specmeter.show.terminal.progress import part_progress
 
     asked = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "hip": hip, "sycl": sycl}
@@ -118,7 +117,7 @@ def build(
     )
     try:
         with part_progress(errors(), verb="", tenths=True) as heard:
-            made = make(spec, heard)
+            made = make(spec, lambda: resolve("trial", "bench:draft-small", base_dir=Path()).path, heard)
     except KeyboardInterrupt:
         errors().say("interrupted; compiled files are kept, and the same command continues")
         return 130

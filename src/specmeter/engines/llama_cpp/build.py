@@ -1,0 +1,247 @@
+"""Builds llama.cpp's own programs on this machine: what must be installed, the sources, the build, and its record.
+
+Where they are found afterwards is `tools`. A build lies in a folder of the cache that its options name, and is made by
+cmake under `engines.guard`: whatever ends specmeter ends the compilers too. What was compiled stays, so the same
+command goes on where it was. By default the processor's code is that of the installed wheel (AVX2 on x86-64): so it can
+be compared with the embedded engine, and runs where a virtual machine claims more than it has. Sources are the user's
+own, or a pinned package's, which pip downloads since it knows the user's index and proxy, and whose checksum is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from specmeter.engines.llama_cpp import tools
+from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.start import clean_environment
+from specmeter.engines.process import EngineProcess
+from specmeter.errors import EngineError, UsageError
+from specmeter.host import memory_available_bytes
+from specmeter.host.cpu import usable_cores
+
+Backend = Literal["cuda", "metal", "vulkan", "hip", "sycl"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+PACKAGE = "llama-cpp-python==0.3.36"
+"""The source package whose llama.cpp is nearest to that of the installed wheel."""
+NAME = "llama_cpp_python-0.3.36"
+SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+_INSIDE = f"{NAME}/vendor/llama.cpp"
+_SIGNS = ("CMakeLists.txt", "ggml/CMakeLists.txt", "include/llama.h")
+
+_WITHOUT = ("OPENSSL", "CURL", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_UI")
+OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_RPC=ON", *(f"-DLLAMA_{name}=OFF" for name in _WITHOUT))
+LIKE_THE_WHEEL = ("-DGGML_NATIVE=OFF", *(f"-DGGML_{name}=ON" for name in ("AVX2", "FMA", "F16C", "BMI2")))
+NVCC = "/usr/local/cuda/bin/nvcc"
+"""Where CUDA's compiler lies on Linux, often not on PATH."""
+_INSTALL_VULKAN = "install LunarG's Vulkan SDK (Debian: sudo apt install libvulkan-dev glslc spirv-headers)"
+_NEEDS: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+    "cmake": ("cmake", ("cmake",), "", "sudo apt install cmake (dnf, brew, pip: the same; winget: Kitware.CMake)"),
+    "c++": ("C++ compiler", ("c++", "g++", "clang++"), "CXX", "sudo apt install g++ make (dnf: gcc-c++ make)"),
+    "make": ("make", ("make", "ninja"), "", "sudo apt install make (dnf: the same)"),
+    "cuda": ("CUDA compiler (nvcc)", ("nvcc", NVCC), "CUDACXX", "install NVIDIA's CUDA Toolkit (a Mac has none)"),
+    "metal": ("Metal outside of macOS", ("xcrun",), "", "leave --metal out"),
+    "vulkan": ("Vulkan SDK (glslc)", ("glslc",), "VULKAN_SDK", _INSTALL_VULKAN),
+    "hip": ("ROCm (hipconfig)", ("hipconfig",), "HIP_PATH", "install AMD's ROCm, with its bin folder on PATH"),
+    "sycl": ("Intel oneAPI (icpx)", ("icpx", "icx"), "", "install Intel's oneAPI and run its setvars script here"),
+}
+"""What a build needs: its name, any of these programs or this variable, and how it is installed."""
+_BYTES_PER_JOB = 2 * 2**30
+"""A compiler may take that much memory; more of them at once than fit would swap."""
+_POLL_S = 0.5
+_MAX_LOG = 4 * 2**20
+_STEP = re.compile(r"^\[\s*(\d{1,3})%\]|^\[(\d{1,6})/(\d{1,6})\]", re.MULTILINE)
+_WRONG = re.compile(r"error|fatal|undefined reference|not found|could not", re.IGNORECASE)
+
+Heard = Callable[[str, int, int], None]
+"""Called with (what is being done, done, of): `of` is 0 where nothing can be said of its length."""
+Run = Callable[[str, Sequence[str]], None]
+"""Does what its first argument says by a command; raises `EngineError` with what it printed when it fails."""
+
+
+@dataclass(frozen=True)
+class BuildSpec:
+    """What is to be built."""
+
+    backends: tuple[Backend, ...] = ()
+    tuned: bool = False
+    """Use everything that this machine's processor says it can do."""
+    cmake: tuple[str, ...] = ()
+    """Further options of cmake."""
+    source: Path | None = None
+    """The folder of the user's own sources; None: those of the pinned package."""
+    jobs: int | None = None
+    """Compilers at once; None: as many as cores and memory allow."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """All options of cmake, in the order in which a later one counts."""
+        is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+        processor = ("-DGGML_NATIVE=ON",) if self.tuned else LIKE_THE_WHEEL if is_x86 else ()
+        return (*OPTIONS, *processor, *(f"-DGGML_{name.upper()}=ON" for name in self.backends), *self.cmake)
+
+    @property
+    def folder(self) -> Path:
+        """Builds of other sources or with other options do not overwrite each other."""
+        words = [NAME]
+        if self.source is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]", "-", self.source.name)[:60].strip(".-") or "source"
+            words = [name, hashlib.sha256(os.fsencode(self.source.absolute())).hexdigest()[:8]]
+        words += [*self.backends, *(["tuned"] if self.tuned else [])]
+        if self.cmake:
+            words.append(hashlib.sha256(" ".join(self.cmake).encode()).hexdigest()[:8])
+        return tools.builds_folder() / "-".join(words)
+
+
+def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Build:
+    """Build what is asked for, or what an interrupted build left to do; `trial` gives the path of a small model.
+
+    Raises `UsageError` where something must be installed first or the spec cannot be carried out, `EngineError` when
+    the sources cannot be downloaded, the build fails or its programs do not run here.
+    """
+    from filelock import FileLock, Timeout
+
+    for option in spec.cmake:
+        if not re.fullmatch(r"-[DGATU]\s?[^\x00-\x1f]{1,1000}", option):
+            fix = "write --cmake=-DNAME=VALUE, as cmake has it"
+            raise UsageError(f"--cmake {option[:80]!r}: is not an option of cmake", fix=fix)
+    # cmake would tell it after a download and in many lines, but on Windows it knows best where compilers lie.
+    needs = ("cmake", *(() if os.name == "nt" else ("c++", "make")), *spec.backends)
+    lacking = [
+        (what, fix)
+        for what, programs, variable, fix in map(_NEEDS.__getitem__, needs)
+        if not any(map(shutil.which, programs)) and not os.environ.get(variable)
+    ]
+    if lacking:
+        raise UsageError(
+            f"llama.cpp cannot be built here: there is no {', no '.join(what for what, _ in lacking)}",
+            fix="; ".join(fix for _, fix in lacking) + ", then run this command again",
+        )
+    if spec.source is not None and not all((spec.source / sign).is_file() for sign in _SIGNS):
+        raise UsageError(
+            f"--source {spec.source}: does not contain llama.cpp's sources ({', '.join(_SIGNS)})",
+            fix="name the folder that a clone of llama.cpp made",
+        )
+    folder = spec.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock", timeout=0):
+            return _build(spec, folder, trial, heard)
+    except Timeout:
+        raise UsageError(f"{folder}: another process is building here", fix="wait until it has ended") from None
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be written ({error.strerror or error})",
+            fix="free some space, or set SPECMETER_CACHE to a folder that can be written to",
+        ) from None
+
+
+def _build(spec: BuildSpec, folder: Path, trial: Callable[[], str], heard: Heard) -> tools.Build:
+    log, tree, env = folder / "log.txt", folder / "build", clean_environment(trace=False)
+    if "cuda" in spec.backends and not shutil.which("nvcc"):
+        env.setdefault("CUDACXX", NVCC)
+
+    def run(what: str, command: Sequence[str]) -> None:
+        heard(what, 0, 0)
+        process = EngineProcess(command, env=env, log_path=log)
+        try:
+            while (code := process.wait(_POLL_S)) is None:
+                heard(what, *steps_of(_text(log)))
+        finally:
+            process.close()
+        if code != 0:
+            lines = [line.strip()[:300] for line in _text(log).splitlines() if line.strip()]
+            why = [line for line in lines if _WRONG.search(line)] or lines
+            raise EngineError(
+                "\n  | ".join([f"{Path(command[0]).name} failed while {what} (exit code {code})", *why[-8:]]),
+                fix=f"its output is in {log}; the same command continues where it stopped",
+            )
+
+    source = spec.source.absolute() if spec.source else packaged_source(folder, run)
+    tools.begin_build(folder)
+    generator = ["-G", "Ninja"] if os.name != "nt" and not shutil.which("make") else []
+    run("configuring", ["cmake", "-S", str(source), "-B", str(tree), *generator, *spec.options])
+    jobs = spec.jobs or max(1, min(int(usable_cores(None)), memory_available_bytes() // _BYTES_PER_JOB))
+    rpc = source / "tools" / "rpc" / "CMakeLists.txt"
+    rpc_text = rpc.read_text(encoding="utf-8", errors="replace") if rpc.is_file() else ""
+    others = {name: old for name, old in tools.OTHER_NAMES.items() if f"set(TARGET {old})" in rpc_text}
+    targets = [others.get(name, name) for name in tools.PROGRAMS]
+    run("compiling", ["cmake", "--build", str(tree), "--config", "Release", "-j", str(jobs), "--target", *targets])
+    place = next((file.parent for file in sorted((tree / "bin").rglob("*")) if file.stem == "llama-server"), None)
+    if place is None:
+        raise EngineError(f"{tree}: no llama-server was built", fix=f"see {log}")
+    try:  # a real model: processors claim what virtual machines trap
+        run("trying what was built", [str(place / "llama-bench"), "-m", trial(), "-p", "8", "-n", "4", "-r", "1"])
+        version = NativeEngine(place / "llama-server").identify().version
+    except EngineError as error:
+        fix = "build without --tuned" if spec.tuned else f"see {log}, and run it by hand"
+        raise EngineError(f"what was built does not run here: {error.message}", fix=fix) from None
+    record = tools.BuildRecord(
+        source=PACKAGE.replace("==", " ") if spec.source is None else str(spec.source.absolute()),
+        version=version,
+        options=spec.options,
+        built_at=time.time(),
+        folder=place.relative_to(folder).as_posix(),
+    )
+    return tools.finish_build(folder, record)
+
+
+def packaged_source(folder: Path, run: Run) -> Path:
+    """llama.cpp's sources of the pinned package, downloaded and unpacked below `folder` unless they are there."""
+    source = folder / "source"
+    if source.is_dir():
+        return source / _INSIDE
+    with tempfile.TemporaryDirectory(prefix="download-", dir=folder) as name:
+        wanted = Path(name) / "requirements.txt"
+        wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="ascii")
+        only = ["--no-deps", "--no-binary", PACKAGE.partition("==")[0], "--require-hashes", "--retries", "2"]
+        try:
+            run("downloading sources", [*_pip(), "download", *only, "--dest", name, "-r", str(wanted)])
+        except EngineError as error:
+            raise EngineError(
+                f"the source package {PACKAGE} could not be downloaded: {error.message}",
+                fix="connect to a package index (pip's settings apply), or give sources: --source FOLDER",
+            ) from None
+        archive = Path(name) / f"{NAME}.tar.gz"
+        found = hashlib.sha256(archive.read_bytes()).hexdigest() if archive.is_file() else "missing"
+        if found != SHA256:  # pip looked already; here it is once more what is unpacked
+            raise EngineError(f"{archive.name}: its SHA-256 is {found}, not {SHA256}", fix="run this command again")
+        with tarfile.open(archive) as content:
+            content.extractall(Path(name) / "unpacked", filter="data")
+        (Path(name) / "unpacked").rename(source)
+    return source / _INSIDE
+
+
+def _pip() -> list[str]:
+    """pip of this environment, or else through uv, whose environments have none."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    if uvx := shutil.which("uvx"):
+        return [uvx, "pip"]
+    raise UsageError(
+        "neither pip nor uv is here to download the sources",
+        fix="run `python -m ensurepip`, then this command again; or give sources: --source FOLDER",
+    )
+
+
+def steps_of(text: str) -> tuple[int, int]:
+    """(done, of) by the last line of make (`[ 42%]`) or ninja (`[12/345]`) that counts; (0, 0) where none does."""
+    percent, done, of = (_STEP.findall(text) or [("", "0", "0")])[-1]
+    return (int(percent), 100) if percent else (int(done), int(of))
+
+
+def _text(log: Path) -> str:
+    return log.read_bytes()[-_MAX_LOG:].decode("utf-8", "replace")
