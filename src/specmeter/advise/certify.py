@@ -40,11 +40,9 @@ from specmeter.verdicts import Verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from specmeter.analysis.reading import RunReport
+    from specmeter.numbers.stats import Ints
 
-    Ints = NDArray[np.int64]
 
 FLOOR = 0.98
 """Of plain decoding: a controller that falls below has cost something."""

@@ -22,15 +22,11 @@ from specmeter.profile.make import digest
 from specmeter.profile.oracle import best_walk, fit_costs, fixed_walk
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.analysis.request_table import RequestTable
+    from specmeter.numbers.stats import Floats, Ints
     from specmeter.profile.replay import Limits
     from specmeter.record import Arm, Estimate, Generation
     from specmeter.store import RunReader
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

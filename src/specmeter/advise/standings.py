@@ -26,14 +26,12 @@ from specmeter.host.load import busy_percent, is_busy
 from specmeter.numbers.elimination import Standing, judge
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.advise.advice import Goal
     from specmeter.experiments.experiment import Experiment
+    from specmeter.numbers.stats import Floats
     from specmeter.record import Arm, Host
     from specmeter.store import RequestRow, RunReader
 
-    Floats = NDArray[np.float64]
 
 MARGIN = 0.02
 NOTHING = 0.005

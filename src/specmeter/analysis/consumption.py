@@ -23,13 +23,10 @@ from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio,
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.analysis.request_table import Key, RequestTable
+    from specmeter.numbers.stats import Floats, Ints
     from specmeter.store import RunReader
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
 
 MOST_UNSEEN = 0.1
 """Share of an arm's time that may be without readings."""

@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.analysis.request_table import RequestTable
-
-    Ints = NDArray[np.int64]
+    from specmeter.numbers.stats import Ints
 
 
 class Family(NamedTuple):

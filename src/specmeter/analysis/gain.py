@@ -44,9 +44,7 @@ from specmeter.numbers.stats import (
 from specmeter.record import Estimate, Record
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+    from specmeter.numbers.stats import Floats
 
 
 class Gain(Record):

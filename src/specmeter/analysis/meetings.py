@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.analysis.request_table import RequestTable
+    from specmeter.numbers.stats import Floats, Ints
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 Grid = tuple["Floats", "Floats", "Floats", "Floats"]

@@ -14,10 +14,9 @@ from specmeter.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from specmeter.numbers.stats import Floats, Ints
     from specmeter.record import RequestEnergy
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 Part = tuple[float, float]

@@ -25,12 +25,9 @@ import numpy as np
 from specmeter.record import Record
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.analysis.request_table import RequestTable
+    from specmeter.numbers.stats import Floats, Ints
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
 
 LEAST_EXCESS = math.log(1.5)
 _DEVIATIONS = 6.0

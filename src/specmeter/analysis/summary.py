@@ -56,11 +56,9 @@ from specmeter.numbers.stats import (
 from specmeter.record import Arm, Estimate, Record
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from specmeter.analysis.meetings import Meetings
+    from specmeter.numbers.stats import Ints
 
-    Ints = NDArray[np.int64]
 
 __all__ = ["ArmSummary", "Choice", "KindSummary", "RequestCounts", "RunSummary", "summarize"]
 

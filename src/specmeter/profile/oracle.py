@@ -31,9 +31,7 @@ from specmeter.errors import UsageError
 from specmeter.profile.replay import Limits, Round
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+    from specmeter.numbers.stats import Floats
 
 
 @dataclass(frozen=True)

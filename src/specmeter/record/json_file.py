@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from specmeter.errors import UsageError
 from specmeter.files import open_inside, read_named, write_inside, write_whole
-from specmeter.record import Record
+from specmeter.record.base import Record
 from specmeter.record.faults import first_fault
 from specmeter.text import size
 

@@ -32,7 +32,8 @@ from specmeter.analysis.load.window import (
 from specmeter.record import Record, Slo
 
 if TYPE_CHECKING:
-    from specmeter.analysis.load.times import Bools, CellTimes, Floats
+    from specmeter.analysis.load.times import Bools, CellTimes
+    from specmeter.numbers.stats import Floats
     from specmeter.record import Load, LoadCell
 
 

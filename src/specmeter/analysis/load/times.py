@@ -16,10 +16,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from specmeter.numbers.stats import Floats, Ints
     from specmeter.record import Request, Sending
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 OPEN = -1

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from specmeter.analysis.load.times import Bools, CellTimes, Floats, Ints
+    from specmeter.analysis.load.times import Bools, CellTimes
+    from specmeter.numbers.stats import Floats, Ints
     from specmeter.record import Load
 
 NoWindow = Literal["broken off", "few clients", "no arrival times", "too short"]

@@ -19,11 +19,7 @@ from specmeter.store import RequestRow
 from specmeter.validity.checks.request_data import RequestData
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from specmeter.numbers.stats import Floats
-
-    Ints = NDArray[np.int64]
+    from specmeter.numbers.stats import Floats, Ints
 
 
 class Speeds(NamedTuple):
