@@ -264,7 +264,7 @@ def test_what_keeps_remote_arms_away(changes: list[str], says: str, monkeypatch:
 
 def test_without_remote_machines_the_local_draft_is_measured(tmp_path: Path) -> None:
     order = ["study", "run", "cross-device", "--variant", "bench", "--variant", "quick", *SHORT]
-    assert invoke([*order, "--out", str(tmp_path / "s")]) == 0
+    assert invoke([*order, "--set", "design.blocks=1", "--out", str(tmp_path / "s")]) == 0
     data = StudyFolder(tmp_path / "s").data()
     assert {row.config for row in data.results} == {"9B_Q8/none", "9B_Q8/local"}
     assert [place.config for place in data.places] == ["9B_Q8/local"]

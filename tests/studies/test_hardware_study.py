@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import stand_in_quality
 from claims_of import ruled
 
 from specmeter.analysis.machines import Machine, MachineLine, MachineTable
@@ -121,12 +122,15 @@ def test_the_documents_machines_can_also_be_found_right() -> None:
     assert other["machine-ratio"].ruling == "contradicted"
 
 
-def test_the_quick_variant_is_measured_and_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan on real models, as one machine of the study."""
+def test_the_quick_variant_is_measured_and_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan as one machine of the study."""
     from specmeter.analysis.machines import from_quality
     from specmeter.cli import invoke
     from specmeter.quality.files import load_report
 
+    stand_in_quality.install(monkeypatch)
     out = tmp_path / "study"
     command = ["study", "run", "hardware-comparison", "--variant", "bench", "--variant", "quick"]
     assert invoke([*command, "--set", "threads=1", "--out", str(out)]) == 0

@@ -77,6 +77,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> StudyData:
         "quick",
         "--set",
         "engine.threads=1",
+        "--set",
+        "design.blocks=1",
     )
 
 

