@@ -61,7 +61,9 @@ def main() -> None:
         folder = Path(name)
         invoke(["report", str(run), "--out", str(folder / "report.html")])
         invoke(["report", "--published", "moe-306", "--out", str(folder / "moe-306.html")])
-        invoke(["site", str(folder / "site"), str(run), "--published", "moe-306", "--published", "rtx3090-19"])
+        invoke(
+            ["report", "--site", str(folder / "site"), str(run), "--published", "moe-306", "--published", "rtx3090-19"]
+        )
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for picture in PICTURES:
             take(browser, picture, folder)

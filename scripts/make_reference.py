@@ -65,7 +65,7 @@ def experiment_page() -> str:
     definitions: dict[str, Any] = schema.get("$defs", {})
     parts = [
         "# Keys of experiment files\n",
-        "The same as `specmeter schema`, for reading. Unknown keys are errors.\n",
+        "The same as `specmeter run --schema`, for reading. Unknown keys are errors.\n",
         _object("experiment", schema),
     ]
     parts += [_object(name, definitions[name]) for name in sorted(definitions) if "properties" in definitions[name]]

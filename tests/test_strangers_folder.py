@@ -34,7 +34,7 @@ READERS = {
     "report": "report RUN --out OUT/page.html",
     "report here": "report RUN",
     "compare": "compare RUN RUN",
-    "site": "site OUT/public RUN --lang en",
+    "site": "report --site OUT/public RUN --lang en",
     "check": "check RUN",
     "verify": "check RUN --signer OUT/anna.pub",
 }
@@ -324,7 +324,7 @@ def test_a_study_publishes_nothing_that_is_linked(
     put_link(study.path, name, private)
     before = contents(home)
     codes = [
-        invoke(["site", str(tmp_path / "public"), str(study.path), "--lang", "en"]),
+        invoke(["report", "--site", str(tmp_path / "public"), str(study.path), "--lang", "en"]),
         invoke(["study", "export", str(study.path), "--out", str(tmp_path / "data")]),
         invoke(["study", "show", str(study.path)]),
         invoke(["report", str(study.path)]),

@@ -51,7 +51,7 @@ def written(folder: Path, keys: dict[str, Any], **changes: Any) -> str:
 
 def certified(folder: Path, keys: dict[str, Any], *options: str, **changes: Any) -> Certification:
     out = folder / "run"
-    assert invoke(["certify", written(folder, keys, **changes), "--out", str(out), *options]) in (0, 1)
+    assert invoke(["run", "--certify", written(folder, keys, **changes), "--out", str(out), *options]) in (0, 1)
     return certify(out)
 
 
@@ -131,7 +131,7 @@ def test_a_controller_is_ruled_on_by_kind_and_as_a_whole(tmp_path: Path, capsys:
     assert "从不低于普通解码的 0.98 倍" in page
     assert "没有理想上限：<bdi>引擎是模拟的</bdi>" in page
 
-    assert invoke(["certify", str(tmp_path / "run"), "--json"]) == 0
+    assert invoke(["run", "--certify", str(tmp_path / "run"), "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)
     assert document["passes"]
     assert Certification.model_validate({key: it for key, it in document.items() if key != "passes"}) == found
@@ -146,7 +146,7 @@ def test_a_controller_that_loses_fails_and_says_where(tmp_path: Path, capsys: py
     assert "fails: 0." in told(found, controller)
     assert "on fact" in told(found, controller)
     capsys.readouterr()
-    assert invoke(["certify", str(tmp_path / "run")]) == 1
+    assert invoke(["run", "--certify", str(tmp_path / "run")]) == 1
 
 
 def test_false_numbers_rule_nothing(tmp_path: Path) -> None:
@@ -172,20 +172,20 @@ def test_an_interrupted_certification_goes_on_by_the_same_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stop = {"kind": "mock", "mock": {"faults": [{"kind": "interrupt", "call": 26}]}}
-    assert invoke(["certify", written(tmp_path, MOCK, engine=stop)]) == 130
+    assert invoke(["run", "--certify", written(tmp_path, MOCK, engine=stop)]) == 130
     assert "the same command resumes" in capsys.readouterr().err
-    assert invoke(["certify", "mine.yaml"]) == 0
+    assert invoke(["run", "--certify", "mine.yaml"]) == 0
     assert "resuming" in capsys.readouterr().err
     assert len(list(Path("specmeter-runs").iterdir())) == 1
 
 
 def test_what_cannot_be_ruled_on_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, MOCK, arms=[{"gamma": 4}])
-    assert invoke(["certify", file]) == 2
+    assert invoke(["run", "--certify", file]) == 2
     assert "no arm is a controller" in capsys.readouterr().err
     assert invoke(["run", file, "--out", str(tmp_path / "plain")]) == 0
     capsys.readouterr()
-    assert invoke(["certify", str(tmp_path / "plain")]) == 2
+    assert invoke(["run", "--certify", str(tmp_path / "plain")]) == 2
     assert "no arm of this run is a controller" in capsys.readouterr().err
     alone = written(tmp_path, MOCK)
     assert invoke(["run", alone, "--out", str(tmp_path / "alone")]) == 0

@@ -160,7 +160,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
         (["show"], "holds no runs"),
         (["export", "."], "is not a run folder"),
         (["run", "mocked.yaml", "--dry-run", "--out", "."], "--dry-run writes nothing"),
-        (["completion", "tcsh"], "tcsh"),
+        (["--completion", "tcsh"], "tcsh"),
     ],
 )
 def test_what_cannot_be_done_ends_with_2_and_a_fix(
@@ -193,7 +193,9 @@ def _specmeter(*arguments: str, **keywords: Any) -> subprocess.Popen[Any]:
     return subprocess.Popen([sys.executable, "-m", "specmeter", *arguments], stderr=subprocess.PIPE, **keywords)
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["schema"], ["--help"], ["export", "out", "--table", "prompts"]])
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["run", "--schema"], ["--help"], ["export", "out", "--table", "prompts"]]
+)
 def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
     assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
     reading, writing = os.pipe()
@@ -247,7 +249,9 @@ def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("words", [["show", "out"], ["export", "out"], ["schema"], ["list"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["show", "out"], ["export", "out"], ["run", "--schema"], ["list"], ["--help"]], ids=" ".join
+)
 def test_a_full_disk_under_the_output_is_told(words: list[str]) -> None:
     assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
     with Path("/dev/full").open("wb") as full, _specmeter(*words, stdout=full) as process:
@@ -273,7 +277,7 @@ def test_a_run_goes_on_when_its_log_is_full() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="closes a descriptor as a shell does")
 def test_closed_output_is_no_fault() -> None:
     assert invoke(["run", "mocked.yaml", "--out", "out"]) == 0
-    for arguments in (["show", "out"], ["export", "out"], ["schema"], ["list"]):
+    for arguments in (["show", "out"], ["export", "out"], ["run", "--schema"], ["list"]):
         command = [sys.executable, "-m", "specmeter", *arguments]
         shell = ["sh", "-c", 'exec "$0" "$@" >&-', *command]
         done = subprocess.run(shell, stderr=subprocess.PIPE, check=False, timeout=60)
@@ -290,18 +294,18 @@ def test_names_that_the_output_cannot_spell_are_printed_all_the_same() -> None:
 
 
 def test_schema_accepts_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["schema"]) == 0
+    assert invoke(["run", "--schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema["additionalProperties"] is False
     assert {"targets", "arms", "workloads", "design", "engine", "generation"} <= set(schema["properties"])
-    assert invoke(["schema", "--example"]) == 0
+    assert invoke(["run", "--example"]) == 0
     Path("example.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert invoke(["run", "example.yaml", "--dry-run", "--json"]) == 0
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["completion", shell]) == 0
+    assert invoke(["--completion", shell]) == 0
     assert "_SPECMETER_COMPLETE" in capsys.readouterr().out
 
 

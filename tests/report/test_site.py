@@ -36,7 +36,7 @@ COUNTED = {
 @pytest.fixture(scope="module")
 def site(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "public"
-    assert invoke(["site", str(folder), str(sweep), str(hostile)]) == 0
+    assert invoke(["report", "--site", str(folder), str(sweep), str(hostile)]) == 0
     return folder
 
 
@@ -90,10 +90,10 @@ def test_a_hostile_study_does_nothing_to_the_index(look: Look, site: Path) -> No
 def test_a_site_is_written_over_a_site_and_over_nothing_else(
     site: Path, sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert invoke(["site", str(site), str(sweep), "--lang", "en"]) == 0
+    assert invoke(["report", "--site", str(site), str(sweep), "--lang", "en"]) == 0
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     capsys.readouterr()
-    assert invoke(["site", str(tmp_path), str(sweep)]) == 2
+    assert invoke(["report", "--site", str(tmp_path), str(sweep)]) == 2
     assert "is not a site of specmeter" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -102,7 +102,7 @@ def test_without_runs_there_is_nothing_to_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert invoke(["site", "public"]) == 2
+    assert invoke(["report", "--site", "public"]) == 2
     assert "no run to show" in capsys.readouterr().err
 
 
@@ -123,7 +123,7 @@ def studies_site(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFa
     """A run, a study of which the run is a part, one whose every string attacks, and a published one."""
     folder = tmp_path_factory.mktemp("studies-site")
     ours, theirs = study_folder(folder / "ours", sweep), study_folder(folder / "theirs <b>", hostile, ATTACK)
-    order = ["site", str(folder / "public"), str(sweep), str(ours), str(theirs), "--published", "moe-306"]
+    order = ["report", "--site", str(folder / "public"), str(sweep), str(ours), str(theirs), "--published", "moe-306"]
     assert invoke(order) == 0
     return folder / "public"
 
@@ -200,7 +200,7 @@ def test_reports_of_quality_come_without_the_home_folder(
     part = Part(name="apple-quant-ladder", kind="quality")
     folder.write(StudyRecord(study="apple-quant-ladder", made_at=0.0, parts=(part,)))
     monkeypatch.chdir(tmp_path)
-    assert invoke(["site", "public", "ladder", "--lang", "en"]) == 0
+    assert invoke(["report", "--site", "public", "ladder", "--lang", "en"]) == 0
     pages = capsys.readouterr().out.split()
     assert pages == ["public/index.html", "public/ladder/index.html"]
     kept = (tmp_path / "public/ladder/data/apple-quant-ladder.json").read_text("utf-8")
@@ -218,13 +218,13 @@ def test_all_that_was_measured_is_shown_by_default(
     study_folder(tmp_path / "specmeter-runs" / "moe-306-20261121-101500", sweep)
     shutil.copytree(sweep, tmp_path / "specmeter-runs" / "sweep-20261121-101500")
     monkeypatch.chdir(tmp_path)
-    assert invoke(["site", "public", "--lang", "en"]) == 0
+    assert invoke(["report", "--site", "public", "--lang", "en"]) == 0
     assert capsys.readouterr().out.split() == [
         "public/index.html",
         "public/moe-306-20261121-101500/index.html",
         "public/sweep-20261121-101500/index.html",
     ]
-    assert invoke(["site", "public", "--published", "moe-307"]) == 2
+    assert invoke(["report", "--site", "public", "--published", "moe-307"]) == 2
     assert "is not a study" in capsys.readouterr().err
 
 
@@ -243,7 +243,7 @@ def damaged(sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_what_is_damaged_is_left_out_with_its_reason(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["site", "public", "--lang", "en"]) == 0
+    assert invoke(["report", "--site", "public", "--lang", "en"]) == 0
     shown = capsys.readouterr()
     assert shown.out.split() == ["public/index.html", "public/sweep-20261121-101500/index.html"]
     assert sorted(path.name for path in Path("public").iterdir()) == ["index.html", "sweep-20261121-101500"]
@@ -252,11 +252,11 @@ def test_what_is_damaged_is_left_out_with_its_reason(damaged: Path, capsys: pyte
     for name in ("broken-20261121-101500", "moe-306-20261121-101500"):
         assert f"left out: specmeter-runs/{name}: " in shown.err
         assert f"<li><bdi>{name}</bdi>: <bdi" in told
-    assert invoke(["site", "named", str(damaged.parent)]) == 2
+    assert invoke(["report", "--site", "named", str(damaged.parent)]) == 2
     assert "left out" not in capsys.readouterr().err
     assert not Path("named").exists()
     shutil.rmtree("specmeter-runs/sweep-20261121-101500")
-    assert invoke(["site", "nothing"]) == 2
+    assert invoke(["report", "--site", "nothing"]) == 2
     assert not Path("nothing").exists()
 
 
@@ -273,7 +273,7 @@ def test_what_turns_out_to_be_damaged_while_it_is_written_is_left_out_too(
         return written(document, *rest)
 
     monkeypatch.setattr(site_module, "write_tables", fail_late)
-    assert invoke(["site", "public", "--lang", "en"]) == 0
+    assert invoke(["report", "--site", "public", "--lang", "en"]) == 0
     assert "reply of p1: is damaged" in capsys.readouterr().err
     assert not Path("public/late-20261121-101500").exists()
     assert "late-20261121-101500/index.html" not in Path("public/index.html").read_text("utf-8")

@@ -137,7 +137,7 @@ def certify(folder: Path) -> Certification:
     if not found.controllers:
         raise UsageError(
             f"{folder}: controllers, plain decoding and fixed lengths share no prompt that was measured",
-            fix="measure them with `specmeter certify EXPERIMENT`, or let the run finish",
+            fix="measure them with `specmeter run EXPERIMENT --certify`, or let the run finish",
         )
     return found
 

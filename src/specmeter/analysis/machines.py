@@ -52,7 +52,7 @@ class Machine(Record):
     bandwidth_bytes_per_s: float | None
     """None where nothing is known of it."""
     bandwidth_source: str
-    """`given`, `measured by specmeter devices`, `peak of NAME, by the catalogue`; or why there is none."""
+    """`given`, `measured by specmeter doctor`, `peak of NAME, by the catalogue`; or why there is none."""
 
 
 class MachineLine(Record):
@@ -296,14 +296,14 @@ def device_of(host: Host, *, on_gpu: bool) -> str:
 def bandwidth_of(host: Host, *, on_gpu: bool) -> tuple[float | None, str]:
     """(bytes per second, where from) of the memory that weights were read from; (None, why not).
 
-    Of processors, what was measured on that machine (`specmeter devices`, kept in this machine's cache folder), else
-    the peak that the maker states; of GPUs the peak.
+    Of processors, what was measured on that machine (`specmeter doctor --bandwidth`, kept in its cache
+    folder), else the peak that the maker states; of GPUs the peak.
     """
     from specmeter.host.bandwidth import remembered
     from specmeter.theory import catalogue
 
     if not on_gpu and (measured := remembered(host)) is not None:
-        return measured.read.point * 1e9, "measured by specmeter devices"
+        return measured.read.point * 1e9, "measured by specmeter doctor"
     name = device_of(host, on_gpu=on_gpu)
     peak = catalogue.peak(name) if name else None
     if peak is None:

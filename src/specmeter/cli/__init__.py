@@ -26,21 +26,16 @@ COMMANDS = {
     "explain": "Explain where the time of each arm went, and what limits it.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
     "latency": "Estimate what the network costs a draft on another machine.",
-    "report": "Write what a run found as a web page, figures and tables.",
+    "report": "Write what a run found as a web page, figures and tables; several as a site.",
     "study": "Repeat a published study and test its claims.",
-    "certify": "Certify an engine's adaptive draft lengths: do they ever lose?",
     "compare": "Compare runs: two builds, two machines, two days.",
-    "site": "Build a static site of several runs and studies.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "audit": "Audit published results: which rows can be true?",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
     "quality": "Measure perplexity and speed of models, such as a ladder of quantizations.",
     "engines": "List installed engines and what they report; build llama.cpp's programs.",
-    "devices": "Measure this machine's memory bandwidth; show it beside the catalogue.",
-    "schema": "Print the JSON Schema of experiment files.",
-    "doctor": "Show what this machine can measure and what is missing.",
-    "completion": "Print the script for shell completion.",
+    "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
 """Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
 
@@ -89,12 +84,34 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is None:
+        return
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:  # click knows all three
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(kind(root, {}, "specmeter", "_SPECMETER_COMPLETE").source())
+    ctx.exit()
+
+
 @click.group(
     cls=_LazyGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="specmeter")
+@click.option(
+    "--completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    metavar="SHELL",
+    is_eager=True,
+    expose_value=False,
+    callback=_completion,
+    help="Print the script that completes commands and options in bash, zsh or fish, for `>> ~/.bashrc`, `>> ~/.zshrc` "
+    "or `> ~/.config/fish/completions/specmeter.fish`.",
+)
 @click.pass_context
 def root(ctx: click.Context) -> None:
     """Find out whether speculative decoding really makes this model faster on this machine, and why.

@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from specmeter.host.bandwidth import Bandwidth
     from specmeter.laboratory.doctor import Diagnosis
+    from specmeter.record import Estimate, Host
     from specmeter.show.table import Tone
+    from specmeter.theory.catalogue import Device
 
 _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"}
 
 
 @click.command(name="doctor")
+@click.option(
+    "--bandwidth", is_flag=True, help="Measure this machine's memory bandwidth instead; show it beside the catalogue."
+)
+@click.option("--device", "names", multiple=True, metavar="NAME", help="Show this entry of the catalogue; repeatable.")
+@click.option("--no-measure", is_flag=True, help="With --bandwidth: show what was measured last.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="With --bandwidth: threads that read and copy. Default: all physical cores.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, including the machine's details.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(
+    ctx: click.Context, bandwidth: bool, names: tuple[str, ...], no_measure: bool, threads: int | None, as_json: bool
+) -> None:
     """Show what this machine can measure and what is missing.
 
     Covers engines, devices, models and the state of the machine. Each line is ok, limited (works, with a drawback) or
     missing, with a fix. The exit code is 1 when no engine is usable.
 
+    With --bandwidth, memory is measured by reading and copying with all cores, which takes a few seconds; the result is
+    kept for predictions. Plain decoding reads every active weight once per token, so its rate is at most about
+    bandwidth / bytes per token. The catalogue lists manufacturers' peaks, which programs do not reach. With --device,
+    only those entries are shown and nothing is measured. GPU memory is not measured.
+
     \b
     Examples:
       specmeter doctor
       specmeter doctor --json | jq '.diagnoses[] | select(.state != "ok")'
+      specmeter doctor --bandwidth
+      specmeter doctor --bandwidth --no-measure --json | jq '.machine.read.point'
+      specmeter doctor --device "RTX 3090" --device "M2 Ultra"
       SPECMETER_LLAMA_SERVER=~/llama.cpp/build/bin/llama-server specmeter doctor
+
+    \b
+    Exit codes: 0 an engine is usable, or the bandwidth was shown, 1 no engine is usable, 2 a name is not in the
+    catalogue (the nearest ones are named).
     """
+    if bandwidth or names:
+        _show_bandwidth(names, threads, no_measure=no_measure, as_json=as_json)
+        return
+    for option, given in (("--no-measure", no_measure), ("--threads", threads)):
+        if given:
+            raise UsageError(f"{option}: goes with --bandwidth", fix=f"add --bandwidth, or leave {option} out")
     from specmeter.host import read_host
     from specmeter.host.energy import EnergyMeter, find_sources
     from specmeter.laboratory.doctor import can_measure, examine
@@ -70,3 +105,103 @@ def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
         screen.say("  ", (f"{it.state:8}", _TONES[it.state]), f" {it.name:{width}}  {it.detail}", wrap=False)
         if it.fix:
             screen.say(f"  {'':8} {'':{width}}  fix: {it.fix}", wrap=False)
+
+
+# --- memory bandwidth ------------------------------------------------------------------------------------------------
+
+
+def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: bool, as_json: bool) -> None:
+    from specmeter.host import read_host
+    from specmeter.host.bandwidth import measure_bandwidth, remember, remembered
+    from specmeter.theory import catalogue
+
+    listed = [device for name in names for device in catalogue.named(name)] if names else list(catalogue.devices())
+    host = read_host(load_sample_s=0.1)
+    if names or no_measure:
+        machine = remembered(host)
+    else:
+        machine = measure_bandwidth(host, threads)
+        if threads is None:
+            remember(machine)
+    own = _own_devices(host)
+    if as_json:
+        _print_devices_json(machine, own, listed)
+        return
+    if not names:
+        _print_machine(machine, host, own)
+    _print_catalogue(list(dict.fromkeys(listed)), machine)
+
+
+def _own_devices(host: Host) -> dict[str, tuple[Device, ...]]:
+    """Processor and GPUs of this machine -> entries that fit the name."""
+    from specmeter.theory import catalogue
+
+    return {name: catalogue.find(name) for name in dict.fromkeys((host.cpu, *(gpu.name for gpu in host.gpus)))}
+
+
+def _print_devices_json(machine: Bandwidth | None, own: dict[str, tuple[Device, ...]], listed: list[Device]) -> None:
+    from specmeter.show.terminal.console import say_json
+
+    answer: dict[str, Any] = {
+        "machine": machine.model_dump(mode="json") | {"memory_bound": machine.memory_bound} if machine else None,
+        "own": {name: [device.name for device in devices] for name, devices in own.items()},
+        "catalogue": [device.model_dump(mode="json") for device in dict.fromkeys(listed)],
+    }
+    say_json(answer)
+
+
+def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[Device, ...]]) -> None:
+    from datetime import UTC, datetime
+
+    from specmeter.show.terminal.console import output
+    from specmeter.text import rate, size
+
+    screen = output()
+    screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
+    if machine is None:
+        screen.say("  memory bandwidth not measured here yet; run `specmeter doctor --bandwidth`", wrap=False)
+    else:
+        when = datetime.fromtimestamp(machine.measured_at, UTC).astimezone()
+        lines = [
+            f"read  {_rate(machine.read, machine.read_best)}",
+            f"copy  {_rate(machine.copied, machine.copied_best)}, bytes read and written together",
+            f"by {machine.threads} threads over arrays of {size(machine.array_bytes)}, {when:%Y-%m-%d %H:%M}",
+        ]
+        if not machine.memory_bound:
+            lines.append(
+                f"in cache the cores read no more than {machine.cached_read:.1f} GB/s: they set the pace here, "
+                "memory may deliver more"
+            )
+        reach = rate(machine.read.point)
+        lines.append(f"a model that reads 1 GB per token can decode at about {reach} on the processor")
+        screen.say_all((f"  {line}" for line in lines), wrap=False)
+    for name, devices in own.items():
+        fits = ", ".join(f"{device.name} ({device.bandwidth_gb_s:g} GB/s)" for device in devices)
+        screen.say(f"  {name}: {fits or 'not in the catalogue'}", wrap=False)
+    screen.line()
+
+
+def _rate(estimate: Estimate, best: float) -> str:
+    from specmeter.text import estimated
+
+    return f"{estimated(estimate, 1, ' GB/s', exact=True)}, best {best:.1f}"
+
+
+def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
+    from specmeter.show.table import Table, numbers, row, text
+    from specmeter.show.terminal.console import output
+
+    rows = [
+        row(
+            device.name,
+            f"{device.bandwidth_gb_s:g}",
+            *(() if machine is None else (f"{device.bandwidth_gb_s / machine.read.point:.1f}",)),
+            "" if device.fp16_tflops is None else f"{device.fp16_tflops:g}",
+            "/".join(map(str, device.memory_gb)),
+            "yes" if device.verified else "no",
+        )
+        for device in listed
+    ]
+    share = () if machine is None else ("x this machine's read",)
+    columns = numbers("peak GB/s", *share, "fp16 TFLOPS", "memory GB")
+    output().table(Table("devices", (*text("device"), *columns, *text("verified")), rows))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from specmeter.errors import UsageError
+from specmeter.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from specmeter.show.figure import Figure
     from specmeter.show.page.study_document import StudyDocument
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
 
 
 @click.command(name="report")
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option(
     "--published",
+    multiple=True,
     metavar="NAME",
     help="Show a published study from its document's numbers instead of a run; `apple`: all studies on "
-    "Apple machines; `list`: their names.",
+    "Apple machines; `list`: their names. With --site, beside the RUNs; repeatable.",
+)
+@click.option(
+    "--site",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Build a static site of all RUNs in this folder: an index, a page of each, its data to download.",
 )
 @click.option(
     "--out",
@@ -66,8 +74,9 @@ if TYPE_CHECKING:
     help="Write the tables (Markdown, CSV, LaTeX) and every request into this folder, instead of the page.",
 )
 def command(
-    run: str | None,
-    published: str | None,
+    runs: tuple[str, ...],
+    published: tuple[str, ...],
+    site: Path | None,
     out: Path | None,
     lang: str,
     open_: bool,
@@ -85,6 +94,12 @@ def command(
     With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
     about each claim, and the document's tables and figures drawn from them.
 
+    With --site, RUNs and studies become pages of a site, which load nothing from elsewhere and work on any web server
+    or as files. The index shows the answer of each run, and for each study how many of its document's claims are
+    supported, contradicted, or undecided. Without RUN and --published, all under specmeter-runs/ are included;
+    unreadable ones are left out, as stderr and the index say. A site already in FOLDER is overwritten; a folder that
+    holds anything else is refused.
+
     \b
     Examples:
       specmeter report --open
@@ -93,6 +108,8 @@ def command(
       specmeter report latest --tables tables
       specmeter report --published moe-306 --open
       specmeter report --published list
+      specmeter report --site public
+      specmeter report --site public results/monday moe-306-20261121-101500 --published moe-306
 
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
@@ -101,27 +118,66 @@ def command(
     from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES
 
-    if published is not None and run is not None:
-        raise UsageError(
-            f"--published {published}: this shows a document's numbers, not those of {run}",
-            fix="leave out RUN or --published",
-        )
-    if published == "list":
-        _list_published()
-        return
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
-    shown = _published(published, probe, languages) if published else _named(run or "latest", probe, languages)
-    written: list[Path] = []
-    if figures is not None:
-        asked = [part.strip() for part in formats.split(",")]
-        written += write_figures(list(shown.figures()), figures, asked, width, languages)
-    if tables is not None:
-        written += shown.tables(tables)
-    if figures is None and tables is None:
-        written += shown.page(out or shown.place, out is None and published is None)
+    if site is not None:
+        _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
+        written = _site(site, runs, published, languages)
+    else:
+        run, study = _only(runs, published)
+        if study == "list":
+            _list_published()
+            return
+        shown = _published(study, probe, languages) if study else _named(run or "latest", probe, languages)
+        written = list[Path]()
+        if figures is not None:
+            asked = [part.strip() for part in formats.split(",")]
+            written += write_figures(list(shown.figures()), figures, asked, width, languages)
+        if tables is not None:
+            written += shown.tables(tables)
+        if figures is None and tables is None:
+            written += shown.page(out or shown.place, out is None and not study)
     output().say_all(map(str, written), wrap=False)
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
+
+
+def _only(runs: Sequence[str], published: Sequence[str]) -> tuple[str | None, str | None]:
+    """(the run, the published study): one of them, or neither."""
+    if runs and published:
+        raise UsageError(
+            f"--published {published[0]}: this shows a document's numbers, not those of {runs[0]}",
+            fix="leave out RUN or --published; a site (--site FOLDER) has both",
+        )
+    if len(named := (*runs, *published)) > 1:
+        raise UsageError(
+            f"report: {counted(len(named), 'name')} are given, and a page shows one",
+            fix="name one, or write them all as a site with --site FOLDER",
+        )
+    return (runs[0] if runs else None), (published[0] if published else None)
+
+
+def _refuse_beside_site(others: Mapping[str, object]) -> None:
+    if given := [option for option, value in others.items() if value is not None]:
+        raise UsageError(
+            f"{', '.join(given)}: does not go with --site, whose pages have a place in its folder",
+            fix=f"leave {' and '.join(given)} out, or --site",
+        )
+
+
+def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[Language]) -> list[Path]:
+    """The pages of the site, its index first."""
+    from specmeter.show.page.site import write_site
+    from specmeter.store.places import find_run, find_runs, find_studies
+
+    if runs or published:
+        return write_site(folder, [find_run(run) for run in runs], languages, published)
+    return write_site(folder, [*find_studies(), *find_runs()], languages, damaged=_say_left_out)
+
+
+def _say_left_out(place: Path, error: UsageError) -> None:
+    from specmeter.show.terminal.console import errors
+
+    errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,28 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RequestRow, RunState
+
+
+def _schema(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    from specmeter.experiments.experiment import Experiment
+    from specmeter.show.terminal.console import say_json
+
+    say_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Experiment.model_json_schema()})
+    ctx.exit()
+
+
+def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    from importlib import resources
+
+    from specmeter.show.terminal.console import output
+
+    text = (resources.files("specmeter.experiments") / "demo.yaml").read_text(encoding="utf-8")
+    output().say_all(text.splitlines(), wrap=False)
+    ctx.exit()
 
 
 @click.command(name="run", cls=Command)
@@ -101,8 +124,30 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Predict arms from this probe before measuring them; repeatable. Default: the newest that fits, if any.",
 )
+@click.option(
+    "--certify",
+    is_flag=True,
+    help="Do arms that decide by themselves how long each draft is ever lose? Measure plain decoding and fixed lengths "
+    "(--gamma; default: 1,2,3,4,6,8,12,16) beside them, and rule.",
+)
 @click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_schema,
+    help="Print the keys of a file as JSON Schema, for editors and for reading.",
+)
+@click.option(
+    "--example",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_example,
+    help="Print a complete example file.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -123,6 +168,7 @@ def command(
     new: bool,
     offline: bool,
     probe_files: tuple[Path, ...],
+    certify: bool,
     details: bool,
     as_json: bool,
     **settings: Any,
@@ -135,6 +181,10 @@ def command(
     Every request is on disk before the next one starts (under a load: every cell before the next one): after Ctrl-C, a
     crash or a power cut, the same command measures exactly what is missing.
 
+    With --certify, arms of EXPERIMENT that choose draft lengths while they decode (a `policy`, a `p_min`, flags of
+    their own) are held, on every kind of text, against plain decoding, the best fixed length, and the oracle: the best
+    length at every step. EXPERIMENT may then be the folder of such a run, on which is ruled without measuring.
+
     \b
     Examples:
       specmeter run demo
@@ -145,21 +195,33 @@ def command(
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
       specmeter run mine.yaml --variant small --variant quick
+      specmeter run controllers --certify --gamma 1,2,4,8
+      specmeter run --example > mine.yaml
+      specmeter run --schema > experiment.schema.json
 
     \b
-    Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model cannot be
-    used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
+    Editors with a YAML language server check and complete a file that starts with
+      # yaml-language-server: $schema=experiment.schema.json
+
+    \b
+    Exit codes: 0 every request was measured, 1 checks found numbers invalid (or, with --certify, an arm loses), 2 the
+    experiment or a model cannot be used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
     from specmeter.experiments.described import Described
     from specmeter.show.terminal.console import errors
 
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
-    load = load_by(settings)
-    described = Described((*what, *targets), drafts, methods, gamma or (), ngram, prompts, load)
+    load, lengths = load_by(settings), gamma or ()
+    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, load)
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
-    loaded = _loaded(described, what, changes, variants, save)
+    if certify:
+        if out is not None and len(described.targets) > 1:
+            raise UsageError("--out: one folder, and several names", fix="certify them one by one, or leave --out out")
+        asked = [_to_certify(name, described, changes, variants, save, lengths) for name in described.targets or ("",)]
+    else:
+        asked = [_loaded(described, what, changes, variants, save)]
     from specmeter.probe.files import load_probe
     from specmeter.show.terminal.probe import warn_of_suspect
 
@@ -172,18 +234,58 @@ def command(
         from specmeter.laboratory.plan import make_plan
         from specmeter.show.terminal.plan import print_plan
 
-        print_plan(make_plan(loaded, offline=offline), as_json=as_json)
+        for loaded in asked:
+            if not isinstance(loaded, Path):
+                print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
     from specmeter.show.terminal.run import print_run
 
-    screen = errors()
-    folder, state = carry_out(loaded, screen, out=out, new=new, offline=offline, probes=probes)
-    verdict = print_run(folder, as_json=as_json, everything=details)
-    if state.state != "complete":
+    screen, folders, unfinished = errors(), list[Path](), list["RunState"]()
+    for loaded in asked:
+        if isinstance(loaded, Path):
+            folders.append(loaded)
+            continue
+        folder, state = carry_out(loaded, screen, out=out, new=new, offline=offline, probes=probes)
+        folders.append(folder)
+        if state.state != "complete":
+            unfinished.append(state)
+    passes = (
+        _rule(folders, as_json) if certify else print_run(folders[0], as_json=as_json, everything=details) != "invalid"
+    )
+    for state in unfinished:
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
+    if unfinished:
         return 3
-    return 1 if verdict == "invalid" else 0
+    return 0 if passes else 1
+
+
+def _to_certify(
+    name: str,
+    described: Described,
+    changes: Sequence[str],
+    variants: Sequence[str],
+    save: Path | None,
+    lengths: tuple[int, ...],
+) -> LoadedExperiment | Path:
+    """The experiment with plain decoding and fixed lengths beside its controllers, or the folder of such a run."""
+    from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
+    from specmeter.store.places import RUNS_FOLDER, find_run
+
+    if name == "latest" or Path(name).is_dir() or (RUNS_FOLDER / name).is_dir():
+        return find_run(name)
+    loaded = _loaded(replace(described, targets=(name,)), (name,), changes, variants, save)
+    return with_fixed_lengths(loaded, lengths or GAMMAS)
+
+
+def _rule(folders: Sequence[Path], as_json: bool) -> bool:
+    """Print the rulings on the controllers of these runs; whether all of them pass."""
+    from specmeter.advise.certify import certify
+    from specmeter.show.terminal.certify import print_certifications
+
+    found = [certify(folder) for folder in folders]
+    print_certifications(found, as_json=as_json)
+    return all(it.passes for it in found)
 
 
 def carry_out(

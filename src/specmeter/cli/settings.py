@@ -140,7 +140,7 @@ class Command(click.Command):
         if option.startswith(("--draft-", "--spec-")):
             return (
                 "write --gamma for draft lengths, --draft for the draft model, or --set KEY=VALUE for anything else "
-                "(`specmeter schema` prints the keys)"
+                "(`specmeter run --schema` prints the keys)"
             )
         return None
 

@@ -96,8 +96,8 @@ _EXPERIMENT = Form(
     shelf="specmeter.experiments",
     word="experiment",
     listing="`specmeter list` shows the bundled ones",
-    keys="`specmeter schema` prints every key with its meaning",
-    start="start from `specmeter schema --example`",
+    keys="`specmeter run --schema` prints every key with its meaning",
+    start="start from `specmeter run --example`",
 )
 
 

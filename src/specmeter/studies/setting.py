@@ -77,8 +77,8 @@ def distinct(hosts: Iterable[Host]) -> tuple[Host, ...]:
 def bandwidth(hosts: Sequence[Host], *, on_gpu: bool) -> float | None:
     """Bytes per second of the memory that weights were read from; None for several machines, or where nothing is known.
 
-    Of processors, what was measured on that machine (`specmeter devices`), else the peak that the maker states. Of
-    GPUs the peak.
+    Of processors, what was measured on that machine (`specmeter doctor --bandwidth`), else the peak that the maker
+    states. Of GPUs the peak.
     """
     from specmeter.host.bandwidth import remembered
     from specmeter.theory import catalogue

@@ -105,7 +105,10 @@ def few_active(data: StudyData) -> Found:
         if model.name not in moe or rate is None or model.size_bytes is None:
             continue
         if data.bandwidth_bytes_per_s is None:
-            return "cannot tell", "The bandwidth of the memory is not known: measure it with `specmeter devices`."
+            return (
+                "cannot tell",
+                "The bandwidth of the memory is not known: measure it with `specmeter doctor --bandwidth`.",
+            )
         low = rate.low if rate.low is not None else rate.point
         all_bytes = low * model.size_bytes / 1e9
         peak = data.bandwidth_bytes_per_s / 1e9
