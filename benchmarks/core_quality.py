@@ -23,8 +23,8 @@ import gguf
 import httpx
 import numpy as np
 
-from specmeter.engines.libllama.context import Context
-from specmeter.engines.libllama.model import Model
+from specmeter.llama_binding.context import Context
+from specmeter.llama_binding.model import Model
 from specmeter.record import EngineSettings
 
 ROOT = Path(__file__).parents[1]

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specmeter.engines.libllama.context import Context
-from specmeter.engines.libllama.model import Model
-from specmeter.engines.libllama.routing import RoutingTap
+from specmeter.llama_binding.context import Context, RoutingTap
+from specmeter.llama_binding.model import Model
 from specmeter.models.bench import describe, parse
 from specmeter.models.reference import locate
 from specmeter.record import EngineSettings

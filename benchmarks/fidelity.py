@@ -32,10 +32,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specmeter.engines import Engine, Launch
-from specmeter.engines.libllama.context import Context
-from specmeter.engines.libllama.model import Model
 from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
 from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.llama_binding.context import Context
+from specmeter.llama_binding.model import Model
 from specmeter.models.reference import resolve
 from specmeter.numbers.rates import decode_rate
 from specmeter.probe.random_tokens import draw

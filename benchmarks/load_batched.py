@@ -30,7 +30,7 @@ SHAPES = (1, 2, 4, 8)
 
 def for_version_0_5() -> None:
     """Bind to llama.cpp 0.5.0."""
-    from specmeter.engines.libllama import capi
+    from specmeter.llama_binding import capi
 
     class ContextParams(ctypes.Structure):
         _fields_ = tuple(field for field in capi.ContextParams._fields_ if field[0] != "moe_cache_size")
@@ -96,8 +96,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
-    from specmeter.engines.libllama import capi
     from specmeter.engines.llama_cpp.tools import find_program
+    from specmeter.llama_binding import capi
     from specmeter.models.reference import resolve
 
     program = args.program or find_program("llama-batched-bench")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from specmeter.engines.libllama.model import Model
+from specmeter.llama_binding.model import Model
 from specmeter.profile.arms import ProfileKey
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.record import Finding, MatchProfile, Request

@@ -14,11 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specmeter.engines.libllama import sampling, verification
+from specmeter.engines.libllama import verification
 from specmeter.engines.libllama.adaptive import CostTable, Utility
 from specmeter.engines.libllama.cascade import Cascade
 from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
+from specmeter.llama_binding import sampling
 from specmeter.record import Generation
 
 VOCABULARIES = (4096, 32_000, 248_320)

@@ -13,8 +13,8 @@ import gguf
 import numpy as np
 import pytest
 
-from specmeter.engines.libllama.context import Context, Rows
-from specmeter.engines.libllama.model import Model
+from specmeter.llama_binding.context import Context, Rows
+from specmeter.llama_binding.model import Model
 from specmeter.models.cores import Core, shipped
 from specmeter.record import EngineSettings
 

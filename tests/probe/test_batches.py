@@ -10,8 +10,8 @@ import pytest
 
 from engines.llama_fixtures import core
 from probe.probes import probe
-from specmeter.engines.libllama.context import Context, Forward
 from specmeter.errors import UsageError
+from specmeter.llama_binding.context import Context, Forward
 from specmeter.probe import Probe, reading
 from specmeter.probe.batches import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.probe.routing import Routing

@@ -9,8 +9,8 @@ import pytest
 
 from engines.llama_fixtures import core
 from specmeter.engines import process, subprocess_job
-from specmeter.engines.libllama.context import Context
 from specmeter.errors import EngineDiedError, EngineError, UsageError
+from specmeter.llama_binding.context import Context
 from specmeter.probe import sweep as sweeping
 from specmeter.probe.child import measure_sweep
 from specmeter.probe.sweep import DRAFT_TOKENS, Samples, Sweep, longest_chain, sweep

@@ -203,8 +203,8 @@ def passages() -> Mapping[str, Passage]:
     prompt = tuple(range(40, 60))
     text = list[int]()
     # Token by token: the text's own next token is found by asking which of all matches.
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     with Model(Path(core("draft-small").path)) as model, Context(model, SETTINGS, threads=1, draft=True) as context:
         row = context.extend(prompt)[0]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from quality.cores import STORED, model, short_text
-from specmeter.engines.libllama.context import Context
-from specmeter.engines.libllama.model import Model
 from specmeter.errors import EngineError, UsageError
+from specmeter.llama_binding.context import Context
+from specmeter.llama_binding.model import Model
 from specmeter.quality.child import score_apart
 from specmeter.quality.scoring import Scores, Scoring, score, surprises
 from specmeter.quality.windows import perplexity

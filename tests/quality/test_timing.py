@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quality.cores import model, short_text
-from specmeter.engines.libllama.context import Context
+from specmeter.llama_binding.context import Context
 from specmeter.quality import SpeedTest
 from specmeter.quality.child import time_apart
 from specmeter.quality.timing import Timing, context_for, time_tests

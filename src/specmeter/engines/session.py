@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType, Protocol, Self
 
-from specmeter.errors import EngineProtocolError, SpecmeterError
+from specmeter.errors import SpecmeterError
 
 if TYPE_CHECKING:
     from specmeter.record import Arm, DeviceUse, EngineIdentity, Generation, ModelIdentity, Prompt, Reply
@@ -174,14 +174,3 @@ class Engine(Protocol):
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """What each counter grew by; one that first appears in `after` started from 0."""
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
-
-
-def utf8(text: str) -> bytes:
-    """The text as UTF-8 for engines. Raises `EngineProtocolError` if it cannot be encoded."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise EngineProtocolError(
-            f"the text is not valid Unicode: a lone surrogate at character {error.start}",
-            fix="give the text as valid UTF-8",
-        ) from None

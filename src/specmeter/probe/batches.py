@@ -30,7 +30,7 @@ from specmeter.probe.sweep import MOST_TOKENS, Place
 from specmeter.record import BatchPoint, EngineSettings, Record
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Context
+    from specmeter.llama_binding.context import Context
     from specmeter.probe.routing import Routing
     from specmeter.record import Estimate
 
@@ -84,8 +84,8 @@ def sweep_batches(order: BatchSweep, done: Callable[[int], None]) -> BatchSample
 
     Raises `UsageError` for a text that is too short or shapes that are too large, `EngineError` when llama.cpp fails.
     """
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     asked = shapes(order.sequences, order.tokens, order.settings.ubatch)
     if not asked:
@@ -131,7 +131,7 @@ def sweep_batches(order: BatchSweep, done: Callable[[int], None]) -> BatchSample
 
 def _timed(memory: Context, numbers: Sequence[int], ahead: Sequence[Sequence[int]], n: int) -> float:
     """ms of a forward over n tokens of each of these sequences, after one that is not timed."""
-    from specmeter.engines.libllama.context import Forward
+    from specmeter.llama_binding.context import Forward
 
     took = 0.0
     for start in (0, n):

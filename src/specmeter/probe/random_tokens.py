@@ -22,7 +22,7 @@ from specmeter.record import Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.engines.libllama.context import Context
+    from specmeter.llama_binding.context import Context
 
 DEPTH = 64
 """Tokens in memory before those that are timed."""

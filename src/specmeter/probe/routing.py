@@ -192,9 +192,8 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
     Raises `UsageError` for a text of fewer than two tokens or a model without experts, `EngineError` when llama.cpp
     fails.
     """
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
-    from specmeter.engines.libllama.routing import RoutingTap
+    from specmeter.llama_binding.context import Context, RoutingTap
+    from specmeter.llama_binding.model import Model
 
     tap = RoutingTap()
     settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
@@ -233,9 +232,8 @@ def read_continuations(order: ContinuationsOrder, done: Callable[[int], None]) -
     Calls `done` with the number of texts that are complete. Raises `UsageError` for a model without experts,
     `EngineError` when llama.cpp fails.
     """
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
-    from specmeter.engines.libllama.routing import RoutingTap
+    from specmeter.llama_binding.context import Context, RoutingTap
+    from specmeter.llama_binding.model import Model
 
     tap, settings = RoutingTap(), order.settings
     parts: list[dict[int, Any]] = []

@@ -33,8 +33,8 @@ from specmeter.errors import UsageError
 from specmeter.record import EngineSettings, Record
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Checkpoint, Context, TokenSequence
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Checkpoint, Context, TokenSequence
+    from specmeter.llama_binding.model import Model
 
 MOST_TOKENS = 256
 """Tokens of one forward that are still called a verification."""
@@ -84,7 +84,7 @@ def sweep(order: Sweep, done: Callable[[int], None]) -> Samples:
 
     Raises `UsageError` for a text that is too short, `EngineError` when llama.cpp fails.
     """
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.model import Model
 
     settings = order.settings
     with contextlib.ExitStack() as stack:
@@ -210,8 +210,8 @@ class Place:
 
 
 def _contexts(order: Sweep, model: Model, stack: contextlib.ExitStack) -> tuple[Context, Context | None]:
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     settings, threads = order.settings, order.settings.threads or 1
     target = stack.enter_context(Context(model, settings, threads=threads, rows=max(order.tokens)))

@@ -25,8 +25,8 @@ from specmeter.record import EngineSettings, EngineTraits, Generation, MatchProf
 from specmeter.store.hashes import output_digest
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.sampling import Logits
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.sampling import Logits
 
 AT_ONCE = 8
 """Tokens of a forward in the second reading: about a draft that is verified."""
@@ -190,7 +190,7 @@ class _Reader:
         )
 
     def _look(self, row: Logits, token: int) -> _Look:
-        from specmeter.engines.libllama.sampling import confidence
+        from specmeter.llama_binding.sampling import confidence
 
         row = row[: self._shared]
         row[self._ends] = -np.inf
@@ -240,9 +240,9 @@ def _cut(lead: float) -> float:
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
-    from specmeter.engines.libllama import capi
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding import capi
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     order = _Order.model_validate_json(given)
     made: list[MatchProfile] = []

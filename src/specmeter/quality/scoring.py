@@ -17,7 +17,7 @@ from specmeter.record import EngineSettings, Record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from specmeter.engines.libllama.context import Context
+    from specmeter.llama_binding.context import Context
 
 _BATCH = 2048
 _ROW_BYTES = 128 * 2**20
@@ -62,8 +62,8 @@ def score(order: Scoring, done: Callable[[int, int], None]) -> Scores:
 
     Raises `UsageError` for a text too short for one window, `EngineError` when llama.cpp fails or computes no numbers.
     """
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     settings = order.settings
     with Model(Path(order.model), gpu_layers=settings.gpu_layers) as model:

@@ -23,7 +23,7 @@ from specmeter.quality import SpeedTest
 from specmeter.record import EngineSettings, Record
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Context
+    from specmeter.llama_binding.context import Context
 
 _WARM_UP = 8
 """Tokens generated before anything is timed."""
@@ -60,8 +60,8 @@ def time_tests(order: Timing) -> Times:
     Depths come in an order drawn from the seed, and the tests of a depth too. Raises `UsageError` for a text without
     tokens, `EngineError` when llama.cpp fails.
     """
-    from specmeter.engines.libllama.context import Context
-    from specmeter.engines.libllama.model import Model
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
 
     settings = order.settings.model_copy(update={"context": context_for(order.tests)})
     rng = np.random.default_rng(order.seed)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specmeter.errors import EngineProtocolError
 from specmeter.text import counted
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -111,3 +112,14 @@ def _given(value: object) -> str:
 def _options(expected: str) -> str:
     """`'a', 'b' or 'c'`, as pydantic lists them -> `one of a, b, c`."""
     return "one of " + ", ".join(re.findall(r"'([^']*)'", expected))
+
+
+def utf8(text: str) -> bytes:
+    """The text as UTF-8 for engines. Raises `EngineProtocolError` if it cannot be encoded."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise EngineProtocolError(
+            f"the text is not valid Unicode: a lone surrogate at character {error.start}",
+            fix="give the text as valid UTF-8",
+        ) from None

@@ -18,7 +18,7 @@ from typing import Any
 
 from specmeter.engines import EngineSession, Launch, SessionFacts
 from specmeter.engines.registry import EngineSpec
-from specmeter.engines.session import Ended, Ticket, utf8
+from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import EngineDiedError, EngineError, EngineProtocolError, ModelError
 from specmeter.record import (
     EngineIdentity,
@@ -32,6 +32,7 @@ from specmeter.record import (
     Step,
     Timings,
 )
+from specmeter.record.faults import utf8
 
 FORWARD_MS, DRAFTED_MS, CHANCE = 1.0, 0.1, 0.05
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from engines.libllama.contexts import SETTINGS, Opened, core_path
-from specmeter.engines.libllama.context import Context
-from specmeter.engines.libllama.model import Model
+from specmeter.llama_binding.context import Context
+from specmeter.llama_binding.model import Model
 
 
 @pytest.fixture(scope="module")

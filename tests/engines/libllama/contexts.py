@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engines.llama_fixtures import core
-from specmeter.engines.libllama.context import Context
+from specmeter.llama_binding.context import Context
 from specmeter.record import EngineSettings
 
 Opened = Callable[..., Context]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specmeter.engines.libllama import capi
 from specmeter.errors import EngineStartError
+from specmeter.llama_binding import capi
 
 
 def test_the_wheels_library_is_the_one_this_was_written_for() -> None:

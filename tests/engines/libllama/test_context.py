@@ -10,9 +10,9 @@ import pytest
 
 from engines.libllama.contexts import SETTINGS, Opened, core_path
 from engines.llama_fixtures import TEXT
-from specmeter.engines.libllama.context import Context, ContextFullError
-from specmeter.engines.libllama.model import Model
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError
+from specmeter.llama_binding.context import Context, ContextFullError
+from specmeter.llama_binding.model import Model
 from specmeter.record import EngineSettings
 
 CORES = ["dense", "moe", "hybrid"]

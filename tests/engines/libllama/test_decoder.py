@@ -11,13 +11,12 @@ from scipy.stats import chisquare
 
 from engines.libllama.contexts import Opened
 from engines.llama_fixtures import TEXT
-from specmeter.engines.libllama.context import Context, Work, alone
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.drafting import Draft, Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
-from specmeter.engines.libllama.routing import RoutingTap
-from specmeter.engines.libllama.sampling import probabilities
+from specmeter.llama_binding.context import Context, RoutingTap, Work, alone
+from specmeter.llama_binding.sampling import probabilities
 from specmeter.record import Generation
 from specmeter.workloads import load
 from specmeter.workloads.spec import BenchWorkload

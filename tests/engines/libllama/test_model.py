@@ -7,8 +7,8 @@ import pytest
 
 from engines.libllama.contexts import Opened, core_path
 from models.bench_engine import serve
-from specmeter.engines.libllama.model import log_softmax
 from specmeter.errors import EngineProtocolError
+from specmeter.llama_binding.model import log_softmax
 
 TEXTS = ["", "a", "The people of the valley", "第十二章 山里的人", "👩‍🚀 emoji", "tab\tand\nline", "<|im_start|>user"]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from specmeter.engines.libllama import sampling
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.llama_binding import sampling
 from specmeter.record import Generation
 from specmeter.theory import stopping
 

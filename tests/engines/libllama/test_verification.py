@@ -16,8 +16,8 @@ import pytest
 from scipy import stats as distributions
 
 from specmeter.engines.libllama import verification
-from specmeter.engines.libllama.sampling import draw, probabilities
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.llama_binding.sampling import draw, probabilities
 from specmeter.record import Generation
 from specmeter.theory.acceptance import lossless_acceptance, sample_match_acceptance
 

@@ -1,9 +1,5 @@
-"""The instrumented engine: speculative decoding in process, on llama.cpp's own C interface.
+"""The instrumented engine: speculative decoding in process, on llama.cpp's own C interface (`llama_binding`).
 
-capi          the binding: structure layouts of one llama.cpp version, proven when the library is loaded
-model         a model file: vocabulary, texts to tokens and back
-context       a sequence of tokens in a model's memory: forwards, cuts, checkpoints
-sampling      logits -> probabilities -> a token
 verification  which drafted tokens the target agrees with
 drafting      where drafted tokens come from
 policies      how many of them to make

@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from specmeter.engines.libllama import capi
 from specmeter.engines.libllama.session import Session
 from specmeter.engines.libllama.together import Together
 from specmeter.errors import EngineError, EngineProtocolError, SpecmeterError
+from specmeter.llama_binding import capi
 from specmeter.record import Arm, Generation, Prompt, Reply
 
 HEARTBEAT_S = 0.5

@@ -26,20 +26,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specmeter.engines.libllama import verification
-from specmeter.engines.libllama.context import Forward, alone
 from specmeter.engines.libllama.drafting import NOTHING
 from specmeter.engines.libllama.policies import Fixed
-from specmeter.engines.libllama.sampling import Rows
 from specmeter.errors import ExperimentError
+from specmeter.llama_binding.context import Forward, alone
+from specmeter.llama_binding.sampling import Rows
 from specmeter.record import Step
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Rows as LogitRows
-    from specmeter.engines.libllama.context import TokenSequence, Work
     from specmeter.engines.libllama.drafting import Draft, Drafter
     from specmeter.engines.libllama.policies import DraftPolicy
-    from specmeter.engines.libllama.routing import RoutingTap
     from specmeter.engines.libllama.verification import Verification
+    from specmeter.llama_binding.context import RoutingTap, TokenSequence, Work
+    from specmeter.llama_binding.context import Rows as LogitRows
     from specmeter.record import Generation
 
 Rule = Literal["rejection", "sample-match"]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from specmeter.engines.libllama.context import Forward, extending
-from specmeter.engines.libllama.sampling import best, confidence, draw, entropy, probabilities
 from specmeter.errors import ExperimentError
+from specmeter.llama_binding.context import Forward, extending
+from specmeter.llama_binding.sampling import best, confidence, draw, entropy, probabilities
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Checkpoint, TokenSequence, Work
     from specmeter.engines.libllama.ngram import NgramLookup
     from specmeter.engines.libllama.policies import DraftPolicy
-    from specmeter.engines.libllama.sampling import Floats
+    from specmeter.llama_binding.context import Checkpoint, TokenSequence, Work
+    from specmeter.llama_binding.sampling import Floats
     from specmeter.record import Generation
 
 

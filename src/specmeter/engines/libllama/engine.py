@@ -24,7 +24,7 @@ from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.http_client import LOOPBACK, garbage, json_object
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
 from specmeter.engines.in_flight import GivenUpError, Stop, ThreadedSession
-from specmeter.engines.libllama import capi, methods
+from specmeter.engines.libllama import methods
 from specmeter.engines.libllama.child import at_once
 from specmeter.engines.libllama.traits import LIBLLAMA
 from specmeter.engines.llama_cpp.log import parse_load
@@ -41,6 +41,7 @@ from specmeter.errors import (
     ExperimentError,
     SpecmeterError,
 )
+from specmeter.llama_binding import capi
 from specmeter.record import EngineIdentity, Generation, Prompt, Reply
 from specmeter.record.faults import first_fault
 

@@ -17,18 +17,17 @@ import numpy as np
 
 from specmeter.engines import Candidate
 from specmeter.engines.libllama import methods
-from specmeter.engines.libllama.context import Context, alone
 from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
 from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
-from specmeter.engines.libllama.model import Model, log_softmax
 from specmeter.engines.libllama.ngram import NgramLookup
-from specmeter.engines.libllama.routing import RoutingTap
 from specmeter.engines.llama_cpp.reply import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError
+from specmeter.llama_binding.context import Context, RoutingTap, alone
+from specmeter.llama_binding.model import Model, log_softmax
 from specmeter.record import Generation, Reply, Timings
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.context import Work
+    from specmeter.llama_binding.context import Work
     from specmeter.record import Arm, Prompt
 
 _COST_REPEATS = 5

@@ -22,13 +22,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.engines.libllama.context import Answer
 from specmeter.errors import SpecmeterError
+from specmeter.llama_binding.context import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specmeter.engines.libllama.context import Context, Forward, Work
+    from specmeter.llama_binding.context import Context, Forward, Work
     from specmeter.record import Generation, Prompt, Reply
 
 

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from specmeter.engines.libllama.sampling import best, draw
 from specmeter.errors import UsageError
+from specmeter.llama_binding.sampling import best, draw
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.sampling import Floats, Logits
+    from specmeter.llama_binding.sampling import Floats, Logits
 
     class TargetRows(Protocol):
         """Distributions by place: an array of shape (places, vocabulary), or `sampling.Rows`."""

@@ -46,9 +46,10 @@ from specmeter.engines.llama_cpp.reply import (
     stop_reason,
 )
 from specmeter.engines.process import EngineProcess
-from specmeter.engines.session import differences, utf8
+from specmeter.engines.session import differences
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
 from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
+from specmeter.record.faults import utf8
 
 _PROCESSING = re.compile(rb'"is_processing" *: *true')
 _LOG_TAIL = 256 * 1024

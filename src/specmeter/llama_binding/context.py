@@ -16,22 +16,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from specmeter.engines.libllama import capi
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
+from specmeter.llama_binding import capi
 from specmeter.record import EngineSettings
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.model import Model
-    from specmeter.engines.libllama.routing import RoutingTap
+    from specmeter.llama_binding.model import Model
 
 Rows = np.ndarray[Any, np.dtype[np.float32]]
 """Logits, one row per token that asked for them. Shape (rows, vocabulary)."""
 Outputs = Literal["all", "last", "none"]
 """Of which tokens of a forward logits are wanted."""
+ExpertIds = np.ndarray[Any, np.dtype[np.uint16]]
+"""Experts of one layer, likeliest first. Shape (tokens, experts used)."""
 T = TypeVar("T")
 
 _PARTIAL = 1
 """`LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: only what cannot be cut, a recurrent state."""
+_EXPERTS = "ffn_moe_topk-"
+_MOST_LAYERS = 10_000
 _SWITCH = {"auto": -1, "off": 0, "on": 1}
 
 
@@ -396,6 +399,50 @@ class Context(TokenSequence):
             pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
             self._views[key] = np.ctypeslib.as_array(pointer, shape)
         return self._views[key]
+
+
+class RoutingTap:
+    """Collects which experts every forward of the context that it is given to reads.
+
+    llama.cpp shows every tensor to a callback. Those named `ffn_moe_topk-LAYER` hold the ids of the experts chosen: a
+    view of all experts sorted by score, whose rows lie apart. Asking for them makes llama.cpp compute its graph in
+    pieces, so times of such forwards are not comparable with others.
+    """
+
+    def __init__(self) -> None:
+        self._lib = capi.library()
+        self._found: dict[int, list[ExpertIds]] = {}
+        self.callback = capi.EvalCallback(self._on_tensor)
+        """For llama.cpp, which holds only its address: the tap must live as long as the context."""
+
+    def take(self) -> dict[int, ExpertIds]:
+        """Layer -> experts of all tokens since the last call, in their order; nothing for dense models.
+
+        llama.cpp computes the last layer only for tokens whose logits are wanted; ask for all of them.
+        """
+        found = {layer: np.concatenate(parts) for layer, parts in sorted(self._found.items())}
+        self._found = {}
+        return found
+
+    def _on_tensor(self, tensor: int, asking: bool, _: object) -> bool:
+        name: bytes = self._lib.ggml_get_name(tensor) or b""
+        layer = _layer(name.decode("utf-8", "replace"))
+        if layer is None:
+            return not asking
+        if not asking:
+            head = capi.TensorHead.from_address(tensor)
+            ids = np.empty((head.ne[1], head.ne[0]), dtype=np.int32)
+            for row in range(ids.shape[0]):
+                self._lib.ggml_backend_tensor_get(tensor, ids[row].ctypes.data, row * head.nb[1], ids[row].nbytes)
+            self._found.setdefault(layer, []).append(ids.astype(np.uint16))
+        return True
+
+
+def _layer(name: str) -> int | None:
+    if not name.startswith(_EXPERTS):
+        return None
+    number = name[len(_EXPERTS) :]
+    return int(number) if number.isdecimal() and int(number) < _MOST_LAYERS else None
 
 
 def _ggml_type(name: str) -> int:

@@ -1,6 +1,6 @@
 """From logits to probabilities, as llama.cpp's samplers do it, and from probabilities to a token.
 
-What a request asks for (`record.Generation`) is applied in the order in which `engines.llama_server` sends it:
+What a request asks for (`record.Generation`) is applied in the order in which `engines.llama_cpp.server` sends it:
 
     top_k        only the k largest logits stay; 0 switches it off
     top_p        of these, the likeliest whose probabilities first sum to at least p stay, the one that reaches it

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from specmeter.engines.libllama import capi
-from specmeter.engines.session import utf8
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError
+from specmeter.llama_binding import capi
+from specmeter.record.faults import utf8
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.capi import Library
-    from specmeter.theory.arguments import Floats
+    from specmeter.llama_binding.capi import Library
+    from specmeter.llama_binding.sampling import Floats
 
 MAX_TEXT_BYTES = 64 * 1024 * 1024
 """Longer texts are refused before they are tokenized."""
