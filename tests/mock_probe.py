@@ -44,6 +44,8 @@ def mock_probe(target: str = "dense", draft: str | None = "small", *, spread: fl
         depth=128,
         target_ms=CostCurve.of(n, ms, low_ms=low, high_ms=high, units=9),
         draft_ms=drafting,
+        plain_rounds_ms=(),
+        other_cpu_percent=(),
         union=union,
     )
 

@@ -192,6 +192,8 @@ MOE = ModelHeader(
     parameters=1,
     bytes_per_token=1,
     kv_bytes_per_token=None,
+    active_parameters=1,
+    quantization="",
 )
 
 

@@ -79,6 +79,8 @@ def model(name: str, size: int = 1000, *, sha: str = "", experts: int = 0, activ
         parameters=1,
         bytes_per_token=active or size,
         kv_bytes_per_token=None,
+        active_parameters=1,
+        quantization="",
     )
     return ModelIdentity(
         name=name,

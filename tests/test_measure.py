@@ -273,7 +273,7 @@ def test_a_run_that_was_stopped_before_it_was_checked_is_unfinished(
 
 
 def test_a_run_that_was_begun_in_another_order_goes_on_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Baselines come first since some version; a run of an earlier one keeps the order that it was planned in."""
+    """The order lies in the folder, whatever another version would plan."""
     file, folder = write(tmp_path), tmp_path / "run"
     real = schedule.plan
     with monkeypatch.context() as earlier:

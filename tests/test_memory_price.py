@@ -35,6 +35,8 @@ def model(name: str, size_bytes: int, parameters: int, kv: int | None = 1000, sh
         parameters=parameters,
         bytes_per_token=size_bytes,
         kv_bytes_per_token=kv,
+        active_parameters=parameters,
+        quantization="",
     )
     return ModelIdentity(
         name=name,

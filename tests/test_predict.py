@@ -356,6 +356,8 @@ def test_a_footprint_of_a_header_counts_experts() -> None:
         parameters=400,
         bytes_per_token=120,
         kv_bytes_per_token=None,
+        active_parameters=400,
+        quantization="",
     )
     identity = ModelIdentity(name="m", reference="r", path="p", sha256="s", size_bytes=400, origin="path")
     shape = footprint_of(identity, header)
@@ -521,20 +523,6 @@ def test_a_resumed_run_keeps_the_predictions_that_it_began_with(tmp_path: Path) 
     assert all(it.acceptance.startswith("measured") for it in later) or any(
         "draft-simple" in it.arm_id for it in before
     )
-
-
-def test_an_arm_that_an_early_version_measured_is_not_predicted_afterwards(tmp_path: Path) -> None:
-    file, folder = write(tmp_path), tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        run(prepare(load(file)), folder, Interrupting(after=17), probes=[("dense", mock_probe())])
-    with RunStore.open(folder) as store:
-        store._db.execute("DELETE FROM prediction")
-        begun = {session.arm_id for session in store.sessions()} & {"dense/draft-simple/small/g4"}
-    run(prepare(load(file)), folder, Silent(), probes=[("dense", mock_probe())])
-    with RunStore.open(folder, readonly=True) as store:
-        late = {it.arm_id: it for it in store.predictions()}
-    assert begun
-    assert all(late[arm_id].speedup is None and "before predictions" in late[arm_id].reason for arm_id in begun)
 
 
 def test_without_a_probe_or_a_header_there_is_openly_no_prediction(tmp_path: Path) -> None:

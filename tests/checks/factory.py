@@ -399,6 +399,8 @@ def model(name: str, path: str, **changes: Any) -> ModelIdentity:
         parameters=400_000_000,
         bytes_per_token=400_000_000,
         kv_bytes_per_token=16_384,
+        active_parameters=400_000_000,
+        quantization="",
     )
     given = {
         "name": name,

@@ -314,7 +314,7 @@ def test_nobody_takes_the_place_of_another(shelf: Path) -> None:
     assert "ignored: an engine of the same name in impostor 0.9" in specmeter("engines").stdout
 
 
-def test_what_runs_of_early_versions_did_not_keep_is_known() -> None:
+def test_a_run_without_a_session_knows_the_traits_of_our_engines_alone() -> None:
     assert traits_on_record("libllama", None) == spec_of("libllama").traits
     assert traits_on_record("mock", None).simulated
     assert traits_on_record("never-heard-of", None) == EngineTraits()

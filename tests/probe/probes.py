@@ -41,5 +41,7 @@ def probe(**changes: Any) -> Probe:
         "target": model(),
         "depth": 128,
         "target_ms": curve(lambda n: 10.0 + n),
+        "plain_rounds_ms": (),
+        "other_cpu_percent": (),
     }
     return Probe(**(values | changes))

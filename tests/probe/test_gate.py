@@ -34,7 +34,7 @@ def test_what_speaks_against_a_probe(changes: dict[str, object], doubt: str) -> 
     assert doubt in said
 
 
-def test_a_quiet_probe_and_one_of_an_early_version_stand() -> None:
+def test_a_quiet_probe_and_one_of_a_single_round_stand() -> None:
     quiet = {"other_cpu_percent": (0.5, 1.2, 6.0, 0.0), "plain_rounds_ms": (10.0, 10.2, 11.0, 10.1, 9.9, 10.4)}
     assert suspicions(probe()) == ()
     assert suspicions(probe(**quiet)) == ()

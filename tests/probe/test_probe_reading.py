@@ -63,6 +63,8 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
         parameters=1,
         bytes_per_token=1,
         kv_bytes_per_token=None,
+        active_parameters=1,
+        quantization="",
     )
     target_ms = curve(lambda n: 9.0 + n)
     assert "replay" not in sentence(probe(target_ms=target_ms))

@@ -30,6 +30,8 @@ def header(architecture: str, size: float, parameters: int = 4_000_000_000) -> M
         parameters=parameters,
         bytes_per_token=round(size * 1e9),
         kv_bytes_per_token=1024,
+        active_parameters=parameters,
+        quantization="",
     )
 
 

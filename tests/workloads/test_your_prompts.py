@@ -104,11 +104,6 @@ def test_bounds_are_those_that_the_page_states() -> None:
     assert (MAX_FILE_BYTES, MAX_PROMPTS, MAX_PROMPT_CHARACTERS) == (64 * 2**20, 100_000, 8_000_000)
 
 
-def test_what_was_written_before_is_the_same_experiment() -> None:
-    keys = {"source": "file", "paths": ["mine.txt"]}
-    assert not {"per_line", "count", "seed"} & FileWorkload.model_validate(keys).model_dump().keys()
-
-
 def test_the_experiment_of_the_page_runs_with_conversations() -> None:
     """On the real engine: whole conversations reach the target through its own template."""
     small = ["--set", "arms.0.gamma=2", "--blocks", "1", "-n", "4", "--set", "workloads.1.max_tokens=4"]

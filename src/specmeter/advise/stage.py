@@ -111,6 +111,3 @@ class _Foretold:
         why = "" if found is not None else "the screen of the advice expects nothing of it"
         known = "the screen of the advice" if found is not None else ""
         return Prediction(arm_id=arm.id, made_at=now, speedup=found, reason=why, cost=known, acceptance=known)
-
-    def too_late(self, arm: Arm, now: float) -> Prediction:
-        return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason="it was measured before")

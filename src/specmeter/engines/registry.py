@@ -251,8 +251,8 @@ def _nothing_of_the_kind(where: str, field: str) -> ExperimentError:
 def traits_on_record(kind: str, stated: EngineTraits | None) -> EngineTraits:
     """What the engine of a run stated about itself, `stated` as its identity keeps it.
 
-    Runs of early versions did not keep that: their engines were specmeter's own, whose traits are known. Anything else
-    promises nothing; no package of others is loaded for a stranger's run.
+    None where a run has no session yet. The traits of specmeter's own engines are known; anything else promises
+    nothing, as no package of others is loaded for a stranger's run.
     """
     if stated is not None:
         return stated

@@ -185,12 +185,6 @@ class Design(Record):
     """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
     were measured decide which arm is the fastest (`decided`; only `specmeter advise` measures like that)."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_newer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there were these choices are the same experiment."""
-        newer = {"probe": "auto", "stopping": "planned"}
-        return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
-
 
 Clients = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 ArrivalRate = Annotated[float, Field(ge=0.0001, le=100_000)]

@@ -311,7 +311,7 @@ def run(
         EnergyMeter(Sources() if work.simulated else find_sources()) as meter,
     ):
         opened()
-        # The order lies in the folder: a run that an earlier version began goes on as it was planned.
+        # The order lies in the folder: a run that is resumed goes on as it was planned.
         work = replace(work, cells=store.cells())
         # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
         meters: dict[str, object] = {}

@@ -80,10 +80,6 @@ class Foresight(Protocol):
         """What is expected of an arm that was not measured yet."""
         ...
 
-    def too_late(self, arm: Arm, now: float) -> Prediction:
-        """For an arm that was measured already."""
-        ...
-
 
 @dataclass(frozen=True)
 class Work:
@@ -174,7 +170,6 @@ class _Bench:
     meter: EnergyMeter | None = None
     predicted: set[str] = field(default_factory=set[str])
     """Arms whose prediction is on record."""
-    begun: set[str] = field(default_factory=set[str])
     """Arms that had a session before this start of the run."""
     fitting: set[str] = field(default_factory=set[str])
     """Arms whose prompts are known to fit the context."""
@@ -186,8 +181,7 @@ class _Bench:
         if self.foresight is None:
             return
         self.predicted = {prediction.arm_id for prediction in self.store.predictions()}
-        self.begun = {session.arm_id for session in self.store.sessions()}
-        if self.begun and self.expecting:
+        if self.expecting:
             self.foresight.saw(self.store.requests())
 
     @property
@@ -199,13 +193,9 @@ class _Bench:
         """Write down what is expected of an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
-        if arm.id in self.begun:
-            prediction = self.foresight.too_late(arm, self.engine.clock())
-        else:
-            self.observer.looking_ahead(arm.id)
-            self.foresight.prepare(arm)
-            prediction = self.foresight.predict(arm, self.engine.clock())
-        self.store.add_prediction(prediction)
+        self.observer.looking_ahead(arm.id)
+        self.foresight.prepare(arm)
+        self.store.add_prediction(self.foresight.predict(arm, self.engine.clock()))
         self.predicted.add(arm.id)
 
     def measure_cell(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:

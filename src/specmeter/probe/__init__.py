@@ -43,9 +43,9 @@ class Probe(Record):
     """The same of the draft model; its T(1) is what a drafted token costs."""
     overhead_ms: Estimate | None = None
     """What a step costs beside its forwards (choosing tokens, cutting caches); None where it was not measured."""
-    plain_rounds_ms: tuple[float, ...] = ()
-    """T(1) of each round, in their order; empty in probes of early versions."""
-    other_cpu_percent: tuple[float, ...] = ()
+    plain_rounds_ms: tuple[float, ...]
+    """T(1) of each round, in their order."""
+    other_cpu_percent: tuple[float, ...]
     """Share of the machine that other programs took while it was measured, sampled about once a second; see `gate`."""
     union: ExpertUnion | None = None
     """None for dense targets, and where routing could not be read."""

@@ -1,8 +1,7 @@
 """Whether a probe can be believed: by the same standards that a run's requests are held to.
 
 A probe that was taken beside other work looks like any other: its times are too long, and not all by the same factor.
-So it records what else was running, and suspicions are drawn from that. Probes of early versions hold less,
-and are judged by what they hold.
+So it records what else was running, and suspicions are drawn from that.
 """
 
 from __future__ import annotations

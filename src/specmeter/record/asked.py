@@ -11,8 +11,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -128,11 +126,6 @@ class EngineSettings(Record):
     """Record the experts that every step reads (`libllama` only). This slows decoding: times are not comparable."""
     options: dict[str, Any] = {}
     """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
-
-    @model_serializer(mode="wrap")
-    def _without_options(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before engines had options of their own are the same experiment without any."""
-        return {name: value for name, value in handler(self).items() if name != "options" or value}
 
 
 class Generation(Record):
@@ -265,11 +258,6 @@ class Prompt(Record):
     """Made of random tokens: good for timing dense models, meaningless for acceptance."""
     of: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     """The prompt that this one repeats, or puts other text before, for a load; None for a prompt of its own."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_was_not_said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there were conversations have the same prompts."""
-        return {name: value for name, value in handler(self).items() if name != "before" or value}
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -24,10 +24,10 @@ class ModelHeader(Record):
     """Weights read to decode one token by itself: of an MoE the chosen experts only."""
     kv_bytes_per_token: int | None
     """KV cache of one more token in 16-bit; None when the layout is not known."""
-    active_parameters: int | None = None
-    """Used for one token: without the experts that are not chosen and without draft heads; None in older runs."""
-    quantization: str = ""
-    """Number format of the largest share of the weights, like `Q4_K`; empty in older runs."""
+    active_parameters: int
+    """Used for one token: without the experts that are not chosen and without draft heads."""
+    quantization: str
+    """Number format of the largest share of the weights, like `Q4_K`."""
 
 
 class ModelIdentity(Record):
@@ -45,7 +45,7 @@ class ModelIdentity(Record):
     timing_only: bool = False
     """Random weights: fit for timing, refused as a source of acceptance."""
     header: ModelHeader | None = None
-    """None for a model of the engine's own, and in runs of early versions."""
+    """None for a model of the engine's own."""
 
     @property
     def simulated(self) -> bool:
@@ -94,4 +94,4 @@ class EngineIdentity(Record):
     system_info: str = ""
     """CPU features and backends as the engine prints them."""
     traits: EngineTraits | None = None
-    """What it states about itself; None in runs of early versions (`specmeter.engines.registry.traits_on_record`)."""
+    """What it states about itself; None where it measured something else than an experiment."""

@@ -75,7 +75,6 @@ def _certificate_file(run: RunReader) -> tuple[Certificate | None, str | None]:
         return None, document
     said = {name: value for name, value in document.items() if name not in ("findings", "findings_left_out")}
     try:
-        # As records: fields that a later version adds are missing in both.
         return Certificate.model_validate(said), None
     except ValidationError:
         return None, "is not a certificate"

@@ -149,15 +149,15 @@ class RunReader:
         return self._documents(Prompt, "prompt")
 
     def pairs(self) -> list[DraftPair]:
-        """How each draft goes with its target; empty in runs of early versions and of mocks."""
+        """How each draft goes with its target; empty in runs of mocks."""
         return list(self._documents(DraftPair, "pair"))
 
     def predictions(self) -> list[Prediction]:
-        """What was expected of each arm before it was measured; empty in runs of early versions."""
+        """What was expected of each arm before it was measured."""
         return list(self._documents(Prediction, "prediction", "ORDER BY seq"))
 
     def probes(self) -> list[StepProbe]:
-        """What steps cost, measured while the run went on; empty in runs of early versions."""
+        """What steps cost, measured while the run went on."""
         return list(self._documents(StepProbe, "step_probe", "ORDER BY seq"))
 
     def identity(self) -> RunIdentity:
@@ -290,11 +290,11 @@ class RunReader:
         return list(self._documents(Margin, "margin"))
 
     def prompt_tokens(self) -> list[PromptTokens]:
-        """Prompts as token ids; empty in runs of early versions."""
+        """Prompts as token ids."""
         return list(self._compressed(PromptTokens, "prompt_tokens"))
 
     def profiles(self) -> list[MatchProfile]:
-        """Where draft models agree with texts, in the order of making; empty in runs of early versions."""
+        """Where draft models agree with texts, in the order of making."""
         return list(self._compressed(MatchProfile, "profile"))
 
     def profiled(self) -> Profiled | None:
@@ -302,7 +302,7 @@ class RunReader:
         return next(self._documents(Profiled, "profiled"), None)
 
     def routing(self) -> list[TextRouting]:
-        """Which experts the targets choose for the run's texts; empty in runs of early versions and of dense ones."""
+        """Which experts the targets choose for the run's texts; empty in runs of dense ones."""
         return list(self._documents(TextRouting, "routing", "ORDER BY seq"))
 
     def certificate(self) -> Certificate | None:

@@ -31,7 +31,7 @@ def sealed(page: bytes, certificate: str | None) -> bytes:
 
 
 def read_seal(page: bytes) -> Seal | None:
-    """The seal of a page; None where it has none, as pages of early versions."""
+    """The seal of a page; None where it has none."""
     found = _SEAL.search(page)
     if found is None:
         return Seal(intact=False, certificate=None) if _MARK in page else None

@@ -47,13 +47,12 @@ def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelU
         return ModelUsed(
             name=model.name, reference=model.reference, size_bytes=model.size_bytes or None, stand_in=stand_in
         )
-    active = header.active_parameters or (None if header.experts else header.parameters)
     return ModelUsed(
         name=model.name,
         reference=model.reference,
         size_bytes=model.size_bytes,
         parameters=header.parameters,
-        active_parameters=active,
+        active_parameters=header.active_parameters,
         bytes_per_token=header.bytes_per_token,
         experts=header.experts,
         experts_used=header.experts_used,

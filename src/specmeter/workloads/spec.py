@@ -9,13 +9,11 @@ workloads:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -138,12 +136,6 @@ class FileWorkload(WorkloadBase):
     """Which of the prompts are drawn."""
     kind: Name = "user"
     """Kind of prompts that do not name one."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_newer(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Runs that were begun before there was this choice are the same experiment."""
-        newer = {"per_line": False, "count": None, "seed": 1}
-        return {name: value for name, value in handler(self).items() if name not in newer or value != newer[name]}
 
 
 class RandomWorkload(WorkloadBase):

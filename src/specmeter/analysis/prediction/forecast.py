@@ -175,10 +175,6 @@ class Forecaster:
         where speedups are those of decoding, and where it is not known."""
         return self._prompts_shares.get(arm.baseline_id or "", 0.0)
 
-    def too_late(self, arm: Arm, now: float) -> Prediction:
-        """For an arm that was measured by a version that predicted nothing."""
-        return _nothing(arm, now, "it was measured before predictions were made")
-
     def predict(self, arm: Arm, now: float) -> Prediction:
         """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
         by_model = arm.draft is not None

@@ -8,7 +8,7 @@ The draft itself may decide otherwise where its two best tokens are nearly tied:
 other sizes. How far its gaps move by that, each profile has measured (`sway`). Counts that no decision of near ties
 explains are false.
 
-What cannot be replayed (no profile in the time that there is, a method that keeps tables, an older run) makes no arm
+What cannot be replayed (no profile in the time that there is, a method that keeps tables) makes no arm
 suspect: the laws of counting are other checks, and hold without it.
 """
 

@@ -106,7 +106,7 @@ class RunData:
     prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
         default_factory=dict[tuple[str, str], tuple[int, ...]]
     )
-    """(target, prompt id) -> the prompt as the engine tokenized it; empty in runs of early versions."""
+    """(target, prompt id) -> the prompt as the engine tokenized it."""
     profiles: Mapping[ProfileKey, MatchProfile] = field(default_factory=dict["ProfileKey", MatchProfile])
     """Where drafts agree with texts."""
     step_probes: tuple[StepProbe, ...] = ()
@@ -116,7 +116,7 @@ class RunData:
     texts: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
     """Digest of a text -> its token ids, where they are looked at themselves: of arms that look n-grams up."""
     stated: EngineTraits | None = None
-    """What the engine states about itself; None in runs of early versions."""
+    """What the engine states about itself; None before its first session."""
 
     @cached_property
     def traits(self) -> EngineTraits:
