@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,9 +17,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from specmeter.cli import COMMANDS, invoke, root
+from specmeter.cli import COMMANDS, GROUPS, invoke, root
 from specmeter.store import RunStore
 
 MOCK = """
@@ -49,6 +51,23 @@ def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixtu
     listing = capsys.readouterr().out
     assert all(name in listing for name in COMMANDS)
     assert len(root.list_commands(None)) == len(COMMANDS)  # pyright: ignore[reportArgumentType]
+
+
+def test_help_is_grouped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command and every option stands once, under a heading; what people come for stands first."""
+    assert invoke(["--help"]) == 0
+    first = capsys.readouterr().out.split("Measure and judge:")[1].splitlines()[1:6]
+    assert [line.split()[0] for line in first] == ["run", "advise", "audit", "study", "report"]
+    named = [name for names in GROUPS.values() for name in names]
+    assert sorted(named) == sorted(set(named))
+    for name in ("run", "advise"):
+        assert invoke([name, "--help"]) == 0
+        listed = re.findall(r"^  (-.*)$", capsys.readouterr().out, re.MULTILINE)
+        command = root.get_command(click.Context(root), name)
+        assert command is not None
+        shown = [it for it in command.params if isinstance(it, click.Option) and not it.hidden]
+        assert len(listed) == len(shown) + 1  # --help
+        assert len(listed) == len(set(listed))
 
 
 def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,14 @@ COMMANDS = {
 }
 """Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
 
+GROUPS = {
+    "Measure and judge": ("run", "advise", "audit", "study", "report"),
+    "Read what was measured": ("list", "show", "check", "explain", "compare", "export"),
+    "Costs, models, quality": ("predict", "probe", "models", "quality"),
+    "This machine": ("doctor", "engines"),
+}
+"""Heading of the help -> its commands."""
+
 
 class _LazyGroup(click.Group):
     """A group that imports a command only when it runs, so that `--help` answers at once."""
@@ -53,8 +61,12 @@ class _LazyGroup(click.Group):
         return cast("click.Command", module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = tuple(name for name in COMMANDS if name not in grouped)
+        for heading, names in (*GROUPS.items(), ("Of other packages", others)):
+            if rows := [(name, COMMANDS[name]) for name in names if name in COMMANDS]:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

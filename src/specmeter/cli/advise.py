@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from specmeter.cli.settings import (
+    ENGINE_GROUP,
     Command,
     draft_option,
     set_by,
@@ -71,7 +72,17 @@ class _Advise(Command):
         return None
 
 
-@click.command(name="advise", cls=_Advise)
+_GROUPS = {
+    "What is asked": ("model", "goal", "budget", "clients", "program", "again"),
+    "What is tried": ("drafts", "find", "wide", "from_file", "overrides"),
+    "On what text": ("prompts", "kinds", "max_tokens"),
+    **ENGINE_GROUP,
+    "Where it goes": ("out", "new"),
+    "What is shown": ("dry_run", "details", "as_json"),
+}
+
+
+@click.command(name="advise", cls=_Advise, groups=_GROUPS)
 @click.argument("target", required=False)
 @click.option("-m", "--model", "model", metavar="MODEL", help="The target; the same as TARGET.")
 @draft_option("A draft model to try; repeatable. Default: those found on this machine that can work.")

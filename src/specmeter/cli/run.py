@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmeter.cli.settings import (
+    ENGINE_GROUP,
     Command,
     Lengths,
     draft_option,
@@ -54,7 +55,19 @@ def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     ctx.exit()
 
 
-@click.command(name="run", cls=Command)
+_GROUPS = {
+    "What is measured": (
+        *("targets", "drafts", "gamma", "ngram", "methods", "prompts", "variants", "faithful", "overrides", "certify"),
+    ),
+    "How much of it": ("blocks", "max_tokens", "temp"),
+    "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
+    **ENGINE_GROUP,
+    "Where it goes": ("out", "new", "save"),
+    "What is shown": ("dry_run", "details", "as_json", "schema", "example"),
+}
+
+
+@click.command(name="run", cls=Command, groups=_GROUPS)
 @click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
 @click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
 @draft_option("A draft model for the targets; repeatable.")

@@ -103,8 +103,32 @@ class _Layers(click.ParamType[int]):
             self.fail(f"{value!r} is neither a number nor `all`", param, ctx)
 
 
+ENGINE_GROUP = {
+    "Engine": (
+        *("engine", "binary", "ctx_size", "threads", "gpu_layers", "draft_gpu_layers", "flash_attn"),
+        *("cache_type_k", "cache_type_v"),
+    )
+}
+
+
 class Command(click.Command):
-    """Says what llama.cpp's options are called here, where they have another name."""
+    """A command with many options: its help lists them by `groups` (heading -> names of parameters).
+
+    Says what llama.cpp's options are called here, where they have another name.
+    """
+
+    def __init__(self, *arguments: Any, groups: Mapping[str, Sequence[str]], **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [it for it in self.get_params(ctx) if isinstance(it, click.Option)]
+        records = {it.name: record for it in options if (record := it.get_help_record(ctx)) is not None}
+        for heading, names in self.groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([records.pop(name) for name in names])
+        with formatter.section("Other options"):
+            formatter.write_dl(list(records.values()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
