@@ -21,7 +21,8 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 
 import hypothesis
 import pytest
-from filelock import FileLock
+
+from specmeter.files import locked
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -88,7 +89,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def _held(shared: Path, places: Sequence[int]) -> Iterator[None]:
     """Hold the places of these processes. A gate lets a test that wants all of them go first."""
     with ExitStack() as stack:
-        with FileLock(shared / "gate.lock", poll_interval=0.01):
+        with locked(shared / "gate.lock"):
             for place in places:
-                stack.enter_context(FileLock(shared / f"{place}.lock", poll_interval=0.01))
+                stack.enter_context(locked(shared / f"{place}.lock"))
         yield

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specmeter.errors import ModelError
+from specmeter.files import locked, locked_at_once
 from specmeter.text import size
 
 _SETTLED_S = 2.0
@@ -98,14 +99,12 @@ def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) 
     The file appears complete or not at all, whatever ends the process. A second process waits for the first. What
     killed processes left unfinished in the folder is removed. Raises `ModelError` when the disk cannot hold the file.
     """
-    from filelock import FileLock
-
     if _is_complete(path, size_bytes):
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _locks(path).mkdir(exist_ok=True)
-        with FileLock(_lock(path)):
+        with locked(_lock(path)):
             if not _is_complete(path, size_bytes):
                 _remove_unfinished(path.parent)
                 _check_free(path.parent, size_bytes)
@@ -141,13 +140,11 @@ def _part(path: Path) -> Path:
 
 def _remove_unfinished(folder: Path) -> None:
     """Removes parts that are not being written: their locks are free, or the caller holds them."""
-    from filelock import FileLock, Timeout
-
     for part in folder.glob("*.part"):
         try:
-            with FileLock(_lock(part.with_suffix("")), timeout=0):
+            with locked_at_once(_lock(part.with_suffix(""))):
                 part.unlink(missing_ok=True)
-        except Timeout:
+        except BlockingIOError:
             continue
 
 

@@ -15,6 +15,8 @@ import re
 import secrets
 import select
 import stat
+import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -33,6 +35,9 @@ _HANDLES = os.open in os.supports_dir_fd
 """Whether a name can be looked up in an open folder; Windows cannot."""
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | os.O_RDONLY
+_LOCK_POLL_S = 0.02
+_LOCKED_BYTE = 1 << 30
+"""Windows refuses reads of a locked range to others; a byte far beyond a text leaves the text readable."""
 _REPARSE = 0x400
 """Windows: links, junctions and their like."""
 
@@ -61,6 +66,64 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file of these bytes, as `whole_file` does. Raises `OSError`."""
     with whole_file(path) as stream:
         stream.write(data)
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Holds the lock on a file; waits for whoever has it. The file stays: removing it would race with the next one.
+
+    Raises `OSError`.
+    """
+    with _lock_file(path) as file:
+        while True:
+            try:
+                lock(file)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_POLL_S)
+        yield
+
+
+@contextmanager
+def locked_at_once(path: Path) -> Generator[None]:
+    """The same, which does not wait: raises `BlockingIOError` where another has it."""
+    with _lock_file(path) as file:
+        lock(file)
+        yield
+
+
+@contextmanager
+def _lock_file(path: Path) -> Generator[int]:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def lock(file: int, *, shared: bool = False) -> None:
+    """Lock an open file, by the operating system: until it is closed, or the process ends, however that ends.
+
+    Raises `BlockingIOError` where another has it, `OSError` where the file system knows no locks.
+    """
+    try:
+        _lock(file, shared=shared)
+    except PermissionError as error:
+        raise BlockingIOError(*error.args) from None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int, *, shared: bool) -> None:  # noqa: ARG001
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: int, *, shared: bool) -> None:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 class NotPlainError(OSError):

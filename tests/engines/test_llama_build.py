@@ -32,6 +32,7 @@ from specmeter.engines.llama_cpp.build import (
 from specmeter.engines.llama_cpp.build import build as build_with
 from specmeter.engines.llama_cpp.tools import PROGRAMS, Build, builds, find_program
 from specmeter.errors import EngineError, UsageError
+from specmeter.files import locked
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs are scripts here")
 
@@ -204,12 +205,10 @@ def test_what_a_gpu_needs(monkeypatch: pytest.MonkeyPatch, own_source: Path, bac
 
 
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
-    from filelock import FileLock
-
     pretend(tmp_path, monkeypatch)
     order = BuildSpec(source=own_source)
     order.folder.mkdir(parents=True)
-    with FileLock(order.folder / "lock"), pytest.raises(UsageError, match="another process is building here"):
+    with locked(order.folder / "lock"), pytest.raises(UsageError, match="another process is building here"):
         build(order)
 
 

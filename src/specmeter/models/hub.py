@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
+from specmeter.files import locked
 from specmeter.models.split import is_part, part_paths
 from specmeter.text import size
 
@@ -222,11 +223,9 @@ class _CountingFile(io.BufferedWriter):
 
 
 def _download(file: HubFile, remote: _Remote, destination: Path, progress: Progress | None) -> None:
-    from filelock import FileLock
-
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
-    with FileLock(part.with_name(part.name + ".lock")):
+    with locked(part.with_name(part.name + ".lock")):
         if destination.is_file():
             return
         have = part.stat().st_size if part.is_file() else 0

@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
 from specmeter.errors import StoreError
-from specmeter.files import NotPlainError, open_inside, open_to_change, read_inside
+from specmeter.files import NotPlainError, lock, open_inside, open_to_change, read_inside
 
 LOCK_NAME = "run.lock"
-LOCKED_BYTE = 1 << 30
-"""Windows refuses reads of a locked range to others; a byte far beyond the text leaves the text readable."""
 PATIENCE_TRIES = 5
 _MOST_BYTES = 4096
 
@@ -43,7 +40,7 @@ class RunLock:
             ) from None
         try:
             _lock_patiently(self._file)
-        except (BlockingIOError, PermissionError):
+        except BlockingIOError:
             self._drop()
             raise _busy(folder) from None
         except OSError as error:
@@ -82,8 +79,8 @@ def is_written(folder: Path) -> bool:
         return False
     with file:
         try:
-            _lock(file.fileno(), shared=True)
-        except (BlockingIOError, PermissionError):
+            lock(file.fileno(), shared=True)
+        except BlockingIOError:
             return True
         except OSError:  # a file system without locks, on which nothing can be measured
             return False
@@ -94,10 +91,10 @@ def _lock_patiently(file: int) -> None:
     """A reader who asks whether the run `is_written` holds the lock for an instant; that must not refuse a run."""
     for _ in range(PATIENCE_TRIES):
         try:
-            return _lock(file)
-        except (BlockingIOError, PermissionError):
+            return lock(file)
+        except BlockingIOError:
             time.sleep(0.02)
-    return _lock(file)
+    return lock(file)
 
 
 def _busy(folder: Path) -> StoreError:
@@ -126,17 +123,3 @@ def _write(file: int, text: str) -> None:
     os.lseek(file, 0, os.SEEK_SET)
     os.ftruncate(file, 0)
     os.write(file, text.encode())
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: int, *, shared: bool = False) -> None:  # noqa: ARG001
-        os.lseek(file, LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(file: int, *, shared: bool = False) -> None:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

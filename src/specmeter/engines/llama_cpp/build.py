@@ -29,6 +29,7 @@ from specmeter.engines.llama_cpp.native import NativeEngine
 from specmeter.engines.llama_cpp.start import clean_environment
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, UsageError
+from specmeter.files import locked_at_once
 from specmeter.host import memory_available_bytes
 from specmeter.host.cpu import usable_cores
 
@@ -112,8 +113,6 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
     Raises `UsageError` where something must be installed first or the spec cannot be carried out, `EngineError` when
     the sources cannot be downloaded, the build fails or its programs do not run here.
     """
-    from filelock import FileLock, Timeout
-
     for option in spec.cmake:
         if not re.fullmatch(r"-[DGATU]\s?[^\x00-\x1f]{1,1000}", option):
             fix = "write --cmake=-DNAME=VALUE, as cmake has it"
@@ -138,9 +137,9 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
     folder = spec.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock", timeout=0):
+        with locked_at_once(folder / "lock"):
             return _build(spec, folder, trial, heard)
-    except Timeout:
+    except BlockingIOError:
         raise UsageError(f"{folder}: another process is building here", fix="wait until it has ended") from None
     except OSError as error:
         raise UsageError(
