@@ -38,7 +38,7 @@ def command(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError(f"give --json after {context.invoked_subcommand}", context)
         return
-    from specmeter.engines.survey import survey
+    from specmeter.engines.registry import survey
 
     reports = survey()
     if as_json:
