@@ -193,7 +193,7 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
         Diagnosis("engines", "embedded", "limited", "works\x1b[2J", "do this"),
         Diagnosis("host", "power", "ok", "mains"),
     ]
-    monkeypatch.setattr("specmeter.host.read_host", host)
+    monkeypatch.setattr("specmeter.host.machine.read_host", host)
     monkeypatch.setattr(doctor, "examine", lambda _: tuple(diagnoses))
     return diagnoses
 

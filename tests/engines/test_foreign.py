@@ -18,7 +18,7 @@ import yaml
 from specmeter.engines.registry import installed, load_engine, spec_of, statuses, survey, traits_on_record
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
-from specmeter.host import read_host
+from specmeter.host.machine import read_host
 from specmeter.laboratory.plan import make_plan
 from specmeter.record import Arm, EngineTraits
 from specmeter.store import RunStore

@@ -65,8 +65,8 @@ def command(
     for option, given in (("--no-measure", no_measure), ("--threads", threads)):
         if given:
             raise UsageError(f"{option}: goes with --bandwidth", fix=f"add --bandwidth, or leave {option} out")
-    from specmeter.host import read_host
     from specmeter.host.energy import EnergyMeter, find_sources
+    from specmeter.host.machine import read_host
     from specmeter.laboratory.doctor import can_measure, examine
     from specmeter.show.terminal.console import say_json
 
@@ -111,8 +111,8 @@ def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
 
 
 def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: bool, as_json: bool) -> None:
-    from specmeter.host import read_host
     from specmeter.host.bandwidth import measure_bandwidth, remember, remembered
+    from specmeter.host.machine import read_host
     from specmeter.theory import catalogue
 
     listed = [device for name in names for device in catalogue.named(name)] if names else list(catalogue.devices())

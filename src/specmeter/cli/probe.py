@@ -99,7 +99,7 @@ def command(
     3 the engine failed, 130 interrupted (nothing is kept).
     """
     from specmeter.errors import UsageError
-    from specmeter.host import read_host
+    from specmeter.host.machine import read_host
     from specmeter.probe import make
     from specmeter.probe.batches import MOST_SEQUENCES
     from specmeter.probe.sweep import MOST_TOKENS

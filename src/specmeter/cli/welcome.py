@@ -8,7 +8,7 @@ def welcome() -> None:
     from importlib.metadata import version
 
     from specmeter.engines.llama_cpp.tools import find_program
-    from specmeter.host import memory_available_bytes
+    from specmeter.host.machine import memory_available_bytes
     from specmeter.laboratory.welcome import pair
     from specmeter.models.found import found_models
     from specmeter.show.terminal.console import output

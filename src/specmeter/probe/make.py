@@ -98,8 +98,8 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
 
 def refuse_size(reference: str, *, offline: bool = False) -> None:
     """Raise `UsageError` for a model that is larger than the memory here, before it is built, downloaded or loaded."""
-    from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
+    from specmeter.host.machine import memory_available_bytes
     from specmeter.models.reference import peek
 
     size_bytes, _ = peek(reference, offline=offline)
