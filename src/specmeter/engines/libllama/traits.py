@@ -30,5 +30,4 @@ LIBLLAMA = EngineSpec(
     ),
     make=lambda _: late("specmeter.engines.libllama.engine:LibllamaEngine")(),
     check_arm=late("specmeter.engines.libllama.methods:check_arm"),
-    examine=late("specmeter.engines.libllama.engine:examine"),
 )
