@@ -28,8 +28,8 @@ seconds = time.perf_counter() - start
 print(count, seconds, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * {unit})
 """
 CLAIMS = """\
-from specmeter.audit.read import {importer}
-count = sum(1 for _ in {importer}.read(Path(sys.argv[1])))
+from specmeter.audit.reading import importer
+count = sum(1 for _ in importer("{name}").read(Path(sys.argv[1])))
 """
 SIGNS = """\
 from specmeter.audit.read.engine_log import log_lines, scan
@@ -93,13 +93,17 @@ def main() -> None:
         small.write_text(excerpt("apple_9b"), encoding="utf-8")
         report("400 KB: lines, import included", small, LINES)
         report("400 KB: signs, import included", small, SIGNS)
-        report("400 KB: claims, import included", small, CLAIMS.format(importer="llama_speculative"))
+        report(
+            "400 KB: claims, import included",
+            small,
+            CLAIMS.format(name="llama-speculative"),
+        )
         start = time.perf_counter()
         large_log(large, arguments.megabytes)
         print(f"(large log written in {time.perf_counter() - start:.0f} s)")
         report("large: lines", large, LINES)
         report("large: signs", large, SIGNS)
-        report("large: claims", large, CLAIMS.format(importer="llama_server_log"))
+        report("large: claims", large, CLAIMS.format(name="llama-server"))
     print(f"own peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

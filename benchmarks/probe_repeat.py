@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specmeter.host import read_host
+from specmeter.host.machine import read_host
 from specmeter.models.facts import read_header
 from specmeter.models.reference import resolve
 from specmeter.probe.make import ProbeSpec, make_probe

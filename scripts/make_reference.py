@@ -18,7 +18,7 @@ from typing import Any, cast
 import click
 from api_page import api_page
 
-from specmeter.audit.laws import ASSUMPTIONS, LAWS
+from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
 from specmeter.audit.read.columns import COLUMNS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
@@ -184,7 +184,7 @@ def _fields(record: type[Record]) -> str:
 def audit_page() -> str:
     """The how-to on audits with its tables of bounds, of what they assume, and of the columns that are read."""
     laws = ["| bound | what cannot be | rests on |", "|---|---|---|"]
-    for item in LAWS:
+    for item in BOUNDS:
         rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
         exact = f"; arithmetic where {item.exact_where}" if item.exact_where else ""
         laws.append(f"| `{item.name}` | {item.forbids} | {rests}{exact} |")

@@ -68,7 +68,7 @@ def _beside_other_tests() -> Iterator[None]:
         for module in ("llama_cpp.start", "llama_cpp.embedded", "llama_cpp.native", "libllama.engine"):
             patch.setattr(f"specmeter.engines.{module}.default_threads", lambda: 1)
         patch.setattr("specmeter.quality.measure.default_threads", lambda: 1)
-        patch.setattr("specmeter.host.read_busy_processes", lambda _: ())
+        patch.setattr("specmeter.host.machine.read_busy_processes", lambda _: ())
         yield
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from specmeter.audit.across import notes
+from specmeter.audit.across import LEAST, MOST, USUAL, noise_of, noise_of_row, notes_across
 from specmeter.audit.claim import Claim
-from specmeter.audit.given import Given
-from specmeter.audit.noise import LEAST, MOST, USUAL, noise_of, of_row
-from specmeter.audit.reading import rule, settle
+from specmeter.audit.reading import RowDefaults, rule, settle
 
 
 def row(number: int, **fields: Any) -> Claim:
@@ -57,16 +55,16 @@ def test_deviations_and_samples_count_as_repeats() -> None:
     samples = (50.1, 52.0, 49.0, 51.0, 50.5, 48.8, 51.9)
     assert 0.05 < noise_of([row(1, method="none", decode_rate=50.5, samples=samples)]).share < 0.15
     printed = row(1, decode_rate=50.0, decode_rate_sd=5.0, baseline_rate=40.0, baseline_rate_sd=3.0, runs=4)
-    assert of_row(printed, 0.02) == pytest.approx(2 * (0.05**2 + 0.0375**2) ** 0.5)
-    assert of_row(printed, 0.2) == 0.2
-    assert of_row(printed.model_copy(update={"decode_rate_sd": 500.0}), 0.02) == MOST
+    assert noise_of_row(printed, 0.02) == pytest.approx(2 * (0.05**2 + 0.0375**2) ** 0.5)
+    assert noise_of_row(printed, 0.2) == 0.2
+    assert noise_of_row(printed.model_copy(update={"decode_rate_sd": 500.0}), 0.02) == MOST
 
 
 def test_noise_that_is_given_goes_first() -> None:
     rows = [row(1, speedup=1.16, gamma=16, acceptance=0.009)]
     assert rule(rows, "t", "table").rulings[0].verdict == "cannot tell"
-    assert rule(rows, "t", "table", Given(), noise=0.0).noise.origin == "as given"
-    assert rule(rows, "t", "table", Given(), noise=0.0).rulings[0].verdict == "implausible"
+    assert rule(rows, "t", "table", RowDefaults(), noise=0.0).noise.origin == "as given"
+    assert rule(rows, "t", "table", RowDefaults(), noise=0.0).rulings[0].verdict == "implausible"
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------
@@ -77,63 +75,63 @@ def test_ordinary_rows_have_no_notes() -> None:
     rows = [
         row(n, decode_rate=rate, decode_rate_sd=0.4, rounding={"decode_rate": 0.05}) for n, rate in enumerate(rates)
     ]
-    assert notes(rows) == ()
+    assert notes_across(rows) == ()
 
 
 def test_runs_identical_to_the_microsecond() -> None:
     rows = [row(n, predicted_ms=ms, predicted_n=200) for n, ms in enumerate((3219.482, 3301.113, 3219.482))]
-    assert notes(rows) == ("identical to the last digit, as two timings never are: line 0, line 2",)
-    assert rule(rows, "t", "table").notes == notes(rows)
+    assert notes_across(rows) == ("identical to the last digit, as two timings never are: line 0, line 2",)
+    assert rule(rows, "t", "table").notes == notes_across(rows)
     assert {ruling.verdict for ruling in rule(rows, "t", "table").rulings} == {"cannot tell"}
 
 
 def test_repeats_identical_to_the_last_digit() -> None:
     rows = [row(n, method="sd", gamma=4, decode_rate=61.437, rounding={"decode_rate": 0.0005}) for n in range(3)]
-    assert notes(rows) == ("identical to the last digit, as two timings never are: line 0, line 1, line 2",)
-    assert notes(rows[:2]) == ()
+    assert notes_across(rows) == ("identical to the last digit, as two timings never are: line 0, line 1, line 2",)
+    assert notes_across(rows[:2]) == ()
     other = [claim.model_copy(update={"gamma": n + 1}) for n, claim in enumerate(rows)]
-    assert notes(other) == ()
+    assert notes_across(other) == ()
     quoted = [row(n, method="none", decode_rate=1071.2940027174511, runs=n + 1) for n in range(4)]
-    assert notes(quoted) == (), "one baseline beside several rows"
+    assert notes_across(quoted) == (), "one baseline beside several rows"
 
 
 def test_samples_without_deviation() -> None:
     rows = [row(1, decode_rate=52.318273, decode_rate_sd=0.0, runs=5), row(2, decode_rate=9.0, samples=(9.0,) * 3)]
-    assert notes(rows) == ("a standard deviation of 0, as no timing has: line 1, line 2",)
+    assert notes_across(rows) == ("a standard deviation of 0, as no timing has: line 1, line 2",)
     rounded = row(1, decode_rate=52.3, decode_rate_sd=0.0, runs=5, rounding={"decode_rate": 0.05})
-    assert notes([rounded]) == ()
+    assert notes_across([rounded]) == ()
 
 
 def test_digits_that_are_too_regular() -> None:
     half = {"decode_rate": 0.05}
     made_up = [row(n, decode_rate=30 + 2.5 * n, rounding=half) for n in range(14)]
-    assert notes(made_up) == ("all 14 rates end in 0 or 5: rounded, or made up",)
-    assert notes(made_up[:6]) == ()
+    assert notes_across(made_up) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    assert notes_across(made_up[:6]) == ()
     with_zeros = [row(n, decode_rate=300.0 + 25 * n, rounding=half) for n in range(14)]
-    assert notes(with_zeros) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    assert notes_across(with_zeros) == ("all 14 rates end in 0 or 5: rounded, or made up",)
     whole = [row(n, decode_rate=300.0 + 7 * n, rounding=half) for n in range(14)]
-    assert notes(whole) == (), "whole numbers, written with a zero behind the point"
+    assert notes_across(whole) == (), "whole numbers, written with a zero behind the point"
 
 
 def test_rates_that_are_one_multiple_of_their_baselines() -> None:
     half = {"decode_rate": 0.005, "baseline_rate": 0.005}
     plain = (41.37, 22.18, 87.02, 12.94, 63.16)
     rows = [row(n, decode_rate=1.5 * rate, baseline_rate=rate, rounding=half) for n, rate in enumerate(plain)]
-    assert notes(rows) == (
+    assert notes_across(rows) == (
         "5 rates are exactly 1.5 times their baselines, as if computed: line 0, line 1, line 2, line 3 and 1 more",
     )
 
 
 def test_a_baseline_of_another_machine() -> None:
     said = row(1, decode_rate=60.0, baseline_rate=40.0, device="M2 Ultra", baseline_device="M1 Max")
-    assert notes([said]) == ("line 1: the baseline was measured on M1 Max, the row on M2 Ultra",)
+    assert notes_across([said]) == ("line 1: the baseline was measured on M1 Max, the row on M2 Ultra",)
     plain = [
         row(1, method="none", target="9B", device="M1 Max", decode_rate=24.0),
         row(2, method="none", target="9B", device="M2 Ultra", decode_rate=42.4),
     ]
     drafted = row(3, method="draft-simple", target="9B", device="M2 Ultra", decode_rate=55.2, speedup=2.3)
-    assert notes([*plain, drafted])[0].startswith("line 3: its speedup fits the plain rate of M1 Max (line 1)")
-    assert notes([*plain, drafted.model_copy(update={"speedup": 1.3})]) == ()
+    assert notes_across([*plain, drafted])[0].startswith("line 3: its speedup fits the plain rate of M1 Max (line 1)")
+    assert notes_across([*plain, drafted.model_copy(update={"speedup": 1.3})]) == ()
 
 
 def test_a_large_table_takes_no_longer_than_its_rows() -> None:
@@ -145,7 +143,7 @@ def test_a_large_table_takes_no_longer_than_its_rows() -> None:
     ]  # fmt: skip
     plain = [row(n, method="none", decode_rate=30 + n / 100, device="ab"[n % 2]) for n in range(5_000)]
     begun = time.process_time()
-    notes([*rows, *plain])
+    notes_across([*rows, *plain])
     settle(rows, noise_of(rows))
     assert time.process_time() - begun < 10
 
@@ -154,4 +152,4 @@ def test_rows_of_the_same_name_in_other_files_are_not_mixed() -> None:
     half = {"decode_rate": 0.005, "baseline_rate": 0.005}
     same = [row(n, decode_rate=61.5, baseline_rate=41.0, rounding=half) for n in range(5)]
     other = [row(n, decode_rate=20.11 + n, rounding=half).model_copy(update={"source": "b.md"}) for n in range(5)]
-    assert not any("reckoned" in note for note in notes([*same, *other]))
+    assert not any("reckoned" in note for note in notes_across([*same, *other]))

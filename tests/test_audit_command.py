@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.audit.given import Given
-from specmeter.audit.laws import ASSUMPTIONS, LAWS
+from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
 from specmeter.audit.read.columns import COLUMNS
-from specmeter.audit.read.options import TableOptions
-from specmeter.audit.reading import read_claims, rule
+from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.reading import RowDefaults, read_claims, rule
 from specmeter.cli import audit, invoke
 from specmeter.show.terminal import audit as audit_view
 from specmeter.show.terminal.console import Screen
@@ -194,7 +193,7 @@ def test_text_from_files_can_do_nothing_to_a_terminal(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_every_width_shows_every_word(width: int, folder: Path) -> None:
     name, claims = read_claims(folder / "table.md", None, TableOptions())
-    audit = rule(claims, "table.md", name, Given())
+    audit = rule(claims, "table.md", name, RowDefaults())
     console = Screen(width=width, file=io.StringIO())
     audit_view.print_source(console, audit, details=True)
     assert isinstance(console.file, io.StringIO)
@@ -239,7 +238,7 @@ def test_a_page_that_speaks_of_logs_is_still_a_page(tmp_path: Path, capsys: pyte
 def test_the_page_lists_the_columns_that_are_read() -> None:
     """Its tables are written by scripts/make_reference.py; that they are up to date is tested with the reference."""
     page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
-    assert all(f"\n| `{item.name}` |" in page for item in (*COLUMNS, *LAWS))
+    assert all(f"\n| `{item.name}` |" in page for item in (*COLUMNS, *BOUNDS))
     assert all(f"\n| `{name}` |" in page for name in ASSUMPTIONS)
 
 

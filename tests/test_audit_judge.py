@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specmeter.audit.across import USUAL
 from specmeter.audit.claim import Claim, Ruling, claim_of
-from specmeter.audit.judge import NOTHING_DRAFTED, judge
-from specmeter.audit.laws import ASSUMPTIONS, STRENGTH, law
-from specmeter.audit.noise import USUAL
+from specmeter.audit.judge import ASSUMPTIONS, NOTHING_DRAFTED, STRENGTH, bound_named, rule_claim
 
 STEADY = 0.01
 
 
 def ruled(**fields: Any) -> Ruling:
-    return judge(Claim(source="test", row="row 1", **fields), noise=STEADY)
+    return rule_claim(Claim(source="test", row="row 1", **fields), noise=STEADY)
 
 
 def rests_on(ruling: Ruling) -> list[str]:
@@ -51,8 +50,8 @@ def test_an_excess_that_noise_explains_is_not_called_impossible() -> None:
     ruling = ruled(speedup=1.16, gamma=16, acceptance=0.0095)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "speedup-above-tau")
     assert "timing noise" in ruling.arithmetic
-    assert judge(ruling.claim, noise=0.0).verdict == "implausible"
-    assert judge(ruling.claim.model_copy(update={"speedup": 1.2})).verdict == "cannot tell"
+    assert rule_claim(ruling.claim, noise=0.0).verdict == "implausible"
+    assert rule_claim(ruling.claim.model_copy(update={"speedup": 1.2})).verdict == "cannot tell"
     assert USUAL > 1.2 / (1 + 0.0095 * 16) - 1
 
 
@@ -61,7 +60,7 @@ def test_an_excess_that_noise_explains_is_not_called_impossible() -> None:
     [{"method": "none"}, {"drafted": 0, "accepted": 0, "predicted_n": 300}, {"gamma": 0}, {"gamma": 4, "drafted": 0}],
 )
 def test_rows_that_drafted_nothing_compare_noise(nothing: dict[str, Any]) -> None:
-    near = judge(Claim(source="test", row="row 1", decode_rate=141.8, baseline_rate=135.7, **nothing))
+    near = rule_claim(Claim(source="test", row="row 1", decode_rate=141.8, baseline_rate=135.7, **nothing))
     assert (near.verdict, near.bound) == ("possible", NOTHING_DRAFTED)
     assert "within a noise of 6.0%" in near.arithmetic
     for rate in (20.0, 100.0, 170.0, 1357.0):
@@ -527,9 +526,9 @@ def test_values_that_cannot_be_are_refused_in_plain_words() -> None:
 
 
 def test_every_bound_names_its_assumptions() -> None:
-    assert all(name in ASSUMPTIONS for bound in STRENGTH for name in law(bound).assumes)
-    assert {name for bound in STRENGTH for name in law(bound).assumes} == set(ASSUMPTIONS)
-    assert [bound for bound in STRENGTH if not law(bound).assumes] == list(STRENGTH[:2])
+    assert all(name in ASSUMPTIONS for bound in STRENGTH for name in bound_named(bound).assumes)
+    assert {name for bound in STRENGTH for name in bound_named(bound).assumes} == set(ASSUMPTIONS)
+    assert [bound for bound in STRENGTH if not bound_named(bound).assumes] == list(STRENGTH[:2])
 
 
 _NUMBERS = st.floats(1e-9, 1e15)
@@ -597,7 +596,7 @@ def test_no_claim_is_too_strange_to_be_ruled(fields: dict[str, Any]) -> None:
     assert ruling.bound in {*STRENGTH, "unit", "unreadable", NOTHING_DRAFTED}
     assert ruling.arithmetic
     assert "\n" not in ruling.reason
-    assert judge(Claim.model_validate_json(ruling.claim.model_dump_json()), noise=STEADY) == ruling
+    assert rule_claim(Claim.model_validate_json(ruling.claim.model_dump_json()), noise=STEADY) == ruling
 
 
 @settings(max_examples=300, deadline=None)
@@ -607,9 +606,9 @@ def test_what_is_implausible_rests_on_something_and_nothing_else_does(fields: di
     assert bool(ruling.rests_on) == (ruling.verdict == "implausible")
     assert ruling.broken == (ruling.verdict in {"impossible", "implausible"})
     if ruling.bound in STRENGTH:
-        assert set(rests_on(ruling)) <= set(law(ruling.bound).assumes)
+        assert set(rests_on(ruling)) <= set(bound_named(ruling.bound).assumes)
     if ruling.verdict == "impossible":
-        exact = law(ruling.bound)
+        exact = bound_named(ruling.bound)
         assert not exact.assumes or exact.exact_where
 
 
@@ -620,5 +619,5 @@ def test_what_is_implausible_rests_on_something_and_nothing_else_does(fields: di
 )
 def test_more_noise_breaks_nothing(fields: dict[str, Any], noise: float) -> None:
     claim = Claim(source="test", row="row 1", **fields)
-    if judge(claim, noise=noise).broken:
-        assert judge(claim, noise=0.0).broken
+    if rule_claim(claim, noise=noise).broken:
+        assert rule_claim(claim, noise=0.0).broken

@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.judge import judge
+from specmeter.audit.judge import rule_claim
 from specmeter.audit.reading import rule
 
 TIMING = 0.025
@@ -162,7 +162,7 @@ def test_a_true_row_is_never_impossible(
         claim = claim.model_copy(update={"averaged": means})
     else:
         assume(kind == "sums" or pstdev([math.log(p.speedup) for p in prompts]) <= FIELD_SPREAD)
-    ruling = judge(claim)
+    ruling = rule_claim(claim)
     assert ruling.verdict != "impossible", ruling.reason
 
 
@@ -174,7 +174,7 @@ def test_sums_where_no_forward_is_cheap_are_never_implausible(
     claim = printed(setup, decoded(setup), "sums", columns, digits)
     if setup.early:
         claim = claim.model_copy(update={"p_min": 0.5})
-    ruling = judge(claim)
+    ruling = rule_claim(claim)
     assert not ruling.broken, ruling.reason
 
 
@@ -207,7 +207,7 @@ def test_repeats_say_how_noisy_a_table_is() -> None:
     rulings = [ruling for audit in audits for ruling in audit.rulings if ruling.claim.method != "none"]
     assert not any(ruling.verdict == "impossible" for ruling in rulings)
     assert sum(ruling.broken for ruling in rulings) <= 0.01 * len(rulings)
-    without = [judge(ruling.claim, noise=0.0) for ruling in rulings]
+    without = [rule_claim(ruling.claim, noise=0.0) for ruling in rulings]
     assert sum(ruling.broken for ruling in without) > 0.4 * len(rulings)
 
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.judge import judge
-from specmeter.audit.read import FORMATS, detect, load, sglang, vllm
-from specmeter.audit.read.llama_bench import read
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.read import serving
+from specmeter.audit.read.benchmarks import read_llama_bench
+from specmeter.audit.reading import FORMATS, detect, importer
 from specmeter.errors import UsageError
 
 # Field names and their order as printed by llama-bench (tools/llama-bench/llama-bench.cpp); numbers of a real run.
@@ -89,7 +90,7 @@ def claims(text: str, tmp_path: Path, name: str = "bench.txt") -> list[Claim]:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert detect(path) == "llama-bench"
-    return list(read(path))
+    return list(read_llama_bench(path))
 
 
 @pytest.mark.parametrize("form", [as_csv, as_sql, as_json, as_jsonl, lambda *_: MARKDOWN])
@@ -102,8 +103,8 @@ def test_all_forms_of_llama_bench_say_the_same(form: Any, tmp_path: Path) -> Non
     assert decode.decode_rate_sd == pytest.approx(13.69, abs=0.01)
     assert decode.predicted_n == 128
     assert decode.size_bytes == pytest.approx(3453087744, rel=0.002)
-    assert judge(prompt).verdict == "cannot tell"
-    ruling = judge(decode)
+    assert rule_claim(prompt).verdict == "cannot tell"
+    ruling = rule_claim(decode)
     assert (ruling.verdict, ruling.bound) == ("possible", "bandwidth-bound")
     assert any(line.startswith("baseline-unstable") for line in ruling.others)
 
@@ -128,9 +129,9 @@ def test_a_mixture_of_experts_is_told_by_its_name(
     fast |= {"avg_ns": 824211204, "stddev_ts": 0.1}
     claim = claims(as_csv(fast), tmp_path)[0]
     assert claim.mixture is mixture
-    assert judge(claim).verdict == ("implausible" if mixture is False else "cannot tell")
+    assert rule_claim(claim).verdict == ("implausible" if mixture is False else "cannot tell")
     slow = fast | {"avg_ts": 5.0, "avg_ns": 25600000000}
-    assert judge(claims(as_csv(slow), tmp_path)[0]).verdict == ("cannot tell" if mixture else "possible")
+    assert rule_claim(claims(as_csv(slow), tmp_path)[0]).verdict == ("cannot tell" if mixture else "possible")
 
 
 def test_rates_of_a_mixture_of_experts_are_those_of_random_tokens(tmp_path: Path) -> None:
@@ -145,19 +146,19 @@ def test_the_processor_is_the_device_where_nothing_is_offloaded(tmp_path: Path) 
     on_cpu = claims(as_csv(ROW | {"n_gpu_layers": 0, "cpu_info": "AMD Ryzen 9"}), tmp_path)[0]
     assert on_cpu.device == "AMD Ryzen 9"
     two = claims(as_csv(ROW | {"gpu_info": "NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 3090"}), tmp_path)[0]
-    assert "1,872 GB/s" in judge(two).arithmetic
+    assert "1,872 GB/s" in rule_claim(two).arithmetic
 
 
 def test_prompt_and_generation_together_is_no_decode_rate(tmp_path: Path) -> None:
     both = claims(as_csv(ROW | {"n_prompt": 512, "avg_ts": 600.0, "avg_ns": 1066666667}), tmp_path)[0]
     assert both.window == "with prompt"
-    ruling = judge(both)
+    ruling = rule_claim(both)
     assert ruling.verdict == "cannot tell"
     assert any("(prompt_n + n) / wall_ms" in line for line in ruling.others)
 
 
 def test_rates_that_do_not_belong_to_their_times(tmp_path: Path) -> None:
-    ruling = judge(claims(as_csv(ROW | {"avg_ts": 120.0, "stddev_ts": 0.5}), tmp_path)[0])
+    ruling = rule_claim(claims(as_csv(ROW | {"avg_ts": 120.0, "stddev_ts": 0.5}), tmp_path)[0])
     assert (ruling.verdict, ruling.bound) == ("implausible", "window-mismatch")
 
 
@@ -192,7 +193,7 @@ def test_no_test_at_all(tmp_path: Path) -> None:
     path = tmp_path / "bench.csv"
     path.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(UsageError, match="no test of llama-bench"):
-        list(read(path))
+        list(read_llama_bench(path))
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ def served(items: list[dict[str, Any]], tmp_path: Path, expected: str) -> list[C
     path = tmp_path / "result.json"
     path.write_text("\n".join(json.dumps(item) for item in items), encoding="utf-8")
     assert detect(path) == expected
-    return list(load(expected).read(path))
+    return list(importer(expected).read(path))
 
 
 def test_vllm_serving(tmp_path: Path) -> None:
@@ -265,13 +266,13 @@ def test_vllm_serving(tmp_path: Path) -> None:
     assert (claim.acceptance, claim.tau, claim.steps) == (0.6, 2.8, 7286)
     assert (claim.drafted, claim.accepted, claim.predicted_n) == (21858, 13115, 20480)
     assert claim.token_interval_ms == 4.9
-    assert judge(claim).verdict == "cannot tell"
+    assert rule_claim(claim).verdict == "cannot tell"
     for baseline, verdict in ((204.8, "possible"), (100.0, "possible"), (60.0, "implausible")):
-        assert judge(claim.model_copy(update={"baseline_rate": baseline})).verdict == verdict
+        assert rule_claim(claim.model_copy(update={"baseline_rate": baseline})).verdict == verdict
     slow = claim.model_copy(update={"bytes_per_token": 16.4e9, "device": "RTX 4090"})
-    assert judge(slow).bound == "bandwidth-bound"
+    assert rule_claim(slow).bound == "bandwidth-bound"
     # 16.4 GB read 204 times a second by a model that emits at most 2.8 tokens each time: 1.2 TB/s.
-    assert judge(slow).verdict == "implausible"
+    assert rule_claim(slow).verdict == "implausible"
 
 
 def test_vllm_without_speculation_and_with_failures(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_vllm_throughput_and_latency(tmp_path: Path) -> None:
     latency = {"avg_latency": 1.5, "std_latency": 0.1, "latencies": [1.4, 1.6], "percentiles": {"50": 1.5}}
     claim = served([latency], tmp_path, "vllm")[0]
     assert claim.wall_ms == 1500
-    assert judge(claim).verdict == "cannot tell"
+    assert rule_claim(claim).verdict == "cannot tell"
 
 
 def test_sglang_serving(tmp_path: Path) -> None:
@@ -316,8 +317,8 @@ def test_sglang_serving(tmp_path: Path) -> None:
     assert (first.tau, first.gamma, first.concurrency) == (2.41, None, 3.84)
     assert (second.method, second.gamma) == ("draft-eagle3", 3)
     assert (third.method, third.tau) == ("none", None)
-    assert judge(first.model_copy(update={"baseline_rate": 70.0})).verdict == "implausible"
-    assert judge(first.model_copy(update={"baseline_rate": 100.0})).verdict == "possible"
+    assert rule_claim(first.model_copy(update={"baseline_rate": 70.0})).verdict == "implausible"
+    assert rule_claim(first.model_copy(update={"baseline_rate": 100.0})).verdict == "possible"
 
 
 def test_sglang_one_batch(tmp_path: Path) -> None:
@@ -370,16 +371,16 @@ _JSON = st.recursive(
 def test_no_json_is_too_strange(item: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("strange") / "result.json"
     path.write_text(json.dumps(item), encoding="utf-8")
-    for importer in (vllm.read, sglang.read, read):
+    for read in (serving.read_vllm, serving.read_sglang, read_llama_bench):
         try:
-            for claim in importer(path):
-                judge(claim)
+            for claim in read(path):
+                rule_claim(claim)
         except UsageError as error:
             str(error)
 
 
 def test_every_format_can_be_loaded() -> None:
     for name in FORMATS:
-        assert load(name).sniff("") is False
+        assert importer(name).sniff("") is False
     with pytest.raises(UsageError, match="no format"):
-        load("nonsense")
+        importer("nonsense")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from refused_batches import excerpt
 from specmeter.audit.read import llama_server_log, llama_speculative
-from specmeter.audit.read.engine_log import MAX_SAMPLE, sample, scan
-from specmeter.audit.read.log_lines import MAX_LINE, log_lines, plain, stream_lines
+from specmeter.audit.read.engine_log import MAX_LOG_LINE, MAX_SAMPLE, log_lines, plain, sample, scan, stream_lines
 from specmeter.errors import SpecmeterError, UsageError
 
 
@@ -49,7 +48,7 @@ def test_lines_are_cleaned(data: bytes, expected: list[str]) -> None:
 def test_an_endless_line_is_cut_and_the_next_one_is_read() -> None:
     data = b"x" * 3_000_000 + b"\nnext\n" + b"y" * 700_000
     lines = lines_of(data)
-    assert [len(line) for line in lines] == [MAX_LINE, 4, MAX_LINE]
+    assert [len(line) for line in lines] == [MAX_LOG_LINE, 4, MAX_LOG_LINE]
     assert lines[1] == "next"
 
 
@@ -284,10 +283,10 @@ UNKIND = [
 def test_long_lines_of_one_piece_take_no_more_than_linear_time(piece: str, end: str, tmp_path: Path) -> None:
     """Without it these take minutes each, and the test would end at its own limit."""
     path = tmp_path / "unkind.log"
-    path.write_text(((piece * MAX_LINE)[: MAX_LINE - 40] + end + "\n") * 3, encoding="utf-8")
+    path.write_text(((piece * MAX_LOG_LINE)[: MAX_LOG_LINE - 40] + end + "\n") * 3, encoding="utf-8")
     scan(log_lines(path))
-    assert list(llama_speculative.read(path))
-    assert list(llama_server_log.read(path))
+    assert list(llama_speculative.read_llama_speculative(path))
+    assert list(llama_server_log.read_llama_server(path))
 
 
 def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:
@@ -301,7 +300,7 @@ def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:
         "import sys, tracemalloc\n"
         "from pathlib import Path\n"
         "from specmeter.audit.read.engine_log import scan\n"
-        "from specmeter.audit.read.log_lines import log_lines\n"
+        "from specmeter.audit.read.engine_log import log_lines\n"
         "tracemalloc.start()\n"
         "signs = scan(log_lines(Path(sys.argv[1])))\n"
         "print(signs.failed_decodes.count, tracemalloc.get_traced_memory()[1])\n"

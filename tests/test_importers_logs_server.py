@@ -16,7 +16,7 @@ from specmeter.audit.read import llama_server_log, llama_speculative
 def claims_of(text: str, tmp_path: Path) -> list[Claim]:
     path = tmp_path / "server.log"
     path.write_text(text, encoding="utf-8")
-    return list(llama_server_log.read(path))
+    return list(llama_server_log.read_llama_server(path))
 
 
 def test_late_2026_with_traced_steps(tmp_path: Path) -> None:
@@ -43,8 +43,8 @@ def test_late_2026_with_traced_steps(tmp_path: Path) -> None:
 0.00.222.817 I slot print_timing: id  0 | task 38 |       total time =      13.92 ms /    35 tokens
 0.00.222.860 I slot      release: id  0 | task 38 | stop processing: n_tokens = 34, truncated = 0
 """
-    assert llama_server_log.sniff(text)
-    assert not llama_speculative.sniff(text)
+    assert llama_server_log.sniff_llama_server(text)
+    assert not llama_speculative.sniff_llama_speculative(text)
     first, second = claims_of(text, tmp_path)
     assert first.row == "request 1, slot 0, task 2"
     assert (first.predicted_n, first.predicted_ms, first.prompt_n, first.prompt_ms) == (48, 112.19, 34, 15.61)
@@ -152,7 +152,7 @@ INFO [           print_timings]           total time =    3209.84 ms | tid="139"
 INFO [            update_slots] slot released | tid="139" timestamp=1723569622 id_slot=0 id_task=0 n_ctx=8192 n_past=794
 llama_print_timings:        eval time =    9999.00 ms /   607 runs   (    0.84 ms per token,  1190.00 tokens per second)
 """
-    assert llama_server_log.sniff(text)
+    assert llama_server_log.sniff_llama_server(text)
     (claim,) = claims_of(text, tmp_path)
     assert claim.row == "request 1, slot 0, task 0"
     assert (claim.predicted_n, claim.predicted_ms, claim.prompt_n, claim.wall_ms) == (783, 3194.22, 12, 3209.84)
@@ -233,7 +233,7 @@ def test_many_slots_and_requests_are_read_in_bounded_state() -> None:
                 f"slot print_timing: id {task} | task {task} |",
                 "       eval time =     100.00 ms /    20 tokens (    5.00 ms per token,   200.00 tokens per second)",
             ]
-    log = llama_server_log._Log("x")  # pyright: ignore[reportPrivateUsage]
+    log = llama_server_log._ServerLog("x")  # pyright: ignore[reportPrivateUsage]
     for line in lines:
         log.feed(line)
         assert len(log._open) <= 257  # pyright: ignore[reportPrivateUsage]
@@ -275,9 +275,9 @@ PARTS = [
 def test_no_lines_break_it(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.log"
     path.write_bytes("".join(parts).encode("utf-8", "surrogatepass"))
-    assert list(llama_server_log.read(path))
-    llama_server_log.sniff("".join(parts))
-    llama_speculative.sniff("".join(parts))
+    assert list(llama_server_log.read_llama_server(path))
+    llama_server_log.sniff_llama_server("".join(parts))
+    llama_speculative.sniff_llama_speculative("".join(parts))
 
 
 def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_before(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_befor
         "draft acceptance rate = 0.1 (  1 accepted /    10 generated)\n",
         encoding="utf-8",
     )
-    one, other = llama_server_log.read(path)
+    one, other = llama_server_log.read_llama_server(path)
     assert (one.row, one.accepted, one.drafted) == ("request 1, slot 0, task 0", 50, 100)
     assert other.row == "request 2, slot 0, task 1"
     assert "its times cannot be read: eval time =    -5.00 ms" in (other.problem or "")

@@ -9,16 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refused_batches import excerpt
-from specmeter.audit import read as importers
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import llama_server_log, llama_speculative
+from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.reading import read_claims
 from specmeter.errors import SpecmeterError, UsageError
 
 
 def claims_of(text: str | bytes, tmp_path: Path) -> list[Claim]:
     path = tmp_path / "some.log"
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-    return list(llama_speculative.read(path))
+    return list(llama_speculative.read_llama_speculative(path))
 
 
 # --- the published logs ----------------------------------------------------------------------------------------------
@@ -69,8 +70,8 @@ def test_rates_and_setup_of_a_published_run(tmp_path: Path) -> None:
 
 def test_the_beginning_of_a_published_log_is_recognised() -> None:
     head = excerpt("apple_9b")[:4000]
-    assert llama_speculative.sniff(head)
-    assert not llama_server_log.sniff(head)
+    assert llama_speculative.sniff_llama_speculative(head)
+    assert not llama_server_log.sniff_llama_server(head)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,8 @@ def test_the_beginning_of_a_published_log_is_recognised() -> None:
     ],
 )
 def test_tables_and_other_engines_are_not_taken_for_logs(head: str) -> None:
-    assert not llama_speculative.sniff(head)
-    assert not llama_server_log.sniff(head)
+    assert not llama_speculative.sniff_llama_speculative(head)
+    assert not llama_server_log.sniff_llama_server(head)
 
 
 def test_runs_one_after_the_other_are_claims_of_their_own(tmp_path: Path) -> None:
@@ -214,13 +215,13 @@ def test_a_run_that_breaks_off_after_a_finished_one(tmp_path: Path) -> None:
 def test_a_log_of_the_server_is_read_as_one(tmp_path: Path) -> None:
     text = "slot print_timing: id  0 | task 5 | \nprompt eval time = 1 ms / 2 tokens\n  eval time = 9 ms / 3 tokens\n"
     (tmp_path / "log.txt").write_text(text, encoding="utf-8")
-    (claim,) = importers.read(tmp_path / "log.txt", "llama-speculative")
+    (claim,) = read_claims(tmp_path / "log.txt", "llama-speculative", TableOptions())[1]
     assert claim.row == "request 1, slot 0, task 5"
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        list(llama_speculative.read(tmp_path / "none.log"))
+        list(llama_speculative.read_llama_speculative(tmp_path / "none.log"))
 
 
 # --- whatever comes --------------------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ PARTS = [
 def test_nothing_but_our_own_errors(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.log"
     path.write_bytes("".join(parts).encode("utf-8", "surrogatepass"))
-    for read in (llama_speculative.read, llama_server_log.read):
+    for read in (llama_speculative.read_llama_speculative, llama_server_log.read_llama_server):
         try:
             assert list(read(path))
         except SpecmeterError:
@@ -276,4 +277,4 @@ def test_a_log_cut_anywhere_with_bytes_changed(tmp_path_factory: pytest.TempPath
             text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("cut") / "x.log"
     path.write_bytes(bytes(text))
-    assert list(llama_speculative.read(path))
+    assert list(llama_speculative.read_llama_speculative(path))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.audit.read.columns import COLUMNS, CONDITIONS, in_group, understand
-from specmeter.audit.read.numbers import Number, parse
+from specmeter.audit.read.document import Number, parse_number
 
 
 @pytest.mark.parametrize(
@@ -49,26 +49,26 @@ from specmeter.audit.read.numbers import Number, parse
     ],
 )
 def test_numbers(cell: str, value: float, half: float, unit: str) -> None:
-    number = parse(cell)
+    number = parse_number(cell)
     assert number is not None
     assert (number.value, number.half, number.unit) == (pytest.approx(value), pytest.approx(half), unit)
 
 
 def test_signs_and_tildes_are_kept() -> None:
-    assert parse("+26%") == Number(26, 0.5, "%", signed=True, approximate=False)
-    assert parse("~26%") == Number(26, 0.5, "%", signed=False, approximate=True)
+    assert parse_number("+26%") == Number(26, 0.5, "%", signed=True, approximate=False)
+    assert parse_number("~26%") == Number(26, 0.5, "%", signed=False, approximate=True)
 
 
 def test_decimal_commas_where_they_are_known_to_be() -> None:
-    number = parse("1.163,9", decimal_comma=True)
+    number = parse_number("1.163,9", decimal_comma=True)
     assert number is not None
     assert number.value == pytest.approx(1163.9)
-    assert parse("1,263", decimal_comma=True) == Number(1.263, 0.0005, "", signed=False, approximate=False)
+    assert parse_number("1,263", decimal_comma=True) == Number(1.263, 0.0005, "", signed=False, approximate=False)
 
 
 @pytest.mark.parametrize("cell", ["", " ", "-", "—", "–", "n/a", "None", "**-**", "…"])
 def test_nothing(cell: str) -> None:
-    assert parse(cell) is None
+    assert parse_number(cell) is None
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_nothing(cell: str) -> None:
 )
 def test_what_is_no_number_says_why(cell: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        parse(cell)
+        parse_number(cell)
 
 
 @given(st.text(max_size=80))
 def test_no_cell_is_too_strange(cell: str) -> None:
     try:
-        number = parse(cell)
+        number = parse_number(cell)
     except ValueError as error:
         str(error)
     else:
@@ -108,7 +108,7 @@ def test_no_cell_is_too_strange(cell: str) -> None:
 
 @given(st.floats(-1e14, 1e14, allow_nan=False), st.integers(0, 6))
 def test_what_python_prints_is_read_back(value: float, digits: int) -> None:
-    number = parse(f"{value:.{digits}f}")
+    number = parse_number(f"{value:.{digits}f}")
     assert number is not None
     assert number.value == float(f"{value:.{digits}f}")
     assert abs(number.value - value) <= number.half * (1 + 1e-6) + abs(value) * 1e-15

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.judge import judge
-from specmeter.audit.read import detect
-from specmeter.audit.read.options import TableOptions
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.read.pages import known_headings
 from specmeter.audit.read.table import read_table
+from specmeter.audit.reading import detect
 from specmeter.errors import UsageError
 
 
@@ -75,7 +75,7 @@ def test_a_pair_of_columns_is_a_claim_in_every_form(text: str, tmp_path: Path) -
     assert told(found, "label", "speedup", "tau") == EXPECTED
     assert [claim.conditions["group"] for claim in found] == ["MT-bench", "HumanEval"] * 2
     assert [claim.method for claim in found] == ["sps", "sps", "draft-eagle3", "draft-eagle3"]
-    assert {judge(claim).verdict for claim in found} == {"possible"}
+    assert {rule_claim(claim).verdict for claim in found} == {"possible"}
 
 
 def test_rows_are_named_by_their_line() -> None:
@@ -108,7 +108,7 @@ def test_spec_bench_s_leaderboard() -> None:
     assert told(found[-4:], "speedup", "tau") == [(1.64, None), (1.15, None), (2.46, None), (1.64, 1.73)]
     assert found[0].method == "samd[eagle2]🏅"
     # A task may gain more than all tasks together emit per step, so their mean is held against their mean alone.
-    assert "impossible" not in {judge(claim).verdict for claim in found}
+    assert "impossible" not in {rule_claim(claim).verdict for claim in found}
 
 
 def test_methods_beside_each_other() -> None:
@@ -364,7 +364,7 @@ def test_a_count_with_its_share() -> None:
 
 def test_accepted_tokens_of_a_step_may_count_the_target_s_own() -> None:
     page = "| Config | k | Accepted tokens per step | Speedup |\n|---|---|---|---|\n| MTP-1 | 1 | 1.86 | 1.64x |\n"
-    assert judge(claims(page)[0]).verdict == "possible"
+    assert rule_claim(claims(page)[0]).verdict == "possible"
     plain = page + "| none | 0 | 1.00 | 1.00x |\n"
     assert told(claims(plain), "tau", "unit_unsaid") == [(1.86, ()), (1.0, ())]
 
@@ -450,7 +450,7 @@ def test_hostile_pages_cost_nothing_and_do_nothing(text: str, message: str | Non
     if message is None:
         for claim in claims(text):
             assert "root" not in claim.label
-            judge(claim)
+            rule_claim(claim)
     else:
         with pytest.raises(UsageError) as caught:
             claims(text)
@@ -477,7 +477,7 @@ def test_no_page_is_too_strange(text: str) -> None:
         str(error)
     else:
         for claim in found:
-            judge(claim)
+            rule_claim(claim)
 
 
 @pytest.mark.parametrize("text", [MARKDOWN, CSV, HTML, LATEX])

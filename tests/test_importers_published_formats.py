@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.judge import judge
-from specmeter.audit.read import FORMATS, detect, load
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.reading import FORMATS, detect, importer
 from specmeter.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def read(text: str | bytes, tmp_path: Path, expected: str | None = None) -> list
     name = detect(path)
     if expected is not None:
         assert name == expected
-    return list(load(name).read(path))
+    return list(importer(name).read(path))
 
 
 METRICS = (
@@ -116,12 +116,12 @@ def test_vllm_s_metrics_of_a_request(tmp_path: Path) -> None:
         assert (claim.predicted_n, claim.predicted_ms, claim.label) == (54, 1240.5, "Qwen/Qwen3-8B")
         assert claim.decode_rate == pytest.approx(53e3 / 1240.5)
         assert claim.notes == ()
-        assert judge(claim).verdict != "impossible"
+        assert rule_claim(claim).verdict != "impossible"
     bare = read(json.dumps(ACCEPTANCE | {"acceptance_histogram": [40, 0, 0, 3]}), tmp_path, "vllm")[0]
     assert bare.notes == ("its histogram has 43 steps with 9 accepted tokens, its counters 43 and 10",)
     more = read(json.dumps(ACCEPTANCE | {"num_accepted_draft_tokens": 200}), tmp_path)[0]
     assert (more.accepted, more.problem) == (200, None)
-    assert judge(more).verdict == "impossible"
+    assert rule_claim(more).verdict == "impossible"
     idle = read(json.dumps(ACCEPTANCE | {"num_spec_steps": 0, "num_draft_tokens": 0}), tmp_path)[0]
     assert idle.notes == ("nothing was drafted for this request",)
 
@@ -248,7 +248,7 @@ def test_long_lines_of_equal_signs_cost_nothing(name: str, tmp_path: Path) -> No
     path = tmp_path / "log.txt"
     path.write_text(f"{'=' * 60_000} Task: {'=' * 60_000}Serving Benchmark Result\n" * 3, encoding="utf-8")
     begun = time.process_time()
-    list(load(name).read(path))
+    list(importer(name).read(path))
     assert time.process_time() - begun < 2
 
 
@@ -318,7 +318,7 @@ accept    = 125.000%
 """
     claim = read(log, tmp_path, "llama-speculative")[0]
     assert (claim.problem, claim.accepted, claim.drafted, claim.acceptance) == (None, 75, 60, 1.25)
-    assert judge(claim).verdict == "impossible"
+    assert rule_claim(claim).verdict == "impossible"
     server = "draft acceptance = 1.20000 (  120 accepted /   100 generated)"
     text = "slot print_timing: id  0 | task 1 |        eval time =    2000.00 ms /   200 tokens\n"
     claim = read(f"{text}slot print_timing: id  0 | task 1 | {server}\n", tmp_path, "llama-server")[0]
@@ -349,8 +349,8 @@ def test_cut_off_huge_and_binary_input(name: str, tmp_path: Path) -> None:
     for content in spoilt:
         path.write_bytes(content)
         try:
-            for claim in load(name).read(path):
-                judge(claim)
+            for claim in importer(name).read(path):
+                rule_claim(claim)
                 assert "validation error" not in (claim.problem or "")
         except UsageError as error:
             faults.append(error)
@@ -378,7 +378,7 @@ def test_no_object_is_too_strange(keys: list[str], value: Any, tmp_path_factory:
     path.write_text(json.dumps(dict.fromkeys(keys, value)), encoding="utf-8")
     for name in FORMATS:
         try:
-            for claim in load(name).read(path):
-                judge(claim)
+            for claim in importer(name).read(path):
+                rule_claim(claim)
         except UsageError as error:
             str(error)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.judge import judge
-from specmeter.audit.read import llama_bench, llama_server_log, vllm_log
-from specmeter.audit.read.numbers import parse
-from specmeter.audit.read.options import TableOptions
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.read import benchmarks, llama_server_log, serving_log
+from specmeter.audit.read.document import parse_number
+from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.read.table import read_table
 
 
@@ -51,7 +51,7 @@ def test_prompts_may_be_synthetic_without_dice(text: str) -> None:
     [("90<sup>2</sup>", 90), ("2.25x[^1]", 2.25), ("**109.6**¹", 109.6), ("~~190~~ 90", 90), ("2.10 倍", 2.1)],
 )
 def test_marks_of_footnotes_are_no_digits(cell: str, value: float) -> None:
-    number = parse(cell)
+    number = parse_number(cell)
     assert number is not None
     assert number.value == value
 
@@ -80,7 +80,9 @@ def test_llama_bench_counts_devices_of_one_name(tmp_path: Path) -> None:
     )
     path = tmp_path / "bench.md"
     path.write_text("\n".join((*lines, table)), encoding="utf-8")
-    assert [claim.device for claim in llama_bench.read(path)] == ["NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 3090"]
+    assert [claim.device for claim in benchmarks.read_llama_bench(path)] == [
+        "NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 3090"
+    ]
 
 
 def test_an_acceptance_in_tokens_is_not_percent() -> None:
@@ -173,11 +175,11 @@ def test_positions_of_vllm_are_held_against_its_length(
         f"{positions}, Avg Draft acceptance rate: 50.0%\n",
         encoding="utf-8",
     )
-    claim = next(iter(vllm_log.read(path)))
+    claim = next(iter(serving_log.read_vllm_log(path)))
     assert (claim.tau, claim.steps) == (float(length), steps)
     assert bool(claim.notes) is bool(note)
     assert not note or claim.notes[0].startswith(note)
-    assert (judge(claim).verdict == "impossible") is (steps is not None)
+    assert (rule_claim(claim).verdict == "impossible") is (steps is not None)
 
 
 def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path: Path) -> None:
@@ -190,6 +192,6 @@ def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path
         "draft acceptance rate = 0.50944 (  142 accepted /   678 generated)\n",
         encoding="utf-8",
     )
-    claim = next(iter(llama_server_log.read(path)))
+    claim = next(iter(llama_server_log.read_llama_server(path)))
     assert claim.acceptance == 0.50944
-    assert judge(claim).verdict == "impossible"
+    assert rule_claim(claim).verdict == "impossible"

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.read import detect, sglang_log, vllm_log
-from specmeter.audit.read.options import TableOptions
-from specmeter.audit.reading import read_claims, rule
+from specmeter.audit.read import serving_log
+from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.reading import detect, read_claims, rule
 
 ARGUMENTS = (
     "[2026-03-01 10:00:00] server_args=ServerArgs(model_path='meta/Llama-3.1-8B', tokenizer_path='meta/Llama-3.1-8B', "
@@ -36,7 +36,7 @@ OLD = (
 def claims(text: str, tmp_path: Path) -> list[Claim]:
     path = tmp_path / "server.log"
     path.write_text(text, encoding="utf-8")
-    return list(sglang_log.read(path))
+    return list(serving_log.read_sglang_log(path))
 
 
 def test_each_line_with_running_requests_is_a_claim(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_the_format_is_found_by_its_first_lines(tmp_path: Path) -> None:
     path = tmp_path / "any.name"
     path.write_text(ARGUMENTS + LINES, encoding="utf-8")
     assert detect(path) == "sglang-log"
-    assert not vllm_log.sniff(ARGUMENTS + LINES)
+    assert not serving_log.sniff_vllm_log(ARGUMENTS + LINES)
     path.write_text(OLD, encoding="utf-8")
     assert detect(path) == "sglang-log"
 
@@ -90,5 +90,5 @@ PARTS = [ARGUMENTS, LINES, OLD, LINES[:90], "Decode batch, #running-req: 9" * 40
 def test_whatever_comes_is_read(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "x.log"
     path.write_bytes("".join(parts).encode("utf-8", "surrogatepass"))
-    assert list(sglang_log.read(path))
-    sglang_log.sniff("".join(parts))
+    assert list(serving_log.read_sglang_log(path))
+    serving_log.sniff_sglang_log("".join(parts))

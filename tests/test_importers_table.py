@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
-from specmeter.audit.judge import judge
-from specmeter.audit.read import baselines, detect, document, grid
-from specmeter.audit.read.options import TableOptions
-from specmeter.audit.read.table import read, read_table
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.read import document, grid, table
+from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.table import read_table, read_table_file
+from specmeter.audit.reading import detect
 from specmeter.errors import UsageError
 
 CSV = """target,draft,gamma,tok/s,Speedup,Acceptance
@@ -26,11 +27,11 @@ MoE Q4,0.8B,4,63.4,1.15x,2.6%
 def claims(text: str, tmp_path: Path, name: str = "table.csv", options: TableOptions | None = None) -> list[Claim]:
     path = tmp_path / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return list(read(path, options))
+    return list(read_table_file(path, options))
 
 
 def verdicts(found: list[Claim]) -> list[str]:
-    return [judge(claim).verdict for claim in found]
+    return [rule_claim(claim).verdict for claim in found]
 
 
 def test_a_csv_with_its_baseline(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_every_form_says_the_same(name: str, text: str, tmp_path: Path) -> None:
 def test_utf_16_as_spreadsheets_save_it(tmp_path: Path) -> None:
     path = tmp_path / "excel.txt"
     path.write_bytes(CSV.replace(",", "\t").encode("utf-16"))
-    assert len(list(read(path))) == 3
+    assert len(list(read_table_file(path))) == 3
 
 
 # --- units -----------------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def test_sizes_times_and_bandwidths(tmp_path: Path) -> None:
 
 def test_a_speed_ratio_is_a_cost(tmp_path: Path) -> None:
     text = "Draft Model,k,Speed Ratio,Avg Accept%,Avg TPS,vs Baseline\n2B Q8,4,2.61×,3.4%,48.5,+14.3%\n"
-    ruling = judge(claims(text, tmp_path)[0])
+    ruling = rule_claim(claims(text, tmp_path)[0])
     assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-cost-bound")
 
 
@@ -303,7 +304,7 @@ def test_a_bad_file_says_why_and_what_to_do(content: bytes, message: str, fix: s
     path = tmp_path / "bad.csv"
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        list(read(path))
+        list(read_table_file(path))
     assert message in caught.value.message
     assert str(path) in caught.value.message
     assert fix in caught.value.fix
@@ -312,7 +313,7 @@ def test_a_bad_file_says_why_and_what_to_do(content: bytes, message: str, fix: s
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.csv", tmp_path):
         with pytest.raises(UsageError, match="cannot be read"):
-            list(read(path))
+            list(read_table_file(path))
         with pytest.raises(UsageError, match="cannot be read"):
             detect(path)
 
@@ -392,19 +393,19 @@ def test_no_text_is_too_strange(text: str) -> None:
         str(error)
     else:
         for claim in found:
-            judge(claim)
+            rule_claim(claim)
 
 
 def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = 0
-    together = baselines._together
+    together = table._together
 
-    def counted(rows: list[baselines.ClaimRow]) -> object:
+    def counted(rows: list[table.ClaimRow]) -> object:
         nonlocal looked_at
         looked_at += len(rows)
         return together(rows)
 
-    monkeypatch.setattr(baselines, "_together", counted)
+    monkeypatch.setattr(table, "_together", counted)
     lines = ["target,method,tok_s,gamma,acceptance,prompt_id"]
     lines += [f"M,none,{40 + n % 3},0,,p{n}" for n in range(200)]
     lines += [f"M,draft,60,4,60%,q{n}" for n in range(200)]

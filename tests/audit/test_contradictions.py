@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.judge import judge
+from specmeter.audit.judge import rule_claim
 
 
 def ruled(**fields: Any) -> Ruling:
-    return judge(Claim(source="test", row="row 1", **fields))
+    return rule_claim(Claim(source="test", row="row 1", **fields))
 
 
 def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:

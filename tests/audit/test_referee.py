@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from specmeter.audit.across import noise_of
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.judge import judge
-from specmeter.audit.noise import noise_of
+from specmeter.audit.judge import rule_claim
 from specmeter.audit.reading import rule
 
 
 def ruled(**fields: Any) -> Ruling:
-    return judge(Claim(source="test", row="row 1", **fields))
+    return rule_claim(Claim(source="test", row="row 1", **fields))
 
 
 def rests_on(ruling: Ruling) -> list[str]:

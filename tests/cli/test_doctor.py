@@ -7,27 +7,21 @@ import pytest
 from click.testing import CliRunner
 
 from specmeter.cli.doctor import command
-from specmeter.laboratory.doctor import (
-    Diagnosis,
-    can_measure,
-    diagnose_devices,
-    diagnose_embedded,
-    diagnose_host,
-    diagnose_libllama,
-    diagnose_models,
-    diagnose_native,
-    native_programs,
-)
-from specmeter.laboratory.engine_status import (
-    Device,
-    EngineStatus,
-    parse_devices,
+from specmeter.engines.libllama.engine import examine as examine_libllama
+from specmeter.engines.llama_cpp.native import parse_devices
+from specmeter.engines.llama_cpp.status import (
+    drives,
+    examine_embedded,
+    examine_native,
     parse_features,
-    probe_embedded,
-    probe_libllama,
-    probe_native,
+    status_of_wheel,
 )
-from specmeter.record import Gpu, Host
+from specmeter.engines.llama_cpp.traits import is_gpu
+from specmeter.engines.registry import Device, EngineStatus
+from specmeter.errors import EngineStartError
+from specmeter.laboratory import doctor
+from specmeter.laboratory.doctor import Diagnosis, can_measure, diagnose_devices, diagnose_host, diagnose_models
+from specmeter.record import EngineIdentity, Gpu, Host
 
 SYSTEM = "CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | FMA = 1 | LLAMAFILE = 1 | "
 VERSION = "ggml_cuda_init: found 1 CUDA devices:\nversion: 7166 (eec1e33a9)\nbuilt with cc (Debian) for x86_64\n"
@@ -66,7 +60,15 @@ def host(**changes: Any) -> Host:
     return Host.model_validate(facts | changes)
 
 
-WHEEL = EngineStatus("embedded", "xllamacpp 1", features=frozenset({"AVX", "AVX2"}), devices=(Device("CPU", "x"),))
+WHEEL = EngineIdentity(
+    kind="embedded",
+    version="xllamacpp 1",
+    build="1",
+    binary="x",
+    binary_sha256="ab" * 32,
+    system_info="CPU : AVX = 1 | AVX2 = 1 | AVX512 = 0",
+)
+CPU = (Device("CPU", "x"),)
 
 
 def states(diagnoses: list[Diagnosis]) -> dict[str, str]:
@@ -75,34 +77,42 @@ def states(diagnoses: list[Diagnosis]) -> dict[str, str]:
 
 def test_what_engines_print() -> None:
     assert parse_features(SYSTEM) == {"SSE3", "AVX", "AVX2", "FMA", "LLAMAFILE"}
-    assert [(device.name, device.is_gpu) for device in parse_devices(DEVICES)] == [
+    assert [(device.name, is_gpu(device.name)) for device in parse_devices(DEVICES)] == [
         ("CUDA0", True),
         ("RPC0[10.0.0.2:50052]", False),
     ]
     assert parse_devices("nothing") == ()
 
 
-def test_the_wheel_is_limited_where_the_processor_can_do_more() -> None:
-    assert diagnose_embedded(WHEEL, host()).state == "ok"
-    slow = diagnose_embedded(WHEEL, host(cpu_flags=("AVX", "AVX2", "AVX512", "AVX512_VNNI")))
+def test_the_wheel_is_limited_where_the_processor_can_do_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status_of_wheel(WHEEL, CPU, host()).state == "ok"
+    slow = status_of_wheel(WHEEL, CPU, host(cpu_flags=("AVX", "AVX2", "AVX512", "AVX512_VNNI")))
     assert slow.state == "limited"
     assert "AVX512 AVX512_VNNI" in slow.detail
     assert "8 %" in slow.detail
     assert "specmeter engines build --tuned" in slow.fix
-    broken = diagnose_embedded(EngineStatus("embedded", problem="ended by signal 4"), host())
+
+    def die(_: object) -> EngineIdentity:
+        raise EngineStartError("ended by signal 4", fix="none")
+
+    monkeypatch.setattr("specmeter.engines.llama_cpp.embedded.EmbeddedEngine.identify", die)
+    broken = examine_embedded(host())
     assert (broken.state, broken.detail) == ("missing", "ended by signal 4")
 
 
 def test_gpus_that_no_engine_uses() -> None:
     nvidia = Gpu(index=0, name="H200", vendor="NVIDIA", driver="570")
     amd = Gpu(index=1, name="MI300", vendor="AMD", driver="amdgpu")
-    cpu_only = diagnose_devices([WHEEL], [nvidia, amd])
+    wheel = EngineStatus("ok", "xllamacpp 1", devices=CPU, drives=drives(CPU))
+    cpu_only = diagnose_devices({"embedded": wheel}, [nvidia, amd])
     assert states(cpu_only) == {"CPU": "ok", "GPU 0": "missing", "GPU 1": "missing"}
     assert "specmeter engines build --cuda" in cpu_only[1].fix
     assert "specmeter engines build --hip" in cpu_only[2].fix
-    cuda = EngineStatus("native", "b1", devices=(Device("CUDA0", "H200"),))
-    assert states(diagnose_devices([WHEEL, cuda], [nvidia, amd])) == {"CPU": "ok", "CUDA0": "ok", "GPU 1": "missing"}
-    (no_driver,) = diagnose_devices([], [Gpu(index=0, name="card", vendor="NVIDIA")])
+    card = (Device("CUDA0", "H200"),)
+    cuda = EngineStatus("ok", "b1", devices=card, drives=drives(card))
+    both = diagnose_devices({"embedded": wheel, "native": cuda}, [nvidia, amd])
+    assert states(both) == {"CPU": "ok", "CUDA0": "ok", "GPU 1": "missing"}
+    (no_driver,) = diagnose_devices({}, [Gpu(index=0, name="card", vendor="NVIDIA")])
     assert "driver" in no_driver.fix
 
 
@@ -141,11 +151,11 @@ def test_models_need_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def test_a_named_server_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(tmp_path / "absent"))
-    missing = probe_native()
-    assert "absent" in missing.problem
-    assert diagnose_native(missing, {}).state == "missing"
+    missing = examine_native(host())
+    assert missing.state == "missing"
+    assert "absent" in missing.detail
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", sys.executable)
-    assert "llama-server" in probe_native().problem
+    assert "llama-server" in examine_native(host()).detail
 
 
 @pytest.mark.skipif("sys.platform == 'win32'")
@@ -155,16 +165,16 @@ def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     server.chmod(0o755)
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(server))
     monkeypatch.setattr("specmeter.engines.llama_cpp.tools.builds", list)
-    probe = probe_native()
-    assert probe.version == "llama-server 7166 (eec1e33a9)"
-    assert [device.name for device in probe.gpu_devices] == ["CUDA0"]
-    alone = diagnose_native(probe, native_programs(probe))
+    alone = examine_native(host())
     assert alone.state == "ok"
+    assert alone.detail == f"llama-server 7166 (eec1e33a9) ({server})"
+    assert [device.name for device in alone.devices if is_gpu(device.name)] == ["CUDA0"]
+    assert alone.drives == {"NVIDIA"}
     assert "ggml-rpc-server (drafts on other machines)" in alone.fix
     for program in ("llama-quantize", "rpc-server"):  # as older builds call it
         (tmp_path / program).write_text("#!/bin/sh\n")
         (tmp_path / program).chmod(0o755)
-    found = diagnose_native(probe, native_programs(probe))
+    found = examine_native(host())
     assert "with llama-quantize, ggml-rpc-server" in found.detail
     assert "specmeter engines build" in found.fix
     assert "llama-perplexity" in found.fix
@@ -172,9 +182,9 @@ def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_the_installed_wheel_answers() -> None:
-    probe = probe_embedded()
-    assert probe.works, probe.problem
-    assert any(device.name == "CPU" for device in probe.devices)
+    found = examine_embedded(host())
+    assert found.state != "missing", found.detail
+    assert any(device.name == "CPU" for device in found.devices)
 
 
 @pytest.fixture
@@ -183,8 +193,8 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
         Diagnosis("engines", "embedded", "limited", "works\x1b[2J", "do this"),
         Diagnosis("host", "power", "ok", "mains"),
     ]
-    monkeypatch.setattr("specmeter.cli.doctor.read_host", host)
-    monkeypatch.setattr("specmeter.cli.doctor.examine", lambda _: tuple(diagnoses))
+    monkeypatch.setattr("specmeter.host.machine.read_host", host)
+    monkeypatch.setattr(doctor, "examine", lambda _: tuple(diagnoses))
     return diagnoses
 
 
@@ -212,11 +222,8 @@ def test_command_gives_json_and_fails_without_an_engine(examined: list[Diagnosis
 
 
 def test_the_library_of_the_instrumented_engine_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    works = probe_libllama()
-    assert works.works
-    assert "AVX2" in works.features or "NEON" in works.features
-    assert diagnose_libllama(works).state == "ok"
+    assert examine_libllama(host()).state == "ok"
     monkeypatch.setenv("SPECMETER_LIBLLAMA", str(tmp_path / "missing.so"))
-    missing = diagnose_libllama(probe_libllama())
+    missing = examine_libllama(host())
     assert missing.state == "limited"
     assert "SPECMETER_LIBLLAMA" in missing.detail

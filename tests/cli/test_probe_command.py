@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from engines.llama_fixtures import core
-from specmeter import host
 from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
 from specmeter.errors import UsageError
+from specmeter.host import machine
 from specmeter.probe.files import load_probe, probes_folder
 from specmeter.probe.routing import load_routing
 
@@ -81,9 +81,10 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
 def test_a_busy_machine_is_warned_of(
     capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = host.read_host(load_sample_s=0.01)
-    busy = quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
-    monkeypatch.setattr("specmeter.cli.probe.read_host", lambda: busy)
+    quiet = machine.read_host(load_sample_s=0.01)
+    monkeypatch.setattr(
+        machine, "read_host", lambda: quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
+    )
     assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
     warning = capsys.readouterr().err
     assert "other programs are busy" in warning
@@ -131,11 +132,11 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "memory_available_bytes", lambda *_: 1_000_000)
+    monkeypatch.setattr(machine, "memory_available_bytes", lambda *_: 1_000_000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
     assert "is free" in capsys.readouterr().err
     size = Path(core("dense").path).stat().st_size
-    monkeypatch.setattr(host, "memory_available_bytes", lambda *_: size + 1000)  # the file alone would fit
+    monkeypatch.setattr(machine, "memory_available_bytes", lambda *_: size + 1000)  # the file alone would fit
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
     assert "weights and KV cache need" in capsys.readouterr().err
 

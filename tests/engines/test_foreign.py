@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.engines.registry import installed, load_engine, spec_of, traits_on_record
-from specmeter.engines.survey import survey
+from specmeter.engines.registry import installed, load_engine, spec_of, statuses, survey, traits_on_record
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
-from specmeter.laboratory.doctor import diagnose_others
+from specmeter.host.machine import read_host
 from specmeter.laboratory.plan import make_plan
 from specmeter.record import Arm, EngineTraits
 from specmeter.store import RunStore
@@ -271,8 +270,8 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     assert told["bang"].problem is not None
     assert told["bang"].traits is None
     assert told["toy"].problem is None
-    others = {it.name: it.state for it in diagnose_others()}
-    assert (others["toy"], others["bang"]) == ("ok", "missing")
+    found = statuses(read_host(load_sample_s=0.1))
+    assert (found["toy"].state, found["bang"].state) == ("ok", "missing")
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specmeter.errors import UsageError
-from specmeter.host import bandwidth, read_host
+from specmeter.host import bandwidth
 from specmeter.host.bandwidth import (
     READERS,
     array_bytes,
@@ -18,6 +18,7 @@ from specmeter.host.bandwidth import (
     remember,
     remembered,
 )
+from specmeter.host.machine import read_host
 
 MB = 10**6
 

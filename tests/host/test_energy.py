@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from specmeter.host import energy
-from specmeter.host.energy import Counter, EnergyMeter, Intervals, Sensor, Sources, find_sources
-from specmeter.host.powermetrics import PowerMetrics, blocks
-from specmeter.host.rapl import find_zones
+from specmeter.host.energy import (
+    Counter,
+    EnergyMeter,
+    Intervals,
+    PowerMetrics,
+    Sensor,
+    Sources,
+    blocks,
+    find_sources,
+    find_zones,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 

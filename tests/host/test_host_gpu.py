@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from specmeter.host.displays import parse_system_profiler, parse_video_controllers
-from specmeter.host.drm import find_cards
-from specmeter.host.gpu import GpuSensors, read_gpus
-from specmeter.host.nvml import Nvml, cuda_version, throttle_names
+from specmeter.host.gpu import (
+    GpuSensors,
+    Nvml,
+    cuda_version,
+    find_cards,
+    parse_system_profiler,
+    parse_video_controllers,
+    read_gpus,
+    throttle_names,
+)
 
 linux = pytest.mark.skipif("sys.platform != 'linux'")
 

@@ -8,7 +8,7 @@ import pytest
 from probes import ENGINE, model, probe
 
 from specmeter.cli import invoke
-from specmeter.host.load import busy_percent, is_busy
+from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.probe.files import find_probe, load_probe, save_probe
 from specmeter.probe.gate import suspicions
 from specmeter.record import Estimate

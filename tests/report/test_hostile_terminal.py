@@ -15,7 +15,7 @@ import specmeter
 from mock_probe import mock_probe
 from quality.reports import points, quality, report
 from specmeter.cli import invoke
-from specmeter.host import read_host
+from specmeter.host.machine import read_host
 from specmeter.show.table import Cell, Row, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, say_json
 from specmeter.show.terminal.probe import print_probe
@@ -100,7 +100,7 @@ def test_machine_and_shell_names_of_doctor_and_devices_are_harmless(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = read_host().model_copy(update={"cpu": ATTACK, "busy_processes": (ATTACK,)})
-    monkeypatch.setattr("specmeter.cli.doctor.read_host", lambda **_: host)
+    monkeypatch.setattr("specmeter.host.machine.read_host", lambda **_: host)
     for command in (
         ["doctor"],
         ["doctor", "--json"],

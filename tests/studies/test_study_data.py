@@ -11,7 +11,7 @@ from stand_in_study import NAME, install
 
 from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.judge import judge
+from specmeter.audit.judge import rule_claim
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn
@@ -170,7 +170,7 @@ def test_a_quantization_is_read_from_a_name_that_says_it(reference: str, type_: 
 
 
 def ruled(**fields: Any) -> Ruling:
-    return judge(Claim(source="a paper", row="Table 1, row 1", label="a model, gamma 4", **fields))
+    return rule_claim(Claim(source="a paper", row="Table 1, row 1", label="a model, gamma 4", **fields))
 
 
 _ABOVE_TAU: dict[str, Any] = {"gamma": 4, "acceptance": 0.01, "speedup": 1.5, "decode_rate": 15.0, "runs": 3}

@@ -22,7 +22,7 @@ from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.load.summary import LoadTable, served
 from specmeter.analysis.request_table import RequestTable
 from specmeter.analysis.stalls import excesses, limit
-from specmeter.host.load import busy_percent, is_busy
+from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.numbers.elimination import Standing, judge
 
 if TYPE_CHECKING:

@@ -268,9 +268,8 @@ def audit(
     >>> specmeter.audit([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}]).rulings[0].verdict
     'implausible'
     """
-    from specmeter.audit.given import from_options
-    from specmeter.audit.read.options import table_options
-    from specmeter.audit.reading import read_claims, read_rows, rule
+    from specmeter.audit.read.infer_units import table_options
+    from specmeter.audit.reading import read_claims, read_rows, row_defaults, rule
     from specmeter.show.notebook import ShownAudit
 
     need_type("gamma", gamma, (int, type(None)), "a whole number")
@@ -281,7 +280,7 @@ def audit(
         need_type(name, value, (str, type(None)), "a name")
     need_type("columns", columns, (Mapping, type(None)), "a dict: name of a column -> its heading")
     percent, fraction = several("percent", percent, str), several("fraction", fraction, str)
-    given = from_options(
+    given = row_defaults(
         baseline_rate=_text(baseline_rate),
         draft_rate=_text(draft_rate),
         gamma=gamma,

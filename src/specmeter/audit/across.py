@@ -1,16 +1,133 @@
-"""What rows show only together: copies, digits too regular, baselines of another machine. Notes, never verdicts."""
+"""What rows show only together: timing noise, and what stands out in a table without being a verdict.
+
+Noise is a property of the table that is judged, taken from what it measured more than once. Repeats are rows that are
+alike in everything that says what was run, and rows without drafts beside their baselines. Their rates differ by noise
+alone. With s the standard deviation of their logarithms, pooled over all such groups, two timings of one configuration
+differ by less than
+
+    t_(0.995, degrees of freedom) x sqrt(2) x s
+
+in 99 of 100 cases. Few repeats say little: then noise is what they differ by, and at least `USUAL`. Plain decoding
+against plain decoding on a controlled GPU differs by 2 to 6 % from prompt to prompt and from repeat to repeat.
+"""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from specmeter.audit.bound import number
-from specmeter.audit.noise import Key, configuration
+from specmeter.audit.claim import Claim, number
+from specmeter.numbers.stats import t_critical
 
-if TYPE_CHECKING:
-    from specmeter.audit.claim import Claim
+USUAL = 0.06
+"""Relative difference of two timings of one thing where the table does not show it."""
+LEAST = 0.02
+"""Repeats of one sitting may agree better than two configurations of it would."""
+MOST = 0.25
+"""Rows that differ by more are unsteady: nothing about the table, and about them nothing within that difference."""
+ENOUGH = 5
+"""Degrees of freedom from which on repeats say how steady a table is."""
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class TimingNoise:
+    """What two timings of one configuration may differ by."""
+
+    share: float
+    origin: str
+    """Where the number is from, in words."""
+    unsteady: Mapping[Key, float] = field(default_factory=dict[Key, float])
+    """Configurations, and places of plain rows, whose own repeats differ by far more."""
+
+    def of(self, claim: Claim) -> float:
+        """The noise of one row, its own repeats and those of its baseline included."""
+        return max(self.share, *(self.unsteady.get(key, 0.0) for key in (configuration(claim), _place_of(claim))))
+
+
+def noise_of(claims: Sequence[Claim]) -> TimingNoise:
+    """The noise of a table, from its own repeats and baselines."""
+    near: list[Sequence[float]] = []
+    unsteady: dict[Key, float] = {}
+    for keys, rates in _groups(claims):
+        spread = max(rates) / min(rates) - 1
+        if spread <= MOST:
+            near.append(rates)
+        else:
+            unsteady |= {key: max(spread, unsteady.get(key, 0.0)) for key in keys}
+    strange = ""
+    if unsteady:
+        strange = f"; rows that are alike and yet differ by more than {MOST:.0%} have their own"
+    freedom = sum(len(group) - 1 for group in near)
+    if not freedom:
+        return TimingNoise(USUAL, f"usual value, as nothing was measured twice{strange}", unsteady)
+    largest = max(max(group) / min(group) for group in near) - 1
+    if freedom < ENOUGH:
+        seen = f"usual value; the few repeats differ by {largest:.1%}"
+        return TimingNoise(max(USUAL, largest), seen + strange, unsteady)
+    squares = sum(_squares([math.log(rate) for rate in group]) for group in near)
+    share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)
+    rows = sum(len(group) for group in near)
+    seen = f"from {rows} rates of {len(near)} configurations that were measured more than once"
+    return TimingNoise(min(MOST, max(LEAST, share)), seen + strange, unsteady)
+
+
+def noise_of_row(claim: Claim, noise: float) -> float:
+    """Noise of one row: at least that of the table, and more where its own standard deviations say so."""
+    spreads = (
+        _standard_error(claim.decode_rate, claim.decode_rate_sd, claim.runs),
+        _standard_error(claim.baseline_rate, claim.baseline_rate_sd, claim.runs),
+    )
+    return max(noise, min(MOST, 2 * math.hypot(*spreads)))
+
+
+def _standard_error(rate: float | None, deviation: float | None, runs: int | None) -> float:
+    if not rate or not deviation:
+        return 0.0
+    return deviation / rate / math.sqrt(runs or 4)  # a deviation takes several runs; four where nothing says how many
+
+
+def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence[float]]]:
+    """(keys of the rows that they concern, rates of one configuration, two and more)."""
+    alike: dict[Key, list[float]] = {}
+    keys: dict[Key, tuple[Key, ...]] = {}
+    for claim in claims:
+        if claim.decode_rate is None or claim.problem is not None:
+            continue
+        key = configuration(claim)
+        keys[key] = (key, _place_of(claim)) if claim.drafted_nothing else (key,)
+        if len(claim.samples) > 1:
+            yield keys[key], claim.samples
+        alike.setdefault(key, []).append(claim.decode_rate)
+        if claim.drafted_nothing and claim.method != "none" and claim.baseline_rate is not None:
+            yield keys[key], (claim.decode_rate, claim.baseline_rate)
+    for key, rates in alike.items():
+        if len(rates) > 1:
+            yield keys[key], rates
+
+
+def configuration(claim: Claim) -> Key:
+    """All that says what was run and how; drafts that were accepted alike are of the same text."""
+    where = (*_place_of(claim), claim.concurrency, claim.window, claim.size_bytes, claim.runs, claim.prompt_n)
+    if claim.drafted_nothing:
+        return ("plain", *where, "" if claim.target else claim.label)
+    share = None if claim.acceptance is None else round(claim.acceptance, 2)
+    drafts = (claim.draft, claim.method, claim.gamma, claim.p_min, claim.tree, claim.synthetic)
+    return ("drafts", *where, claim.label, *drafts, share, claim.accepted, claim.predicted_n)
+
+
+def _place_of(claim: Claim) -> Key:
+    """What a row and its baseline have in common."""
+    return (claim.source, claim.target, claim.engine, claim.device, *sorted(claim.conditions.items()))
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values)
+
 
 BY_CHANCE = 0.01
 """Pairs of equal timings that a table may be expected to have by chance, at most, where a pair is worth a note."""
@@ -22,7 +139,7 @@ SAME_RATIO_ROWS = 5
 """Rows, at least, whose rates are one and the same multiple of their baselines."""
 
 
-def notes(claims: Sequence[Claim]) -> tuple[str, ...]:
+def notes_across(claims: Sequence[Claim]) -> tuple[str, ...]:
     """Each thing that stands out, in one line."""
     found = (_copies(claims), _still(claims), _round_digits(claims), _one_ratio(claims), _elsewhere(claims))
     return tuple(line for lines in found for line in lines)
@@ -48,11 +165,11 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
                 found.setdefault((source, value), []).append(claim.row)
     for (field, _), rows in repeats.items():
         alike = len({value for value, _ in rows}) == 1 and len(rows) >= REPEATED
-        if alike and min(_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
+        if alike and min(_significant_digits(claim, field) for _, claim in rows) >= REPEATED_DIGITS:
             found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]
     copies = [rows for rows in found.values() if len(rows) > 1]
     if copies:
-        examples = "; ".join(_listed(rows) for rows in copies[:3])
+        examples = "; ".join(_rows_listed(rows) for rows in copies[:3])
         more = f"; and {len(copies) - 3} more" if len(copies) > 3 else ""
         yield f"identical to the last digit, as two timings never are: {examples}{more}"
 
@@ -63,10 +180,10 @@ def _still(claims: Sequence[Claim]) -> Iterator[str]:
         claim.row
         for claim in claims
         if (len(claim.samples) > 2 and len(set(claim.samples)) == 1)
-        or (claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _digits(claim, "decode_rate") > 3)
+        or (claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _significant_digits(claim, "decode_rate") > 3)
     ]
     if rows:
-        yield f"a standard deviation of 0, as no timing has: {_listed(rows)}"
+        yield f"a standard deviation of 0, as no timing has: {_rows_listed(rows)}"
 
 
 def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
@@ -90,13 +207,13 @@ def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
     """Rates that are one multiple of their baselines, to all digits."""
     ratios: dict[float, list[Claim]] = {}
     for claim in claims:
-        if claim.decode_rate and claim.baseline_rate and min(_digits(claim, f) for f in _BOTH) >= 3:
+        if claim.decode_rate and claim.baseline_rate and min(_significant_digits(claim, f) for f in _BOTH) >= 3:
             ratio = claim.decode_rate / claim.baseline_rate
             if ratio != 1:
                 ratios.setdefault(round(ratio, 4), []).append(claim)
     for ratio, rows in ratios.items():
         if len(rows) >= SAME_RATIO_ROWS and len({claim.decode_rate for claim in rows}) >= SAME_RATIO_ROWS:
-            where = _listed([claim.row for claim in rows])
+            where = _rows_listed([claim.row for claim in rows])
             yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if computed: {where}"
 
 
@@ -153,11 +270,11 @@ def _unit(claim: Claim, field: str) -> float:
     return 10.0 ** -len(f"{getattr(claim, field):.12g}".partition(".")[2])
 
 
-def _digits(claim: Claim, field: str) -> int:
+def _significant_digits(claim: Claim, field: str) -> int:
     """Significant digits of a printed number."""
     return len(str(max(1, round(abs(getattr(claim, field)) / _unit(claim, field)))))
 
 
-def _listed(rows: Sequence[str]) -> str:
+def _rows_listed(rows: Sequence[str]) -> str:
     shown = ", ".join(rows[:4])
     return f"{shown} and {len(rows) - 4} more" if len(rows) > 4 else shown

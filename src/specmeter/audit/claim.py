@@ -1,7 +1,23 @@
-"""What a source claims, and what is to be said about it: the records that importers and the judge speak."""
+"""What a source claims, and what is to be said about it: the records that importers and the judge speak.
+
+A printed number is what it may have been before it was rounded (`printed`). A bound counts as broken only when no value
+within these ranges obeys it.
+
+A bound depends on how drafts are made, and that is told by the names that people give their methods (`Family`):
+
+    model    a draft model, one token per forward: each draft costs a forward
+    chain    a head or small module, one token per forward, whose cost is not that of any model by itself
+    tree     candidates branch, and one path of them can be accepted: a share of nodes is not an acceptance per position
+    block    several tokens per forward
+    lookup   n-grams and other tables: drafts cost next to nothing
+
+Names also say settings (`n-max 4`), and those of models whether they are mixtures of experts. A name proves nothing.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -10,6 +26,7 @@ from specmeter.record import Record
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -183,8 +200,8 @@ class Claim(Record):
         return decoded if decoded > 0 else None
 
 
-Verdict = Literal["impossible", "implausible", "possible", "cannot tell"]
-VERDICTS: tuple[Verdict, ...] = ("impossible", "implausible", "possible", "cannot tell")
+AuditVerdict = Literal["impossible", "implausible", "possible", "cannot tell"]
+VERDICTS: tuple[AuditVerdict, ...] = ("impossible", "implausible", "possible", "cannot tell")
 """The worst first."""
 
 
@@ -192,7 +209,7 @@ class Assumption(Record):
     """Something that a broken bound rests on. Where one of them fails by as much as it `needs`, the bound holds."""
 
     name: str
-    """By the names of `specmeter.audit.laws.ASSUMPTIONS`."""
+    """By the names of `specmeter.audit.judge.ASSUMPTIONS`."""
     needs: str
     """How far it would have to be wrong for the claim to be true: `a forward over 17 tokens at 0.71 of the time of
     one`."""
@@ -202,7 +219,7 @@ class Ruling(Record):
     """What is to be said about a claim."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: AuditVerdict
     bound: str
     """Name of the bound or law that decides, by the names of the checks: `speedup-above-tau`, `conservation`, ..."""
     arithmetic: str
@@ -242,13 +259,180 @@ def _in_words(fault: ErrorDetails) -> str:
     name = str(fault["loc"][0]) if fault["loc"] else "a value"
     limits = fault.get("ctx", {})
     wanted = next((f"it must be {words} {limits[key]:g}" for key, words in _LIMITS.items() if key in limits), None)
-    return f"{name} is {str(fault['input'])[:40]}: {wanted or _KINDS.get(fault['type'], 'it cannot be read')}"
+    return f"{name} is {str(fault['input'])[:40]}: {wanted or _FAULTS.get(fault['type'], 'it cannot be read')}"
 
 
 _LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
-_KINDS = {
+_FAULTS = {
     "finite_number": "it must be finite",
     "int_from_float": "it must be a whole number",
     "int_parsing": "it must be a whole number",
     "float_parsing": "it must be a number",
 }
+
+
+@dataclass(frozen=True)
+class BoundOutcome:
+    """One bound, tried."""
+
+    bound: str
+    """By the names of `specmeter.audit.judge`."""
+    result: Literal["broken", "doubtful", "holds", "weak", "undecided"]
+    """`doubtful`: broken by less than noise explains, or by numbers that may mean something else; `weak`: holds, but
+    nearly anything would; `undecided`: something is missing."""
+    line: str
+    """The arithmetic, or what is missing."""
+    rests_on: tuple[Assumption, ...] = ()
+    """Of a broken bound: what would make it hold again. Empty where nothing would: arithmetic."""
+
+    @property
+    def impossible(self) -> bool:
+        """Broken, whatever the machine."""
+        return self.result == "broken" and not self.rests_on
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
+
+    low: float
+    value: float
+    high: float
+
+    def over(self, other: Range) -> Range:
+        """Quotient of two ranges of positive numbers."""
+        return Range(self.low / other.high, self.value / other.value, self.high / other.low)
+
+    def times(self, factor: float) -> Range:
+        """All three multiplied by a positive number."""
+        return Range(self.low * factor, self.value * factor, self.high * factor)
+
+
+def printed(claim: Claim, field: str) -> Range | None:
+    """The range of a field of the claim, None where it is absent. Rounding takes no share past 0 or 1, no rate to 0."""
+    value = getattr(claim, field)
+    if value is None:
+        return None
+    half = max(0.0, claim.rounding.get(field, 0.0))
+    low, high = value - half, value + half
+    if field == "acceptance":
+        low, high = max(0.0, low), min(max(1.0, value), high)
+    elif low <= 0 < value:
+        low = value / 2
+    return Range(low, value, high)
+
+
+def number(value: float) -> str:
+    """A number for people: four significant digits, no exponent for everyday sizes."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if 1e3 <= size < 1e6:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
+
+_FAMILIES: tuple[tuple[Family, str], ...] = (
+    ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b|"
+             r"re-?drafter|spectr\b|traversal|griffin\b|\bcoral\b|kangaroo|clover"),
+    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|layer-?skip|swift"),
+    ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
+    ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
+    ("model", r"^draft\b|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
+              r"small-?model|standalone|^spec$"),
+)  # fmt: skip
+"""The first that fits; a name has its spaces and underscores read as hyphens too."""
+
+
+def family_by_name(method: str | None) -> Family:
+    """What a method's name says; `unknown` for a name that says nothing, or none at all."""
+    if method is None:
+        return "unknown"
+    name = method.lower().strip()
+    if name == "none":
+        return "none"
+    spellings = (name, re.sub(r"[\s_]+", "-", name))
+    for found, pattern in _FAMILIES:
+        if any(re.search(pattern, spelling) for spelling in spellings):
+            return found
+    return "unknown"
+
+
+def family_of(claim: Claim) -> Family:
+    """What the method says, or the draft's name where that says more: `EAGLE3-LLaMA3.1-8B` under "speculative"."""
+    found = family_by_name(claim.method)
+    if found in {"unknown", "model"} and claim.draft is not None:
+        of_draft = family_by_name(claim.draft)
+        return of_draft if of_draft in {"tree", "chain", "block"} else "model"
+    return found
+
+
+def drafts_one_by_one(claim: Claim) -> bool:
+    """Whether each draft token cost one forward of a draft model.
+
+    So it is where the method says so; and where its name says nothing else, and a draft model or its rate is named, or
+    no method is.
+    """
+    found = family_of(claim)
+    return found == "model" or (
+        found == "unknown" and (claim.method is None or claim.draft_rate is not None or claim.speed_ratio is not None)
+    )
+
+
+def may_be_tree(claim: Claim) -> bool:
+    """Whether acceptance may be a share of the nodes of a tree: a method of an unknown name may draft trees."""
+    if claim.tree is not None:
+        return claim.tree
+    return family_of(claim) == "tree" or (claim.method is not None and family_by_name(claim.method) == "unknown")
+
+
+def length_binds(claim: Claim) -> bool:
+    """Whether no step can draft or accept more than gamma tokens.
+
+    What is called k beside a tree may be its width or its nodes, and methods that adapt their length, or draft on while
+    they verify, go beyond it. An engine that says whether its drafts are trees gives their depth.
+    """
+    if claim.tree is not None:
+        return True
+    return not may_be_tree(claim) and not (claim.method and _OPEN_LENGTH.search(claim.method.lower()))
+
+
+_OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")
+
+
+_SETTINGS = (
+    ("gamma", re.compile(r"(?:\bn[-_ ]?max|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)\s*[=:]?\s*(\d{1,3})\b", re.I)),
+    ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
+)
+
+
+def read_settings(text: str) -> dict[str, float]:
+    """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
+    found: dict[str, float] = {}
+    for name, pattern in _SETTINGS:
+        if (match := pattern.search(text[:200])) is not None:
+            found[name] = float(match.group(1))
+    return found
+
+
+# --- models by their names --------------------------------------------------------------------------------------------
+
+_EXPERTS = re.compile(
+    r"moe|(?<![a-z0-9])a[0-9]+(?:\.[0-9]+)?b(?![a-z0-9])|[0-9]x[0-9]+(?:\.[0-9]+)?b|mixtral|gpt-?oss|dbrx|grok|kimi-?k2"
+    r"|deepseek-?(?:v[23]|r1(?!-distill)|2)|llama-?4|qwen3-?next|glm-?4\.[5-9]|minimax|ling-|hunyuan-?a"
+)
+_DENSE = re.compile(
+    r"\bdense\b|(?<![a-z0-9])(?:qwen(?:2|2\.5|3|3\.5|35|3\.6)?|llama(?:-?[23](?:\.[0-9])?)?|tinyllama|gemma-?[23]?|"
+    r"mistral|phi-?[234]?|falcon|vicuna|smollm[23]?|starcoder2?|olmo2?)"
+    r"[-_ :]+(?:instruct|it|v?[0-9.]+)?[-_ :]*[0-9]+(?:\.[0-9]+)?[bm](?![a-z0-9])"
+)
+
+
+def mixture_of_experts(name: str) -> bool | None:
+    """True or False where the name of a model says so, None where it does not."""
+    plain = name[:500].lower()
+    if _EXPERTS.search(plain):
+        return True
+    return False if _DENSE.search(plain) else None

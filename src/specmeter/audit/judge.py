@@ -1,29 +1,37 @@
 """The judge: a claim in, a ruling out. Pure.
 
-Every bound for which the claim has data is tried, with each printed number taken where it favours the claim.
+Every bound (`BOUNDS`) for which the claim has data is tried, with each printed number taken where it favours the claim.
 
     impossible    breaks arithmetic or counting, whatever the machine
     implausible   breaks a bound that rests on named assumptions; the ruling says how far they would have to be wrong
     possible      a bound that could have been broken was not, which does not mean true
     cannot tell   something is missing, and the ruling says what; or noise or a mean that is said to be one explains it
 
+A bound without assumptions is arithmetic or counting: what breaks it is impossible. A bound with assumptions makes a
+claim as wrong as the assumption that fails least. The page on audits has both tables from here.
+
 Noise. Two timings of one configuration differ, and a baseline is a timing too. A speedup that exceeds a bound by less
 than the noise is not ruled, and a speedup within the noise of 1 is not a gain that would need an explanation.
-`specmeter.audit.noise` finds what it is for a whole table. A row that drafted nothing compares plain decoding with
+`specmeter.audit.across` finds what it is for a whole table. A row that drafted nothing compares plain decoding with
 itself: its speedup is noise, and never more than `cannot tell`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from specmeter.audit.bound import BoundOutcome, number
-from specmeter.audit.claim import VERDICTS, Claim, Ruling, Verdict
-from specmeter.audit.counters import check_conservation, check_failed_forwards, check_window, contradictions, remarks
-from specmeter.audit.laws import STRENGTH
-from specmeter.audit.methods import may_be_tree
-from specmeter.audit.noise import USUAL, of_row
+from specmeter.audit.across import USUAL, noise_of_row
+from specmeter.audit.claim import VERDICTS, AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, number
+from specmeter.audit.counters import (
+    check_bandwidth,
+    check_conservation,
+    check_failed_forwards,
+    check_window,
+    contradictions,
+    remarks,
+)
 from specmeter.audit.speedup import (
     acceptance_range,
     check_cost,
@@ -33,23 +41,144 @@ from specmeter.audit.speedup import (
     check_tau,
     speedup_range,
 )
-from specmeter.audit.traffic import check_bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bound."""
+
+    name: str
+    """By the names of the checks."""
+    forbids: str
+    assumes: tuple[str, ...] = ()
+    """Names of assumptions; empty: arithmetic."""
+    exact_where: str = ""
+    """When a bound that has assumptions needs none of them."""
+
+
+BOUNDS = (
+    Bound("synthetic-on", "a speedup of a run whose acceptance was decided by dice"),
+    Bound("target-decode-failed", "a rate of a run in which more than 1 % of the target's verifications failed"),
+    Bound(
+        "conservation",
+        "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
+        "forward stands behind",
+        assumes=("one-request",),
+        exact_where="a row is one run, or says how many requests were served at once, and for all but forwards",
+    ),
+    Bound(
+        "speedup-not-its-rates",
+        "a printed speedup that the rates printed beside it do not give",
+        assumes=("one-window", "pooled", "baseline"),
+        exact_where=(
+            "both rates stand in the row, no prompt explains it, and it is one run, or they are more than 1.5 times "
+            "apart and none is said to be a mean"
+        ),
+    ),
+    Bound(
+        "window-mismatch",
+        "a rate that the row's own count and time do not give",
+        assumes=("one-request", "one-window"),
+        exact_where="the row is one run",
+    ),
+    Bound("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
+        assumes=("acceptance", "pooled")),
+    Bound("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
+        assumes=("forward", "pooled", "acceptance", "baseline")),
+    Bound("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",
+        assumes=("draft-rate",)),
+    Bound("speedup-above-cost-bound", "S > tau / (1 + g c) for g drafts per step, each costing c target forwards",
+        assumes=("forward", "pooled", "acceptance", "full-length", "draft-rate", "baseline")),
+    Bound("bandwidth-bound", "weights read faster than the memory can deliver them",
+        assumes=("bandwidth", "weights")),
+)  # fmt: skip
+"""The strongest first: what needs the fewest assumptions decides."""
+
+STRENGTH = tuple(law.name for law in BOUNDS)
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What bounds take for granted."""
+
+    states: str
+    fails: str
+    """Where it is known to be false."""
+
+
+ASSUMPTIONS = {
+    "forward": Assumed(
+        "a target forward over several tokens takes at least as long as one over a single token",
+        "CPUs with weights in Q8_0, where two tokens were seen to take 0.67 of the time of one. There up to 0.5 is "
+        "believed, and the row is `cannot tell`; `--cheapest-forward` takes what was measured",
+    ),
+    "pooled": Assumed(
+        "the numbers of a row are of the same runs, and sums over all of them",
+        "means: of the speedups of 25 prompts they exceed pooled tau by 4, 8 and 18 % where log tau spreads by 0.2, "
+        "0.3 and 0.5, of acceptance they may understate tau twofold. Where a column says that it is a mean, that much "
+        "is `cannot tell`",
+    ),
+    "acceptance": Assumed(
+        "acceptance is accepted over drafted tokens",
+        "tools that print which share of the output came from the draft. Of trees (Medusa, EAGLE) a share of their "
+        "nodes is printed: there only tau or counts decide",
+    ),
+    "full-length": Assumed(
+        "every draft has gamma tokens",
+        "drafting that stops early (`p_min` above 0) or adapts its length: cheaper drafts, as many accepted",
+    ),
+    "draft-rate": Assumed(
+        "each drafted token costs a forward of the draft at its own printed rate",
+        "a draft that was measured elsewhere, in another state, or that drafts several tokens in a forward",
+    ),
+    "baseline": Assumed(
+        "the baseline is plain decoding of the same target on the same machine",
+        "baselines of another program or machine. Named only where the baseline does not stand in the row",
+    ),
+    "one-window": Assumed(
+        "a row's rate is its tokens over its time, and its speedup is of the same part of the run",
+        "means of several rates, which exceed the pooled rate by about the square of their relative spread; speedups "
+        "end to end beside rates of decoding alone, which long prompts bring near to 1",
+    ),
+    "one-request": Assumed(
+        "requests are served one at a time",
+        "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all",
+    ),
+    "bandwidth": Assumed(
+        "memory delivers no more than its maker's peak",
+        "weights that stay in a cache, or that lie in several memories",
+    ),
+    "weights": Assumed(
+        "a forward reads these weights once",
+        "a mixture of experts, which reads the active ones only; layers that are skipped",
+    ),
+}
+"""Name -> what is taken for granted, and where it fails."""
+
+
+def bound_named(name: str) -> Bound:
+    """The bound of that name; raises `KeyError` for an unknown one."""
+    return _BY_NAME[name]
+
+
+_BY_NAME = {item.name: item for item in BOUNDS}
+
 
 NOTHING_DRAFTED = "nothing-drafted"
 """Decides about rows without drafts where no bound does."""
 
 
-def judge(claim: Claim, *, noise: float = USUAL) -> Ruling:
+def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     """What is to be said about a claim; never raises for what a claim contains. `noise` is a share.
 
     A number that can be read in two ways is read in both; where the verdict depends on it, nothing is ruled.
     """
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
-    noise = of_row(claim, noise)
+    noise = noise_of_row(claim, noise)
     readings = [(words, _rule(read, noise)) for words, read in _readings(claim)]
     if len(readings) == 1:
         return readings[0][1]
@@ -143,10 +272,10 @@ def _rule(claim: Claim, noise: float) -> Ruling:
     held = _deciding(claim, outcomes, noise)
     if held is not None:
         return _ruling(claim, "possible", held, outcomes)
-    return _ruling(claim, "cannot tell", _missing(claim, outcomes), outcomes)
+    return _ruling(claim, "cannot tell", _what_is_missing(claim, outcomes), outcomes)
 
 
-def _plain_against_plain(claim: Claim, noise: float) -> tuple[Verdict, BoundOutcome] | None:
+def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, BoundOutcome] | None:
     """A speedup without drafts: noise, or two things that are not alike; None where there is no speedup."""
     speedup = speedup_range(claim)
     if speedup is None:
@@ -192,7 +321,7 @@ _RELEVANCE = ("conservation", "bandwidth-bound", "speedup-above-tau", "speedup-a
 """Of bounds that hold: the sharpest last."""
 
 
-def _missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
+def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
     """What would have to be known to say more, as the reason for saying nothing."""
     memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
     if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
@@ -215,12 +344,12 @@ def _missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
     return BoundOutcome("speedup-above-tau", "undecided", "; ".join(lacking))
 
 
-def _ruling(claim: Claim, verdict: Verdict, decides: BoundOutcome, outcomes: list[BoundOutcome]) -> Ruling:
+def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes: list[BoundOutcome]) -> Ruling:
     order = ("broken", "doubtful", "holds", "undecided", "weak")
     rest = sorted(
         (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
     )
-    others = [f"{outcome.bound}: {_WORDS[outcome.result]}{outcome.line}{_needs(outcome)}" for outcome in rest]
+    others = [f"{outcome.bound}: {_WORDS[outcome.result]}{outcome.line}{_needed_words(outcome)}" for outcome in rest]
     also = (outcome.bound for outcome in rest if outcome.result == "broken" and outcome.bound != decides.bound)
     return Ruling(
         claim=claim,
@@ -234,7 +363,7 @@ def _ruling(claim: Claim, verdict: Verdict, decides: BoundOutcome, outcomes: lis
     )
 
 
-def _needs(outcome: BoundOutcome) -> str:
+def _needed_words(outcome: BoundOutcome) -> str:
     return f"; needs {', or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
 
 

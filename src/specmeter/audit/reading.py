@@ -1,27 +1,249 @@
-"""From a file to rulings: the importer that knows it, what the user adds, and the judge."""
+"""From a file to rulings: the format that it is in, what the user says about it, and the judge."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.audit import across
-from specmeter.audit import read as importers
-from specmeter.audit.claim import VERDICTS
-from specmeter.audit.given import Given
-from specmeter.audit.judge import judge
-from specmeter.audit.noise import Noise, noise_of
-from specmeter.audit.read.document import refuse_binary
+from specmeter.audit.across import TimingNoise, noise_of
+from specmeter.audit.claim import VERDICTS, Claim, Ruling
+from specmeter.audit.judge import rule_claim
+from specmeter.audit.read.columns import understand
+from specmeter.audit.read.document import (
+    BYTES,
+    RATES,
+    Importer,
+    is_json,
+    parse_number,
+    read_head,
+    read_text,
+    refuse_binary,
+)
+from specmeter.audit.read.pages import known_headings, read_grids
+from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from specmeter.audit.claim import Claim, Ruling
-    from specmeter.audit.read.options import TableOptions
+    from specmeter.audit.read.infer_units import TableOptions
+
+FORMATS = {
+    "llama-bench": "benchmarks:LLAMA_BENCH",
+    "aiperf": "serving:AIPERF",
+    "vllm": "serving:VLLM",
+    "sglang": "serving:SGLANG",
+    "speed-bench": "benchmarks:SPEED_BENCH",
+    "spec-bench": "benchmarks:SPEC_BENCH",
+    "ik-spec-bench": "benchmarks:IK_SPEC_BENCH",
+    "vllm-log": "serving_log:VLLM_LOG",
+    "sglang-log": "serving_log:SGLANG_LOG",
+    "llama-speculative": "llama_speculative:LLAMA_SPECULATIVE",
+    "llama-server": "llama_server_log:LLAMA_SERVER",
+    "table": "table:TABLE",
+}
+"""Name -> module of `specmeter.audit.read` and its `Importer`, in the order in which a file is held against them;
+`table` takes what no other format claims."""
+LOGS = ("vllm-log", "sglang-log", "llama-speculative", "llama-server")
+"""Formats that are known by words that may also stand in a page with tables."""
+_WRITTEN_BY_ANOTHER = {"llama-speculative": "llama-server", "llama-server": "llama-speculative"}
+"""Logs of llama.cpp look alike from their beginnings."""
+
+
+def importer(name: str) -> Importer:
+    """The importer of that format, its module imported only now. Raises `UsageError` for an unknown name."""
+    if name not in FORMATS:
+        raise UsageError(f"there is no format {name!r}", fix=f"use one of {', '.join(FORMATS)}")
+    module, _, attribute = FORMATS[name].partition(":")
+    return getattr(importlib.import_module(f"specmeter.audit.read.{module}"), attribute)
+
+
+def detect(path: Path) -> str:
+    """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
+    head = read_head(path)
+    is_table = known_headings(head) >= 2
+    for name in FORMATS:
+        if not (is_table and name in LOGS) and importer(name).sniff(head):
+            return name
+    if _has_table(path):
+        return "table"
+    raise UsageError(
+        f"{path}: neither a table with a known column nor a known log or benchmark result",
+        fix=f"say what it is with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
+    )
+
+
+def _has_table(path: Path) -> bool:
+    """Whether a table begins later in a page than where its format is looked for."""
+    try:
+        text = read_text(path)
+        grids = read_grids(text, path, as_json=is_json(text))
+    except UsageError:
+        return False
+    return any(sum(understand(text) is not None for text in grid.headings) >= 2 for grid in grids)
+
+
+def read_claims(path: Path, format_name: str | None, options: TableOptions) -> tuple[str, Iterator[Claim]]:
+    """(format, claims) of a file; the format is found by how the file begins where it is not named.
+
+    Raises `UsageError`, here or while the claims are read, for a file that cannot be read.
+    """
+    refuse_binary(path)
+    name = format_name or detect(path)
+    return name, read_table_file(path, options) if name == "table" else _read_format(path, name)
+
+
+def _read_format(path: Path, name: str) -> Iterator[Claim]:
+    """The claims of a file in that format; of a log that holds none, but one of a like format, those of that one.
+
+    Raises `UsageError` where there are none.
+    """
+    claims = importer(name).read(path)
+    first = next(claims, None)
+    if first is not None and first.problem is not None and name in _WRITTEN_BY_ANOTHER:
+        others = importer(_WRITTEN_BY_ANOTHER[name]).read(path)
+        other = next(others, None)
+        if other is not None and other.problem is None:
+            first, claims = other, others
+    if first is None:
+        raise UsageError(f"{path}: holds no result that {name} writes", fix="leave --format out, or name another one")
+    yield first
+    yield from claims
+
+
+def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
+    """Claims of rows that are at hand, read like those of a table in JSON. Raises `UsageError` as `read_claims`."""
+    told = [{str(name): None if value != value else value for name, value in row.items()} for row in rows]  # no nan
+    return read_table(json.dumps(told, default=_plain), Path("rows"), options)
+
+
+def _plain(value: Any) -> Any:
+    """A number of a numeric library as one of Python's; anything else as text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+# --- what the user says ----------------------------------------------------------------------------------------------
+
+_SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in BYTES.items()}}
+"""A bandwidth without a unit is in GB/s, as data sheets have it."""
+
+
+@dataclass(frozen=True)
+class RowDefaults:
+    """What the user says about rows that do not say it themselves; field of a claim -> value."""
+
+    values: dict[str, float | int | str] = field(default_factory=dict[str, float | int | str])
+    rounding: dict[str, float] = field(default_factory=dict[str, float])
+
+    def complete(self, claim: Claim) -> Claim:
+        """The claim with what it lacked. A baseline is given nothing about drafting."""
+        if claim.problem is not None:
+            return claim
+        plain = claim.method == "none"
+        missing = {
+            name: value
+            for name, value in self.values.items()
+            if getattr(claim, name) is None and not (plain and name in _OF_DRAFTING)
+        }
+        if not missing:
+            return claim
+        rounding = claim.rounding | {name: half for name, half in self.rounding.items() if name in missing}
+        update: dict[str, object] = {**missing, "rounding": rounding}
+        if "baseline_rate" in missing:
+            update["baseline_from"] = "--baseline-rate"
+        return claim.model_copy(update=update)
+
+
+_OF_DRAFTING = frozenset({"baseline_rate", "draft_rate", "gamma", "cheapest_forward"})
+
+
+def row_defaults(
+    *,
+    baseline_rate: str | None = None,
+    draft_rate: str | None = None,
+    gamma: int | None = None,
+    device: str | None = None,
+    bandwidth: str | None = None,
+    bytes_per_token: str | None = None,
+    cheapest_forward: float | None = None,
+    flag: Callable[[str], str] = str,
+) -> RowDefaults:
+    """What was given. Raises `UsageError` naming the argument, as `flag` writes it, for a number that is none, or has
+    the wrong unit."""
+    given = RowDefaults()
+    for name, option, text, units in (
+        ("baseline_rate", flag("baseline_rate"), baseline_rate, RATES),
+        ("draft_rate", flag("draft_rate"), draft_rate, RATES),
+        ("bandwidth_bytes_per_s", flag("bandwidth"), bandwidth, _SPEEDS),
+        ("bytes_per_token", flag("bytes_per_token"), bytes_per_token, BYTES),
+    ):
+        if text is not None:
+            given.values[name], given.rounding[name] = _number_of_option(option, text, units)
+    if cheapest_forward is not None:
+        if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
+            raise UsageError(
+                f"{flag('cheapest_forward')} {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
+            )
+        given.values["cheapest_forward"] = cheapest_forward
+    if gamma is not None:
+        given.values["gamma"] = gamma
+    if device is not None:
+        _known_device(device, flag)
+        given.values["device"] = device
+    return given
+
+
+def noise_share(text: str | None) -> float | None:
+    """Timing noise as a share, from percent; None where nothing is given, and the source itself says it.
+
+    Raises `UsageError` for anything that is not between 0 and 50 %.
+    """
+    if text is None:
+        return None
+    value, _ = _number_of_option("--noise", text, {"": 0.01, "%": 0.01}, lowest=0.0)
+    if value > 0.5:
+        raise UsageError(f"--noise {text}: more than 50 %", fix="give the percentage by which repeated timings differ")
+    return value
+
+
+def _number_of_option(
+    option: str, text: str, units: dict[str, float], lowest: float | None = None
+) -> tuple[float, float]:
+    try:
+        number = parse_number(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text[:60]!r} {error}", fix="give one number, with its unit if you like") from None
+    if number is None or number.value < 0 or (lowest is None and number.value == 0):
+        raise UsageError(f"{option} {text[:60]!r} is not above 0", fix="give the value that was measured")
+    if number.unit not in units:
+        known = ", ".join(unit or "none" for unit in units)
+        said = f"has the unit {number.unit!r}" if number.unit else "has no unit"
+        raise UsageError(f"{option} {text[:60]!r} {said}", fix=f"use one of these units: {known}")
+    return number.value * units[number.unit], number.half * units[number.unit]
+
+
+def _known_device(name: str, flag: Callable[[str], str]) -> None:
+    from specmeter.theory import catalogue
+
+    if catalogue.peak(name) is not None:
+        return
+    import difflib
+
+    names = [device.name for device in catalogue.devices()]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(
+        f"{flag('device')} {name[:60]!r} is not in the catalogue of devices",
+        fix=f"{hint}give its peak memory bandwidth with {flag('bandwidth')} instead",
+    )
+
+
+# --- rulings ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +256,7 @@ class Audit:
     """What it was read as, by the names of `specmeter audit --format`."""
     rulings: tuple[Ruling, ...]
     """One per row of a table, or per run of a log."""
-    noise: Noise
+    noise: TimingNoise
     """What timing noise was taken to explain."""
     notes: tuple[str, ...] = ()
     """What stands out in the source as a whole; never a verdict."""
@@ -61,53 +283,16 @@ def tally(rulings: Iterable[Ruling]) -> str:
     return f"{total} {'row' if total == 1 else 'rows'}{f': {parts}' if parts else ''}"
 
 
-def read_claims(path: Path, format_name: str | None, options: TableOptions) -> tuple[str, Iterator[Claim]]:
-    """(format, claims) of a file; the format is found by how the file begins where it is not named.
-
-    Raises `UsageError`, here or while the claims are read, for a file that cannot be read.
-    """
-    refuse_binary(path)
-    name = format_name or importers.detect(path)
-    if name == "table":
-        from specmeter.audit.read.table import read
-
-        return name, read(path, options)
-    return name, _any(importers.read(path, name), path, name)
-
-
-def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
-    """Claims of rows that are at hand, read like those of a table in JSON. Raises `UsageError` as `read_claims`."""
-    from specmeter.audit.read.table import read_table
-
-    told = [{str(name): None if value != value else value for name, value in row.items()} for row in rows]  # no nan
-    return read_table(json.dumps(told, default=_plain), Path("rows"), options)
-
-
-def _plain(value: Any) -> Any:
-    """A number of a numeric library as one of Python's; anything else as text."""
-    return value.item() if hasattr(value, "item") else str(value)
-
-
-def _any(claims: Iterator[Claim], path: Path, name: str) -> Iterator[Claim]:
-    """The claims; raises `UsageError` where there are none."""
-    found = False
-    for claim in claims:
-        found = True
-        yield claim
-    if not found:
-        raise UsageError(f"{path}: holds no result that {name} writes", fix="leave --format out, or name another one")
-
-
 def rule(
-    claims: Iterable[Claim], source: str, format_name: str, given: Given | None = None, noise: float | None = None
+    claims: Iterable[Claim], source: str, format_name: str, given: RowDefaults | None = None, noise: float | None = None
 ) -> Audit:
     """All claims of a source, completed and judged, with `noise` (a share) or the one that the source itself shows."""
-    given = given or Given()
+    given = given or RowDefaults()
     whole = [given.complete(claim) for claim in claims]
-    told = noise_of(whole) if noise is None else Noise(noise, "as given")
+    told = noise_of(whole) if noise is None else TimingNoise(noise, "as given")
     whole = settle(whole, told)
-    rulings = tuple(judge(claim, noise=told.of(claim)) for claim in whole)
-    return Audit(source, format_name, rulings, told, across.notes(whole))
+    rulings = tuple(rule_claim(claim, noise=told.of(claim)) for claim in whole)
+    return Audit(source, format_name, rulings, told, across.notes_across(whole))
 
 
 # --- percent or fraction, where a table does not say -----------------------------------------------------------------
@@ -121,7 +306,7 @@ SEVERAL = 2
 """Rows, at least, that a wrong unit must make false."""
 
 
-def settle(claims: Sequence[Claim], noise: Noise) -> list[Claim]:
+def settle(claims: Sequence[Claim], noise: TimingNoise) -> list[Claim]:
     """The claims, those with an acceptance of unsaid unit settled where their table shows which it is."""
     unsaid = [claim for claim in claims if _is_open(claim)]
     as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
@@ -137,10 +322,10 @@ def _is_open(claim: Claim) -> bool:
     return "acceptance" in claim.unit_unsaid and claim.acceptance is not None
 
 
-def _is_false(claim: Claim, factor: float, noise: Noise) -> bool:
+def _is_false(claim: Claim, factor: float, noise: TimingNoise) -> bool:
     share = {"acceptance": (claim.acceptance or 0.0) * factor}
     rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
-    return judge(_said(claim, share | {"rounding": rounding}), noise=noise.of(claim)).verdict in FALSE
+    return rule_claim(_said(claim, share | {"rounding": rounding}), noise=noise.of(claim)).verdict in FALSE
 
 
 def _said(claim: Claim, update: Mapping[str, object]) -> Claim:

@@ -10,15 +10,12 @@ import errno
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 
 from specmeter import __version__
 from specmeter.cli import streams
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "advise": "Find the fastest way to serve a model here, with proof.",
@@ -40,9 +37,7 @@ COMMANDS = {
     "engines": "List installed engines and what they report; build llama.cpp's programs.",
     "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
-"""Name -> one line of help."""
-_PLACES = {"list": ("runs", "list_runs"), "show": ("runs", "show"), "export": ("runs", "export")}
-"""Where a command is, unless `cli/NAME.py` has it as `command`."""
+"""Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
 
 GROUPS = {
     "Measure and judge": ("run", "advise", "audit", "study", "report"),
@@ -62,8 +57,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, command = _PLACES.get(cmd_name, (cmd_name, "command"))
-        return cast("click.Command", getattr(importlib.import_module(f"specmeter.cli.{module}"), command))
+        module = importlib.import_module(f"specmeter.cli.{'list_' if cmd_name == 'list' else cmd_name}")
+        return cast("click.Command", module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         grouped = {name for names in GROUPS.values() for name in names}
@@ -72,16 +67,6 @@ class _LazyGroup(click.Group):
             if rows := [(name, COMMANDS[name]) for name in names if name in COMMANDS]:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands without importing all of them."""
-        from click.shell_completion import CompletionItem
-
-        names = [name for name in COMMANDS if name.startswith(incomplete)]
-        return [
-            *(CompletionItem(name, help=COMMANDS[name]) for name in names),
-            *click.Command.shell_complete(self, ctx, incomplete),
-        ]
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -155,7 +140,7 @@ def root(ctx: click.Context) -> None:
         if not sys.stdout.isatty():
             click.echo(ctx.get_help())
             return
-        from specmeter.cli.doctor import welcome
+        from specmeter.cli.welcome import welcome
 
         welcome()
 

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from specmeter.advise.advice import Advice, Asked, Goal
-from specmeter.advise.again import again as measure_again
-from specmeter.advise.candidates import find_candidates
-from specmeter.advise.course import advise, choose_folder
-from specmeter.advise.elsewhere import MEASURED, also_for, check_program, written_for
-from specmeter.advise.files import read_advice, write_advice
-from specmeter.advise.folder import choose_again
-from specmeter.advise.loads import advise_loads, again_loads
-from specmeter.advise.question import ask, grid_of, outline, refuse_long_prompts
-from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule
-from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     Command,
@@ -27,14 +15,12 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.errors import UsageError
-from specmeter.show.terminal.advice import print_advice
-from specmeter.show.terminal.advice_progress import AdviceProgress
-from specmeter.show.terminal.console import errors, output, say_json
-from specmeter.show.terminal.outline import print_outline
-from specmeter.show.terminal.progress import model_progress
-from specmeter.show.terminal.schedule import print_schedule
-from specmeter.store.places import is_schedule
-from specmeter.text import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specmeter.advise.advice import Advice, Asked, Goal
+    from specmeter.advise.schedule import Schedule
 
 
 class _Budget(click.ParamType[float]):
@@ -43,6 +29,8 @@ class _Budget(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
+        from specmeter.text import seconds_of
+
         try:
             seconds = seconds_of(str(value))
         except ValueError:
@@ -217,6 +205,9 @@ def command(
     more, 2 the question, a model or the budget cannot be used, 3 the engine failed, 4 undecided, 130 interrupted (run
     again to go on).
     """
+    from specmeter.advise.elsewhere import check_program
+    from specmeter.advise.question import ask
+
     check_program(program)
     if again is not None:
         given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
@@ -253,17 +244,28 @@ def command(
 def _advise(
     asked: Asked, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
 ) -> int:
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.question import grid_of, refuse_long_prompts
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import model_progress
+
     screen = errors()
     with model_progress(screen) as progress:
         candidates = find_candidates(asked, offline=offline, progress=progress)
         grid = grid_of(asked, candidates)  # of all loads
         refuse_long_prompts(grid, offline=offline, progress=progress)
 
+    from specmeter.advise.course import advise, choose_folder
+    from specmeter.cli.run import stop_like_ctrl_c
+    from specmeter.show.terminal.advice_progress import AdviceProgress
+
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     if asked.clients:
+        from specmeter.advise.loads import advise_loads
+
         with observer.shown():
             schedule = advise_loads(asked, candidates, folder, observer, offline=offline)
         return _told_schedule(schedule, folder, program, details=details, as_json=as_json)
@@ -273,6 +275,16 @@ def _advise(
 
 
 def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
+    from specmeter.advise.again import again
+    from specmeter.advise.files import read_advice
+    from specmeter.advise.folder import choose_again
+    from specmeter.advise.loads import again_loads
+    from specmeter.advise.schedule import read_schedule
+    from specmeter.cli.run import stop_like_ctrl_c
+    from specmeter.show.terminal.advice_progress import AdviceProgress
+    from specmeter.show.terminal.console import errors
+    from specmeter.store.places import is_schedule
+
     folder, into, resumed = choose_again(before or None, out=out)
     several = is_schedule(folder)
     screen, asked = errors(), (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
@@ -284,12 +296,17 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
             schedule = again_loads(folder, into, observer, offline=offline)
         return _told_schedule(schedule, into, program, details=details, as_json=as_json)
     with observer.shown():
-        found = measure_again(folder, into, observer, offline=offline)
+        found = again(folder, into, observer, offline=offline)
     return _told(found, into, program, details=details, as_json=as_json)
 
 
 def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the advice; the exit code."""
+    from specmeter.advise.elsewhere import MEASURED, written_for
+    from specmeter.advise.files import write_advice
+    from specmeter.show.terminal.advice import print_advice
+    from specmeter.show.terminal.console import errors
+
     notes: tuple[str, ...] = ()
     if program != MEASURED and found.decision != "undecided":
         elsewhere = written_for(program, found.arm, found.commands.get(MEASURED, ()))
@@ -305,6 +322,11 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
 
 def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the schedule; the exit code."""
+    from specmeter.advise.elsewhere import MEASURED, also_for
+    from specmeter.advise.files import write_advice
+    from specmeter.advise.schedule import clients_of, folder_of
+    from specmeter.show.terminal.schedule import print_schedule
+
     if program != MEASURED:
         found = also_for(found, program)
         for advice in found.advices:
@@ -322,6 +344,11 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 
 
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
+    from specmeter.advise.candidates import find_candidates
+    from specmeter.advise.question import grid_of, outline
+    from specmeter.show.terminal.console import output, say_json
+    from specmeter.show.terminal.outline import print_outline
+
     candidates = find_candidates(asked, offline=offline, fetch=False)
     found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
     if as_json:

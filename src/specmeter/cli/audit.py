@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from specmeter.audit.read import FORMATS
 from specmeter.audit.read.columns import COLUMNS
+from specmeter.audit.reading import FORMATS
 
 if TYPE_CHECKING:
-    from specmeter.audit.given import Given
-    from specmeter.audit.reading import Audit
+    from specmeter.audit.reading import Audit, RowDefaults
 
 MAX_PIPED = 64 * 2**20
 """How long a named pipe may bring nothing."""
@@ -95,9 +94,8 @@ def command(
     details: bool,
     as_json: bool,
 ) -> None:
-    from specmeter.audit.given import from_options, noise_share
-    from specmeter.audit.read.options import table_options
-    from specmeter.audit.reading import read_claims, rule
+    from specmeter.audit.read.infer_units import table_options
+    from specmeter.audit.reading import noise_share, read_claims, row_defaults, rule
     from specmeter.cli import flag
     from specmeter.errors import SpecmeterError, UsageError
     from specmeter.show.terminal.audit import print_audits, print_names
@@ -105,7 +103,7 @@ def command(
 
     if not files and published is None:
         raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
-    given = from_options(
+    given = row_defaults(
         baseline_rate=baseline_rate,
         draft_rate=draft_rate,
         gamma=gamma,
@@ -216,7 +214,7 @@ def _published_names() -> tuple[str, ...]:
     return published.names()
 
 
-def _audit_published(name: str, names: tuple[str, ...], given: Given, noise: float | None) -> Audit:
+def _audit_published(name: str, names: tuple[str, ...], given: RowDefaults, noise: float | None) -> Audit:
     from specmeter.audit import published
     from specmeter.audit.reading import rule
     from specmeter.errors import UsageError

@@ -112,7 +112,7 @@ def command(
         _measure_plan(plan, variants, overrides, out, offline=offline, as_json=as_json)
         return
     from specmeter.errors import UsageError
-    from specmeter.host import read_host
+    from specmeter.host.machine import read_host
     from specmeter.quality.files import default_path, save_report
     from specmeter.quality.measure import QualitySpec, measure
     from specmeter.quality.native import find_tool

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from specmeter.errors import ExperimentError
-from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits
+from specmeter.errors import ExperimentError, SpecmeterError
+from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits, Record
 from specmeter.record.faults import first_fault
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from specmeter.engines.session import Engine, Launch
-    from specmeter.record import Arm, ModelIdentity
+    from specmeter.record import Arm, Host, ModelIdentity
 
 GROUP = "specmeter.engines"
 KV_FIELDS = ("kv_type_k", "kv_type_v", "draft_kv_type_k", "draft_kv_type_v")
@@ -38,6 +38,28 @@ def _accept(arm: Arm, has_draft: bool) -> None:
 
 def _no_command(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
     """Default `serve`: no command."""
+
+
+class Device(NamedTuple):
+    """Something an engine can compute on."""
+
+    name: str
+    """The engine's name for it: `CPU`, `CUDA0`, `Vulkan1`."""
+    description: str
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """Whether an engine can be used on this machine."""
+
+    state: Literal["ok", "limited", "missing"]
+    """`limited`: it works, with a drawback."""
+    detail: str
+    fix: str = ""
+    """Empty where nothing is to be done."""
+    devices: tuple[Device, ...] = ()
+    drives: frozenset[str] = frozenset()
+    """Vendors of the GPUs among them."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +81,35 @@ class EngineSpec:
     serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _no_command
     """Given an arm with its models, and the command line that its session was started with in a run: the command that
     serves with them, for people to use, without what only measuring needs. None where there is none."""
+    examine: Callable[[Host], EngineStatus] | None = None
+    """Given this machine: whether it can be used on it, and on what, for `specmeter doctor`. None: whatever `identify`
+    says."""
 
 
 def late(target: str) -> Callable[..., Any]:
     """The function or class `module:attribute`, imported when it is called."""
     return lambda *given: pkgutil.resolve_name(target)(*given)
+
+
+class EngineReport(Record):
+    """What is known of an installed engine."""
+
+    name: str
+    """What experiments write as `engine.kind`."""
+    package: str
+    """The distribution that brings it, with its version."""
+    version: str | None
+    """Its own version; None where it cannot be used here."""
+    problem: str | None
+    """Why it cannot be used here; None where it can."""
+    fix: str | None
+    """What to do about it."""
+    shadowed: str
+    """Other distributions that bring an engine of this name, and are ignored; empty where there are none."""
+    options: tuple[str, ...]
+    """Keys of its own under `engine.options`."""
+    traits: EngineTraits | None
+    """What it states about itself; None where it cannot be loaded."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +197,62 @@ def load_engine(name: str, **options: Any) -> Engine:
     """
     kind = spec_of(name)
     return kind.make(own_options(name, {key: value for key, value in options.items() if value is not None}))
+
+
+def survey() -> tuple[EngineReport, ...]:
+    """All installed engines, specmeter's own first. Each is loaded and asked what it is; none can break the others."""
+    return tuple(map(_report, installed().values()))
+
+
+def statuses(host: Host) -> dict[str, EngineStatus]:
+    """Whether each installed engine can be used on this machine, specmeter's own first; its mock always can."""
+    found: dict[str, EngineStatus] = {}
+    for engine in installed().values():
+        try:
+            spec = spec_of(engine.name)
+            if engine.ours and spec.traits.simulated:
+                continue
+            if spec.examine is not None:
+                found[engine.name] = spec.examine(host)
+                continue
+        except (Exception, SystemExit) as error:
+            found[engine.name] = EngineStatus("missing", *_trouble(engine, error))
+            continue
+        report = _report(engine)
+        usable = EngineStatus("ok", f"{report.version} ({report.package})")
+        found[engine.name] = (
+            usable if report.problem is None else EngineStatus("missing", report.problem, report.fix or "")
+        )
+    return found
+
+
+def _report(engine: Installed) -> EngineReport:
+    traits, version, problem, fix = None, None, None, None
+    options: tuple[str, ...] = ()
+    try:
+        spec = spec_of(engine.name)
+        traits = spec.traits
+        options = tuple(spec.options.model_fields) if spec.options else ()
+        version = load_engine(engine.name).identify().version
+    except (Exception, SystemExit) as error:
+        problem, fix = _trouble(engine, error)
+    return EngineReport(
+        name=engine.name,
+        package=engine.package,
+        version=version,
+        problem=problem,
+        fix=fix,
+        shadowed=engine.clash,
+        options=options,
+        traits=traits,
+    )
+
+
+def _trouble(engine: Installed, error: BaseException) -> tuple[str, str]:
+    """(what is wrong, its fix). Another author's engine may fail in any way, and end the program."""
+    if isinstance(error, SpecmeterError):
+        return error.message, error.fix
+    return f"{type(error).__name__}: {error}"[:300], f"ask the authors of {engine.package}"
 
 
 def own_options(name: str, options: Mapping[str, Any]) -> Any:

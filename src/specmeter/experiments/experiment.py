@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from specmeter.engines.llama_cpp.devices import any_remote
+from specmeter.engines.llama_cpp.traits import any_remote
 from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
 from specmeter.errors import ExperimentError
 from specmeter.experiments.arm_ids import arm_id, id_under

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.host.command import run_command
-from specmeter.host.kernel_files import read_text
+from specmeter.host import read_text, run_command
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
 from specmeter.text import size
@@ -99,7 +98,7 @@ def measure_bandwidth(host: Host, threads: int | None = None, *, passes: int = P
 
     Raises `UsageError` when arrays that are larger than the caches do not fit into the memory that is free.
     """
-    from specmeter.host import memory_available_bytes
+    from specmeter.host.machine import memory_available_bytes
 
     count = threads or _cores(host)
     parts = [array_bytes(cache_bytes(), memory_available_bytes()) // 8 // count] * count

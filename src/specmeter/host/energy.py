@@ -12,29 +12,54 @@ at both edges, and the gaps between. Where that is much of the time, the joules 
 
 What is counted is the whole of processors, memory and GPUs, by whatever program, and nothing of fans, disks, displays
 and the losses of a power supply.
+
+RAPL, "running average power limit", are the counters of x86 processors as Linux shows them. A package has one of its
+own (`package-0`), and on some machines its memory has another that is not part of it (`dram`). Cores and integrated
+graphics lie within the package, and `psys`, the whole platform, holds the packages: both are left out, or joules would
+be counted twice. Counters count microjoules, are renewed about once in a millisecond, and begin again at zero beyond
+`max_energy_range_uj`. Since Linux 5.10 they are readable by root alone: seen closely enough, they tell what others
+compute (CVE-2020-8694). Sources: Documentation/power/powercap/powercap.rst of the Linux kernel; Khan et al. 2018, "RAPL
+in action", doi:10.1145/3177754.
+
+Apple's `powermetrics` prints one block per interval: how long it was, and its mean power. On Apple's own chips that is
+CPU, GPU and neural engine together, without memory; on Intel's the package. Only root may run it, so it is started
+through `sudo -n`, which never asks for a password: where it is not allowed without one, there are no readings, and the
+reason says what would do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from specmeter.host.cpu_time import CpuTimer, share
-from specmeter.host.drm import AmdCards, power_w
-from specmeter.host.nvml import Nvml
-from specmeter.host.powermetrics import INTERVAL_MS, REFUSED, PowerMetrics
-from specmeter.host.rapl import Zone, find_zones
-from specmeter.host.virtual import read_container
+from specmeter.host import read_int, read_text
+from specmeter.host.gpu import AmdCards, Nvml, power_w
+from specmeter.host.machine import read_container
+from specmeter.host.telemetry import CpuTimer, share
 from specmeter.record import PowerMeter
+
+INTERVAL_MS = 200
+_LONGEST_LINE = 10_000
+_LAST_BLOCK_S = 2.0
+_ELAPSED = re.compile(r"\*\*\* Sampled system activity .*\((\d+(?:\.\d+)?)ms elapsed\)")
+_COMBINED = re.compile(r"Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
+_PACKAGE = re.compile(r"Intel energy model derived package power .*: (\d+(?:\.\d+)?)W")
+_COMMAND = ("sudo", "-n", "powermetrics", "-b", "1", "-i", str(INTERVAL_MS), "--samplers", "cpu_power,gpu_power")
+
+REFUSED = (
+    "powermetrics runs for root alone: let sudo run it without a password "
+    "(`sudo visudo`, then the line `YOU ALL=(root) NOPASSWD: /usr/bin/powermetrics`)"
+)
 
 POLL_S = 0.1
 """A counter of a GPU changes about so often; reading all sources takes far less than a millisecond."""
@@ -361,3 +386,122 @@ def _no_counter(root: Path) -> str:
     return "the processor's energy cannot be read: Linux shows no counter (/sys/class/powercap)" + (
         f"; virtual machines and containers seldom have one ({where})" if where else ""
     )
+
+
+_FOLDER = "sys/class/powercap"
+
+
+class Zone(NamedTuple):
+    """One counter that can be read."""
+
+    name: str
+    """`package-0`, `dram-0`."""
+    file: Path
+    range_uj: int | None
+    """Where it begins again; None where the system does not say."""
+
+    def read_uj(self) -> int | None:
+        """The counter now; None where it cannot be read."""
+        return read_int(self.file)
+
+
+def find_zones(root: Path = Path("/")) -> tuple[tuple[Zone, ...], tuple[str, ...]]:
+    """Counters of packages and of memory that are no part of them; and why others cannot be read, with the fix."""
+    zones: list[Zone] = []
+    closed: list[str] = []
+    for folder in sorted((root / _FOLDER).glob("intel-rapl:*"), key=_place):
+        # `intel-rapl-mmio` shows the same packages a second time.
+        place = re.fullmatch(r"intel-rapl:(\d+)(?::\d+)?", folder.name)
+        name = _name(read_text(folder / "name") or "", place[1]) if place else None
+        if name is None:
+            continue
+        file = folder / "energy_uj"
+        if read_int(file) is None:
+            closed.append(f"/{file.relative_to(root).as_posix()}")
+        else:
+            zones.append(Zone(name, file, read_int(folder / "max_energy_range_uj")))
+    if not closed:
+        return tuple(zones), ()
+    what = "the processor's energy counter" + ("s are" if len(closed) > 1 else " is")
+    return tuple(zones), (f"{what} readable by root alone: sudo chmod a+r {' '.join(closed)} (until the next boot)",)
+
+
+def _name(name: str, package: str) -> str | None:
+    """What is shown for a zone; None for one that lies within another."""
+    if re.fullmatch(r"package-[\w-]+", name):
+        return name
+    return f"dram-{package}" if name == "dram" else None
+
+
+def _place(folder: Path) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", folder.name)))
+
+
+def blocks(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
+    """(seconds, joules) of every interval that is told whole."""
+    elapsed_s: float | None = None
+    for line in lines:
+        if found := _ELAPSED.search(line[:_LONGEST_LINE]):
+            elapsed_s = float(found[1]) / 1000
+            continue
+        watts = _watts(line[:_LONGEST_LINE])
+        if watts is not None and elapsed_s is not None:
+            yield elapsed_s, watts * elapsed_s
+            elapsed_s = None
+
+
+def _watts(line: str) -> float | None:
+    if found := _COMBINED.search(line):
+        return float(found[1]) / 1000
+    return float(found[1]) if (found := _PACKAGE.search(line)) else None
+
+
+class PowerMetrics:
+    """The running program; `emit(seconds, joules)` is called on a thread of its own for every interval."""
+
+    def __init__(self, emit: Callable[[float, float], object]) -> None:
+        """Raises `OSError` where it cannot be started at all."""
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+        )
+        self._emit = emit
+        self._seen = False
+        self._known = threading.Event()
+        """Set with the first interval, or when there will be none."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="powermetrics", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether a first interval has come, within so many seconds; known at once where the program ends before."""
+        self._known.wait(timeout_s)
+        return self._seen
+
+    def close(self) -> None:
+        """End it. It runs as root and cannot be signalled: once its output is closed it ends at its next line."""
+        self._stop.set()
+        self._thread.join(_LAST_BLOCK_S)
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_BLOCK_S)
+
+    def _read(self) -> None:
+        output = self._process.stdout
+        if output is None:
+            return
+        try:
+            with output:
+                for seconds, joules in blocks(output):
+                    self._emit(seconds, joules)
+                    self._seen = True
+                    self._known.set()
+                    if self._stop.is_set():
+                        return
+        finally:
+            self._known.set()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, Program, find_program
+from specmeter.engines.llama_cpp.status import gpu_fix
+from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.engine_status import EngineStatus, probe_embedded, probe_libllama, probe_native
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 
@@ -26,24 +26,6 @@ _MEMORY_BYTES = 4 * _GIB
 _SWAP_BYTES = _GIB // 4
 _NO_FIX = "cannot be changed from here; several blocks show whether it matters"
 _SLOW_POLICIES = ("powersave", "conservative", "low power", "power saver")
-# Name of a device begins with its backend; the vendors whose GPUs that backend drives.
-_BACKEND_VENDORS: Mapping[str, tuple[str, ...]] = {
-    "CUDA": ("NVIDIA",),
-    "ROCm": ("AMD",),
-    "HIP": ("AMD",),
-    "MTL": ("Apple", "AMD", "Intel"),
-    "Metal": ("Apple", "AMD", "Intel"),
-    "SYCL": ("Intel",),
-    "Vulkan": ("NVIDIA", "AMD", "Intel", "Qualcomm", "Apple", "unknown"),
-}
-_BUILD_FLAGS: Mapping[str, str] = {"NVIDIA": "--cuda", "AMD": "--hip", "Apple": "--metal"}
-_USES: Mapping[Program, str] = {
-    "llama-quantize": "K-quants",
-    "llama-perplexity": "a second opinion on perplexity",
-    "llama-bench": "a second opinion on rates",
-    "ggml-rpc-server": "drafts on other machines",
-}
-"""Of llama.cpp's programs beside the server."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +41,10 @@ class Diagnosis:
 
 def examine(host: Host) -> tuple[Diagnosis, ...]:
     """Everything, in the order in which it is read; starts the engines for a moment to ask what they are."""
-    embedded, native = probe_embedded(), probe_native()
+    engines = statuses(host)
     return (
-        diagnose_embedded(embedded, host),
-        diagnose_native(native, native_programs(native)),
-        diagnose_libllama(probe_libllama()),
-        *diagnose_others(),
-        *diagnose_devices([probe for probe in (embedded, native) if probe.works], host.gpus),
+        *(Diagnosis("engines", name, it.state, it.detail, it.fix) for name, it in engines.items()),
+        *diagnose_devices(engines, host.gpus),
         *diagnose_models(),
         *diagnose_host(host),
     )
@@ -76,91 +55,18 @@ def can_measure(diagnoses: Iterable[Diagnosis]) -> bool:
     return any(diagnosis.area == "engines" and diagnosis.state != "missing" for diagnosis in diagnoses)
 
 
-def diagnose_embedded(probe: EngineStatus, host: Host) -> Diagnosis:
-    """The wheel that comes with specmeter: does it work, and does it use all that this processor has?"""
-    if not probe.works:
-        return Diagnosis(
-            "engines",
-            "embedded",
-            "missing",
-            probe.problem,
-            "reinstall specmeter's dependencies; the wheel needs a processor with AVX2 (x86) or ARMv8: on an older one "
-            f"build llama-server (`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
-        )
-    unused = [flag for flag in host.cpu_flags if flag not in probe.features]
-    if unused and not probe.gpu_devices:
-        cost = (
-            "it decodes about 8 % slower than a native build (measured on an AVX-512 machine)"
-            if "AVX512" in unused
-            else "a native build may be faster"
-        )
-        return Diagnosis(
-            "engines",
-            "embedded",
-            "limited",
-            f"{probe.version}, built without {' '.join(unused)} of this processor: {cost}",
-            f"fine for comparisons within a run; for the machine's full speed `{BUILD_COMMAND} --tuned`, "
-            "then engine.kind: native",
-        )
-    return Diagnosis("engines", "embedded", "ok", probe.version)
-
-
-def native_programs(probe: EngineStatus) -> dict[Program, Path | None]:
-    """llama.cpp's other programs, and where each is found, beside the server or elsewhere."""
-    beside = Path(probe.path) if probe.works else None
-    return {name: find_program(name, beside=beside) for name in _USES}
-
-
-def diagnose_native(probe: EngineStatus, programs: Mapping[Program, Path | None]) -> Diagnosis:
-    """A `llama-server` binary, built by specmeter or the user's, and the programs that go with it."""
-    if not probe.works:
-        return Diagnosis(
-            "engines",
-            "native",
-            "missing",
-            probe.problem,
-            f"only needed for {', '.join(_USES.values())}, and for GPUs that the wheel does not drive: "
-            f"`{BUILD_COMMAND}` makes all of them; or put llama-server on PATH, or set {BINARY_VARIABLE}",
-        )
-    there = ", ".join(name for name, path in programs.items() if path is not None)
-    told = f"{probe.version} ({probe.path})" + (f", with {there}" if there else "")
-    lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
-    fix = f"`{BUILD_COMMAND}` builds what is missing: {', '.join(lacking)}" if lacking else ""
-    return Diagnosis("engines", "native", "ok", told, fix)
-
-
-def diagnose_others() -> Iterator[Diagnosis]:
-    """Engines that other packages bring."""
-    from specmeter.engines.survey import survey
-
-    for it in survey(ours=False):
-        told = f"{it.version} ({it.package})" if it.problem is None else it.problem
-        yield Diagnosis("engines", it.name, "ok" if it.problem is None else "missing", told, it.fix or "")
-
-
-def diagnose_libllama(probe: EngineStatus) -> Diagnosis:
-    """The library that the instrumented engine and probes drive."""
-    if probe.works:
-        return Diagnosis("engines", "libllama", "ok", f"{probe.version} ({probe.path})")
-    return Diagnosis(
-        "engines",
-        "libllama",
-        "limited",
-        probe.problem,
-        "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel "
-        "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
-    )
-
-
-def diagnose_devices(engines: Sequence[EngineStatus], gpus: Sequence[Gpu]) -> list[Diagnosis]:
+def diagnose_devices(engines: Mapping[str, EngineStatus], gpus: Sequence[Gpu]) -> list[Diagnosis]:
     """What the engines can compute on, then the GPUs that no engine can use."""
     found = [
-        Diagnosis("devices", device.name, "ok", f"{device.description} ({engine.kind})")
-        for engine in engines
+        Diagnosis("devices", device.name, "ok", f"{device.description} ({name})")
+        for name, engine in engines.items()
         for device in engine.devices
     ]
-    driven = {vendor for engine in engines for device in engine.gpu_devices for vendor in _vendors(device.name)}
-    return found + [_idle_gpu(gpu) for gpu in gpus if gpu.vendor not in driven]
+    idle = [gpu for gpu in gpus if not any(gpu.vendor in engine.drives for engine in engines.values())]
+    return found + [
+        Diagnosis("devices", f"GPU {it.index}", "missing", f"{it.name}: no installed engine can use it", gpu_fix(it))
+        for it in idle
+    ]
 
 
 def diagnose_models() -> list[Diagnosis]:
@@ -171,25 +77,6 @@ def diagnose_models() -> list[Diagnosis]:
 def diagnose_host(host: Host) -> list[Diagnosis]:
     """Conditions that make measurements noisy or slow."""
     return [_power(host), _energy(host), _clock(host), _load(host), _cores(host), _memory(host), _swap(host)]
-
-
-def _vendors(device: str) -> tuple[str, ...]:
-    return next((vendors for backend, vendors in _BACKEND_VENDORS.items() if device.startswith(backend)), ())
-
-
-def _idle_gpu(gpu: Gpu) -> Diagnosis:
-    detail = f"{gpu.name}: no installed engine can use it"
-    if gpu.vendor == "NVIDIA" and gpu.driver is None:
-        return Diagnosis("devices", f"GPU {gpu.index}", "missing", detail, "install NVIDIA's driver")
-    if gpu.vendor == "Apple":
-        fix = "install with a Python built for arm64, not one that runs under Rosetta: that wheel has Metal"
-    else:
-        wheel = {"NVIDIA": "CUDA", "AMD": "ROCm (Linux) or Vulkan"}.get(gpu.vendor, "Vulkan")
-        fix = (
-            f"install the {wheel} wheel of xllamacpp in the version that is installed now (section Installation of its "
-            f"README), or build a llama-server for it (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
-        )
-    return Diagnosis("devices", f"GPU {gpu.index}", "missing", detail, fix)
 
 
 def _bench_models() -> Diagnosis:

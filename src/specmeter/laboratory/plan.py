@@ -113,7 +113,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     well, as far as it can be seen from here.
     """
     from specmeter import workloads
-    from specmeter.host import memory_available_bytes
+    from specmeter.host.machine import memory_available_bytes
     from specmeter.models import preflight
     from specmeter.models.absent import refuse_absent
 

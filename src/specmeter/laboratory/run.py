@@ -17,7 +17,7 @@ from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, 
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.loads import first_pass, prompts_under
 from specmeter.experiments.schedule import Turn
-from specmeter.host.open_files import allow_open_files
+from specmeter.host.machine import allow_open_files
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
@@ -58,7 +58,7 @@ class Prepared:
     @cached_property
     def host(self) -> Host:
         """The machine now; looking for busy programs takes half a second, so it is read once per start."""
-        from specmeter.host import read_host
+        from specmeter.host.machine import read_host
 
         return read_host()
 

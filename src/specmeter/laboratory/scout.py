@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.errors import EngineError, ExperimentError
 from specmeter.experiments.loads import first_pass
-from specmeter.host.load import busy_percent, is_busy
+from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
 from specmeter.profile.make import drafts_ends_of, profile_texts

@@ -150,8 +150,8 @@ def _shown(model: ModelFile) -> str:
 
 def memory_free_bytes() -> int:
     """Memory that models could take on this machine now, its GPUs included."""
-    from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
+    from specmeter.host.machine import memory_available_bytes
 
     return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
 

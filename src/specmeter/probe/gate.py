@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from specmeter.host.load import busy_percent, is_busy
+from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.text import percent
 
 if TYPE_CHECKING:

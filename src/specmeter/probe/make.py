@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
+from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.host.telemetry import TelemetrySampler
 from specmeter.numbers.stats import median_estimate
@@ -97,8 +98,8 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
 
 def refuse_size(reference: str, *, offline: bool = False) -> None:
     """Raise `UsageError` for a model that is larger than the memory here, before it is built, downloaded or loaded."""
-    from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
+    from specmeter.host.machine import memory_available_bytes
     from specmeter.models.reference import peek
 
     size_bytes, _ = peek(reference, offline=offline)
@@ -198,7 +199,6 @@ class _Found:
 def _direct(
     spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
-    from specmeter.engines.libllama.engine import LibllamaEngine
     from specmeter.probe.batches import batch_points
     from specmeter.probe.child import measure_sweep
     from specmeter.probe.routing import summarize
@@ -206,7 +206,7 @@ def _direct(
 
     if spec.binary is not None:
         raise UsageError("--binary needs --source server", fix="leave it out, or add --source server")
-    engine = LibllamaEngine().identify()
+    engine = load_engine(spec.source).identify()
     text = spec.text if spec.text is not None else text_for(spec.target)
     order = Sweep(
         target=spec.target.path,
@@ -269,7 +269,6 @@ def _together(spec: ProbeSpec, order: Sweep, progress: Progress, sampler: Teleme
 def _through_server(
     spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
-    from specmeter.engines import load_engine
     from specmeter.probe.served import measure_served, sessions_per_round
 
     if spec.batches:

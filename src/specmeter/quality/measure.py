@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import stdev
 
-from specmeter.engines.libllama.engine import LibllamaEngine
+from specmeter.engines import load_engine
 from specmeter.engines.llama_cpp.start import default_threads
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments import schedule
@@ -102,7 +102,7 @@ def measure(
     threads = spec.settings.threads or default_threads()
     settings = spec.settings.model_copy(update={"threads": threads, "context": spec.context})
     refuse(spec, settings)
-    embedded = LibllamaEngine().identify() if _needs_embedded(spec) else None
+    embedded = load_engine("libllama").identify() if _needs_embedded(spec) else None
     origins = spec.origins or [Origin()] * len(spec.models)
     found = [_known(spec, model, origin) for model, origin in zip(spec.models, origins, strict=True)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.host import read_host
+from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import origin_of, resolve
@@ -215,7 +215,7 @@ def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> Mode
 def _refuse_too_large(plan: QualityPlan, model: ModelIdentity) -> None:
     """Raise `UsageError` for a model that does not fit into memory."""
     if plan.engine == "mlx":
-        from specmeter.host import memory_available_bytes
+        from specmeter.host.machine import memory_available_bytes
 
         if model.size_bytes > (free := memory_available_bytes()):
             raise UsageError(

@@ -149,8 +149,8 @@ def _names(arm: Arm) -> list[str]:
 
 
 def _free_bytes() -> int:
-    from specmeter.host import memory_available_bytes
     from specmeter.host.gpu import read_gpus
+    from specmeter.host.machine import memory_available_bytes
 
     return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
 

@@ -1,27 +1,158 @@
-"""Files of results as text and as JSON: read whole, bounded, and with errors that say what is wrong with the file."""
+"""Files of results as text, JSON and printed numbers: bounded, and with errors that say what is wrong with the file.
+
+Numbers are read as people print them: `1.15×`, `+25.7%`, `−25.2 %`, `**1,163.9**`, `138.0 ± 0.3`, `800 GB/s`.
+Thousands may be separated by commas, apostrophes, underscores or thin spaces, in groups of three. A comma before any
+other number of digits is a decimal comma; where commas are known to be decimal (a file with semicolons between its
+fields) they always are. A range (`0.52-0.94`) is its middle, give or take half of it. Nothing else is guessed: what
+does not read as one number with one unit is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from specmeter.audit.read.numbers import LARGEST
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.errors import UsageError
 from specmeter.files import open_regular
 from specmeter.text import size
+
+MAX_CELL = 1_000
+"""Characters of a number with its decoration; a longer cell is not a number."""
+LARGEST = 1e15
+
+_NO_NUMBER = frozenset({"", "-", "--", "---", "—", "–", "n/a", "na", "n.a.", "none", "null", "?", "...", "…", "/"})
+_FOOTNOTE = re.compile(
+    r"~~[^~]{0,80}~~|(?<=[0-9x×%*_])\s*(?:<sup>[^<>]{0,40}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹ᵃ-ᶻ]+(?=[\s*_)]*$))"
+)
+"""What was crossed out, and the marks of footnotes behind a number."""
+_DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
+_NUMBER = re.compile(
+    r"(?P<sign>[+-])?\s*(?P<digits>[0-9][0-9,.'’_\u00a0\u2009\u202f]*|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]{1,3})?"
+)
+_UNIT = re.compile(r"[a-zA-Z%/×µ ]{0,24}")
+_UNCERTAINTY = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*(?P<half>[0-9]+(?:[.,][0-9]+)?)")
+_RANGE = re.compile(r"\s*(?:-|–|—|~|to\b|\.\.)\s*")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:([,.'’_\u00a0\u2009\u202f])[0-9]{3})(?:\1[0-9]{3})*")
+
+
+@dataclass(frozen=True)
+class Number:
+    """One printed number."""
+
+    value: float
+    half: float
+    """Half a unit of its last digit, or its printed uncertainty or half of its range where that is more."""
+    unit: str
+    """Lower case, without spaces; empty where none is printed."""
+    signed: bool
+    """Printed with a plus or minus."""
+    approximate: bool
+    """Printed with a tilde or the like."""
+
+
+def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
+    """The number in a cell, None for an empty cell or a dash.
+
+    Raises `ValueError` with a reason for anything else.
+    """
+    if len(cell) > MAX_CELL:
+        raise ValueError("is too long for a number")
+    text = _undecorated(cell)
+    if text.lower() in _NO_NUMBER:
+        return None
+    approximate = text[0] in "~≈≃"
+    text = text.lstrip("~≈≃ ")
+    match = _NUMBER.match(text)
+    if match is None:
+        raise ValueError(_why_no_number(text))
+    digits, decimals = _digits(match["digits"], decimal_comma)
+    exponent = int(match["exponent"][1:]) if match["exponent"] else 0
+    value = float(f"{digits}e{exponent}")
+    if value > LARGEST:
+        raise ValueError(f"is more than {LARGEST:.0e}")
+    half = 0.5 * 10.0 ** (exponent - decimals)
+    rest = text[match.end() :]
+    if (uncertainty := _UNCERTAINTY.match(rest)) is not None:
+        half = max(half, float(_digits(uncertainty["half"], decimal_comma and "." not in uncertainty["half"])[0]))
+        rest = rest[uncertainty.end() :]
+    elif match["sign"] is None and (wide := _range_from(rest, value, decimal_comma)) is not None:
+        value, half, rest = wide
+    rest = rest.strip()
+    if not _UNIT.fullmatch(rest):
+        raise ValueError("is more than one number with a unit")
+    unit = rest.replace(" ", "").replace("×", "x").lower()
+    return Number(-value if match["sign"] == "-" else value, half, unit, match["sign"] is not None, approximate)
+
+
+def _range_from(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, str] | None:
+    """(middle, half, what follows) where a number goes on as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
+    dash = re.match(r"[%x×]?" + _RANGE.pattern, rest)
+    match = None if dash is None else re.match(_NUMBER.pattern, rest[dash.end() :])
+    if dash is None or match is None or match["sign"] or match["exponent"]:
+        return None
+    digits, decimals = _digits(match["digits"], decimal_comma)
+    high = float(digits)
+    if not low < high <= LARGEST:
+        return None
+    return (low + high) / 2, (high - low) / 2 + 0.5 * 10.0**-decimals, rest[dash.end() + match.end() :]
+
+
+def _undecorated(cell: str) -> str:
+    text = _DECORATION.sub("", _FOOTNOTE.sub("", cell)).replace("\\times", "×").replace("倍", "x").replace("％", "%")
+    return text.replace("−", "-").replace("﹣", "-").replace("–", "-", 1).strip() if text.strip() else ""
+
+
+def _digits(raw: str, decimal_comma: bool) -> tuple[str, int]:
+    """Digits with a decimal point, and how many follow it."""
+    comma_is_point = decimal_comma or ("." not in raw and raw.count(",") == 1 and not _GROUPED.fullmatch(raw))
+    whole, _, fraction = raw.partition("," if comma_is_point else ".")
+    if _GROUPED.fullmatch(whole):
+        whole = re.sub(r"[^0-9]", "", whole)
+    if not re.fullmatch(r"[0-9]*", whole) or not re.fullmatch(r"[0-9]*", fraction) or not whole + fraction:
+        raise ValueError("is not a number")
+    if len(whole) + len(fraction) > 400:
+        raise ValueError("has too many digits")
+    return f"{whole or '0'}.{fraction or '0'}", len(fraction)
+
+
+def _why_no_number(text: str) -> str:
+    if text.lower().lstrip("+-") in {"nan", "inf", "infinity", "infx"}:
+        return "is not finite"
+    if text.startswith(("<", ">", "≤", "≥")):
+        return "is a limit, not a value"
+    return "is not a number"
+
+
+# --- units, lower case and without spaces -> their factor; one table for files and for options
+
+RATES: dict[str, float] = dict.fromkeys(
+    ("", "tok/s", "toks/s", "t/s", "tokens/s", "tps", "token/s", "tokens/sec", "tok/sec", "toks/sec"), 1.0
+)
+"""To tokens per second."""
+TIMES: dict[str, float] = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
+"""To milliseconds."""
+BYTES: dict[str, float] = {
+    **dict.fromkeys(("b", "byte", "bytes"), 1.0),
+    **{f"{letter}b": 1000.0**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024.0**power for power, letter in enumerate("kmgt", 1)},
+}
+"""To bytes."""
+
 
 MAX_BYTES = 64 * 2**20
 MAX_LINE = 4 * 2**20
 """Characters of one line."""
 MAX_LIST = 200_000
 """Objects of one file."""
-_HEAD = 64 * 1024
+_HEAD_BYTES = 64 * 1024
 _BINARY = (
     b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf",  # compressed
     b"\x7fELF", b"MZ\x90\0", b"\xcf\xfa\xed\xfe", b"SQLite format 3", b"PAR1", b"GGUF", b"%PDF-", b"\x89PNG",
@@ -59,7 +190,7 @@ def read_text(path: Path) -> str:
 
 def read_head(path: Path) -> str:
     """The first 64 KiB of a file as text, whatever it contains. Raises `UsageError` when it cannot be read."""
-    raw = _head(path)[:_HEAD]
+    raw = _head(path)[:_HEAD_BYTES]
     if raw.startswith(_UTF_16):
         return raw.decode("utf-16", "replace")
     return raw.decode("utf-8-sig", "replace")
@@ -71,7 +202,7 @@ def refuse_binary(path: Path) -> None:
     Logs may hold nul bytes and even begin with many of them, where they were cut while the engine went on writing.
     """
     raw = _head(path)
-    if len(raw) <= _HEAD and not raw.strip(b" \t\r\n\0\xef\xbb\xbf"):
+    if len(raw) <= _HEAD_BYTES and not raw.strip(b" \t\r\n\0\xef\xbb\xbf"):
         why = "holds only nul bytes" if b"\0" in raw else "is empty"
         raise UsageError(f"{path}: {why}", fix="name a file with results")
     odd = len(raw) - len(raw.translate(None, _CONTROL))
@@ -83,7 +214,7 @@ def _head(path: Path) -> bytes:
     """The first 64 KiB and one byte more, where there is one."""
     try:
         with open_regular(path) as stream:
-            return stream.read(_HEAD + 1)
+            return stream.read(_HEAD_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
 
@@ -189,6 +320,45 @@ def parse_json(text: str) -> object:
 def _bound(count: int, path: Path) -> None:
     if count > MAX_LIST:
         raise UsageError(f"{path}: more than {MAX_LIST:,} objects", fix="split the file")
+
+
+@dataclass(frozen=True)
+class Importer:
+    """How a format is known and read."""
+
+    sniff: Callable[[str], bool]
+    """Whether a file that begins like this (64 KiB at most) is of the format."""
+    read: Callable[[Path], Iterator[Claim]]
+    """The claims of a file. Raises `UsageError` for a file that cannot be read at all."""
+
+
+def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict[str, Any]]) -> Iterator[Claim]:
+    """One claim per object of the file, its fields as `fields_of` finds them; what it refuses becomes a problem.
+
+    Raises `UsageError` for a file that cannot be read.
+    """
+    yield from claims_of(read_objects(read_text(path), path), path, fields_of)
+
+
+def claims_of(
+    objects: Iterable[tuple[str, Mapping[str, object] | str]],
+    path: Path,
+    fields_of: Callable[[Mapping[str, object]], dict[str, Any]],
+) -> Iterator[Claim]:
+    """The same for objects that were found already: (place, object, or why there is none)."""
+    for place, item in objects:
+        if isinstance(item, str):
+            yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
+            continue
+        names = ("label", "model_id", "tag", "test_name", "Test name", "model")
+        label = next((found for name in names if (found := text(item, name))), "")
+        try:
+            fields: dict[str, Any] = {"label": label}
+            fields.update(fields_of(item))
+        except ValueError as error:
+            yield Claim(source=str(path), row=place, label=label, problem=str(error))
+            continue
+        yield claim_of(source=str(path), row=place, **fields)
 
 
 # --- numbers of an object that comes from outside: positive, finite, of everyday size, or refused

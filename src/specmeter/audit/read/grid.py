@@ -1,8 +1,24 @@
-"""Grids of cells: what tables of all forms have in common, whatever they were written in (`pages`).
+"""Grids of cells: what tables of all forms have in common, and how JSON and drawn text become some (`pages`: the rest).
 
-Headings on one or two levels, cells that stand for several rows, rows that only say
-what those below have in common, tables on their side. A form that says itself which cells span what (HTML, LaTeX) is
-believed; elsewhere an empty cell is filled only where headings or the rows around it show what belongs into it.
+Headings on one or two levels, cells that stand for several rows, rows that only say what those below have in common,
+tables on their side. A form that says itself which cells span what (HTML, LaTeX) is believed; elsewhere an empty cell
+is filled only where headings or the rows around it show what belongs into it.
+
+*Drawn* are columns of a fixed width over a line of dashes, and boxes:
+
+    category   samples  avg_pred_t/s  accept_rate        +-------+-----+     ┏━━━━━━━┳━━━━━┓
+    ---------  -------  ------------  -----------        | Model | t/s |     ┃ Model ┃ t/s ┃
+
+    code_python   pred= 192 draft= 163 acc= 136 rate=0.834 tok/s=135.4
+
+The first is what `speed_bench.py` of llama.cpp prints (tools/server/bench/speed-bench, `print_rows`), pandas and
+`tabulate` too; the boxes come from databases and from Rich (AIPerf's console). The last are lines of one shape, a name
+and its numbers with a rate, as scripts in llama.cpp's issues print them.
+
+*JSON* is a list of objects, JSON Lines, or results kept in a tree (`benchmark_results.json`). In a tree, objects with a
+number that a column knows are rows. What the objects around them say of the model, the machine or the draft length
+holds for them too; the key of an object among its like (`{"9B_Q8": {...}, ...}`) names it. Rates under a key such as
+`baselines` or `draft_speeds` are those of models by themselves.
 """
 
 from __future__ import annotations
@@ -12,9 +28,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
-from specmeter.audit.read.baselines import is_plain
-from specmeter.audit.read.columns import CONDITIONS, Heading, is_known, is_task, understand
+from specmeter.audit.read.columns import CONDITIONS, Heading, is_known, is_plain, is_task, understand
+from specmeter.audit.read.document import parse_json, read_objects
 from specmeter.errors import UsageError
 
 MAX_COLUMNS = 1_000
@@ -217,3 +234,230 @@ def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
         grid.faults.append((place, f"{len(cells)} cells under {len(grid.parts)} headings"))
     elif any(cells):
         grid.rows.append((place, list(cells)))
+
+
+_DASHES = re.compile(r"\s*[-=]{2,}(?: {1,40}[-=]{2,})+\s*")
+_BOX_RULE = re.compile(r"\s*[┏┳┓┡╇┩├┼┤└┴┘┌┬┐╞╪╡╔╦╗╠╬╣╚╩╝━─═╒╤╕╘╧╛+\-=]{3,}\s*")
+_BOX_CELL = re.compile(r"[│┃║]")
+_DRAWN = re.compile(r"[━─═]|\+[-=]{2,}")
+
+
+_PAIR = re.compile(r"([A-Za-z][\w/%.]{0,30}) ?= *([0-9][0-9.,]{0,20}%?)(?=\s|,|$)")
+_FEWEST = 3
+"""Pairs of a line that make it a row."""
+_PAIRED = {"draft": "drafted", "acc": "accepted", "accept": "accepted", "rate": "acceptance_rate"}
+"""Names that mean something else among such pairs than above a column."""
+
+
+def read_drawn(lines: Sequence[str], path: Path) -> Iterator[Grid]:
+    """The drawn tables of a page. Raises `UsageError` where one is too large."""
+    for number, rows in _drawn_tables(lines):
+        yield make_grid(rows, path, place=f"table at line {number}")
+
+
+def drawn_headings(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The first lines of the drawn tables of a page."""
+    for _, rows in _drawn_tables(lines):
+        yield rows[0][1]
+
+
+def _drawn_tables(lines: Sequence[str]) -> Iterator[tuple[int, list[tuple[str, list[str]]]]]:
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if "/s" in line and len(pairs := _PAIR.findall(line[:1000])) >= _FEWEST and _has_rate(pairs):
+            rows, end = _paired(lines, at, [name for name, _ in pairs])
+            yield at + 1, rows
+            at = end
+            continue
+        if at == 0:
+            at += 1
+            continue
+        if _DASHES.fullmatch(line) and lines[at - 1].strip() and "|" not in lines[at - 1]:
+            rows, end = _fixed(lines, at)
+        elif _is_drawn(line) and _is_row(lines[at - 1]):
+            rows, end = _boxed(lines, at)
+        else:
+            at += 1
+            continue
+        if len(rows) > 1:
+            yield at, rows
+        at = end
+
+
+def _has_rate(pairs: list[tuple[str, str]]) -> bool:
+    return any(re.fullmatch(r"(?:\w+_)?(?:toks?|tokens|t)/s", name) for name, _ in pairs)
+
+
+def _paired(lines: Sequence[str], first: int, names: list[str]) -> tuple[list[tuple[str, list[str]]], int]:
+    """(rows with their headings, the line after them) of the lines with the same names of numbers."""
+    rows = [(f"line {first + 1}", ["name", *(_PAIRED.get(name, name) for name in names)])]
+    number = first
+    while number < len(lines):
+        pairs = _PAIR.findall(lines[number][:1000])
+        if [name for name, _ in pairs] != names:
+            break
+        label = _PAIR.split(lines[number][:1000], maxsplit=1)[0].strip(" :|-")
+        rows.append((f"line {number + 1}", [label, *(value for _, value in pairs)]))
+        number += 1
+    return rows, number
+
+
+def _fixed(lines: Sequence[str], rule: int) -> tuple[list[tuple[str, list[str]]], int]:
+    """(rows, the line after them) of the table whose columns the dashes in line `rule` show."""
+    starts = [found.start() for found in re.finditer(r"[-=]+", lines[rule])]
+    rows = [(f"line {rule}", _cut(lines[rule - 1], starts))]
+    number = rule + 1
+    while number < len(lines) and lines[number].strip():
+        if not _DASHES.fullmatch(lines[number]):
+            rows.append((f"line {number + 1}", _cut(lines[number], starts)))
+        number += 1
+    return rows, number
+
+
+def _cut(line: str, starts: list[int]) -> list[str]:
+    """Cells of a line by where columns start; by wide gaps where a cell reaches across such a place."""
+    if all(start >= len(line) or line[start - 1] == " " for start in starts[1:]):
+        return [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return re.split(r" {2,}|\t", line.strip())
+
+
+def _is_drawn(line: str) -> bool:
+    return _BOX_RULE.fullmatch(line) is not None and _DRAWN.search(line) is not None
+
+
+def _is_row(line: str) -> bool:
+    return line.count("|") > 1 or len(_BOX_CELL.findall(line)) > 1
+
+
+def _boxed(lines: Sequence[str], rule: int) -> tuple[list[tuple[str, list[str]]], int]:
+    """(rows, the line after them) of the box whose headings stand above line `rule`."""
+    rows = [(f"line {rule}", _box_cells(lines[rule - 1]))]
+    number = rule + 1
+    while number < len(lines):
+        if _is_row(lines[number]):
+            rows.append((f"line {number + 1}", _box_cells(lines[number])))
+        elif not _is_drawn(lines[number]):
+            break
+        number += 1
+    return rows, number
+
+
+def _box_cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"[│┃║|]", line.strip().strip("│┃║|"))]
+
+
+_JSON_DEPTH = 12
+_PLAIN = re.compile(r"baselines?|draft_?speeds?|no_?(?:spec|sd)|vanilla|plain", re.I)
+_SUMS = re.compile(r"metadata|environment|config|system", re.I)
+
+
+def read_json(text: str, path: Path) -> list[Grid]:
+    """The tables of a JSON text. Raises `UsageError` for a text that holds no object."""
+    whole = parse_json(text)
+    if isinstance(whole, dict):
+        tree = _Tree(path)
+        tree.walk(cast("dict[str, object]", whole), {}, (), 0)
+        if len(tree.tables) > 1 or tree.nested:
+            return [_from_objects(place, rows, [], path) for place, rows in tree.tables.items()]
+    rows: list[tuple[str, dict[str, object]]] = []
+    faults: list[tuple[str, str]] = []
+    for place, item in read_objects(text, path):
+        if isinstance(item, str):
+            faults.append((place, item))
+        else:
+            rows.append((place, item))
+    return [_from_objects("", rows, faults, path)]
+
+
+def _from_objects(
+    place: str, rows: list[tuple[str, dict[str, object]]], faults: list[tuple[str, str]], path: Path
+) -> Grid:
+    headings: dict[str, None] = {}
+    for _, item in rows:
+        headings.update(dict.fromkeys(str(key) for key in item))
+        if len(headings) > MAX_COLUMNS:
+            break
+    names = list(headings)
+    lines = [("", names), *((where, [_cell(item.get(name)) for name in names]) for where, item in rows)]
+    grid = make_grid(lines, path, place=place, heading_rows=1, spans=True)
+    grid.faults += faults
+    return grid
+
+
+def _cell(value: object) -> str:
+    if value is None or isinstance(value, (dict, list)):
+        return ""
+    return str(value)
+
+
+@dataclass
+class _Tree:
+    path: Path
+    tables: dict[str, list[tuple[str, dict[str, object]]]] = field(
+        default_factory=dict[str, list[tuple[str, dict[str, object]]]]
+    )
+    """Place -> (place of the row, its object)."""
+    nested: bool = False
+    """Rows lie deeper than one list in the document."""
+    _rows: int = 0
+
+    def walk(self, node: object, inherited: dict[str, object], keys: tuple[str, ...], depth: int) -> None:
+        """Every object at or below a node that is a row."""
+        if depth > _JSON_DEPTH:
+            return
+        if isinstance(node, list):
+            for number, item in enumerate(cast("list[object]", node), start=1):
+                self.walk(item, inherited, (*keys, str(number)), depth + 1)
+            return
+        if not isinstance(node, dict):
+            return
+        item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
+        flat = {key: value for key, value in item.items() if not isinstance(value, (dict, list))}
+        if any(_is_measured(key, value) for key, value in flat.items()):
+            self._add(flat, inherited, keys, depth)
+        passed = inherited | {key: value for key, value in flat.items() if _passes(key)}
+        if keys and _PLAIN.fullmatch(keys[-1]) and len(flat) == len(item) and not any(map(understand, flat)):
+            for key, value in flat.items():  # {"0.8B": 140.2, ...}: rates by model
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    self._add({"tps": value}, inherited, (*keys, key), depth + 1)
+        for key, value in item.items():
+            if isinstance(value, (dict, list)) and not _SUMS.fullmatch(key):
+                self.walk(cast("object", value), passed, (*keys, key), depth + 1)
+
+    def _add(self, flat: dict[str, object], inherited: dict[str, object], keys: tuple[str, ...], depth: int) -> None:
+        names = {heading.name for key in flat if (heading := understand(key)) is not None}
+        row = {key: value for key, value in inherited.items() if _name(key) not in names} | flat
+        name = next((key for key in reversed(keys) if not key.isdigit()), "")
+        if keys and not keys[-1].isdigit():  # an object among its like: its key is its name
+            plain = any(_PLAIN.fullmatch(key) for key in keys[:-1])
+            row |= {"target": name, "method": "none"} if plain else {} if "label" in names else {"label": name}
+            row = {key: value for key, value in row.items() if not plain or key == "target" or _name(key) != "target"}
+            keys, self.nested = keys[:-1], True
+        self.nested = self.nested or depth > 2
+        self._rows += 1
+        if self._rows > MAX_ROWS:
+            raise UsageError(f"{self.path}: more than {MAX_ROWS:,} rows", fix="split the file")
+        table = ".".join(key for key in keys if not key.isdigit()) or "results"
+        rows = self.tables.setdefault(table, [])
+        rows.append((f"{table}, row {len(rows) + 1}", row))
+
+
+def _name(key: str) -> str:
+    heading = understand(key)
+    return "" if heading is None else heading.name
+
+
+def _is_measured(key: str, value: object) -> bool:
+    heading = understand(key)
+    if heading is None or heading.column is None or isinstance(value, bool) or value is None:
+        return False
+    return not heading.column.of_row and re.match(r"\s*[~+-]?[0-9]", str(value)) is not None
+
+
+def _passes(key: str) -> bool:
+    """Whether a key of an object holds for the rows below it."""
+    heading = understand(key)
+    if heading is None:
+        return False
+    return heading.name in CONDITIONS or (heading.column is not None and heading.column.of_row)

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specmeter.audit.methods import family, read_settings
-from specmeter.audit.read.baselines import is_plain
-from specmeter.audit.read.cells import Reading
+from specmeter.audit.claim import family_by_name, read_settings
 from specmeter.audit.read.columns import (
     COLUMNS,
     OTHER,
@@ -18,14 +16,16 @@ from specmeter.audit.read.columns import (
     heading_of,
     in_group,
     is_overall,
+    is_plain,
     is_task,
     may_be_group,
     understand,
 )
 from specmeter.audit.read.grid import Grid
-from specmeter.audit.read.options import TableOptions
-from specmeter.audit.read.settling import (
+from specmeter.audit.read.infer_units import (
     WITH_RATE,
+    ColumnReading,
+    TableOptions,
     all_numbers,
     first_of,
     holds_what_it_says,
@@ -49,11 +49,11 @@ _ASIDE = frozenset({"prompt_rate", "prompt_rate_sd", "perplexity", "perplexity_s
 class Headings:
     """The columns of a table that are understood."""
 
-    readings: list[Reading]
+    readings: list[ColumnReading]
     notes: tuple[str, ...] = ()
     """What to say about the others, and about units."""
 
-    def sets(self) -> list[tuple[str, list[Reading]]]:
+    def sets(self) -> list[tuple[str, list[ColumnReading]]]:
         """(group, its columns with those of the row) for each claim that a row makes.
 
         A single group is the row itself. Of several, columns that speak of none belong to the one that sums up the
@@ -61,14 +61,14 @@ class Headings:
         """
         own = self._own_baselines()
         shared = [reading for reading in self.readings if reading.of_row and reading not in own]
-        groups: dict[str, list[Reading]] = {}
+        groups: dict[str, list[ColumnReading]] = {}
         for reading in self.readings:
             if not reading.of_row or reading in own:
                 groups.setdefault(reading.group, []).append(reading)
         alone = groups.pop("", [])
         _join_short_names(groups)
         if len(groups) <= 1:
-            inner = next(iter(groups.values()), list[Reading]())
+            inner = next(iter(groups.values()), list[ColumnReading]())
             names = {reading.name for reading in inner}
             if not names & {reading.name for reading in alone}:
                 return [("", [*shared, *alone, *inner])]
@@ -79,13 +79,13 @@ class Headings:
             groups = {"": alone, **groups}
         return [(group, [*shared, *readings]) for group, readings in groups.items()]
 
-    def _own_baselines(self) -> list[Reading]:
+    def _own_baselines(self) -> list[ColumnReading]:
         """Baselines that groups have each for themselves: `Base` under `Code` and again under `Chat`."""
         found = [one for one in self.readings if one.name == "baseline_rate" and one.group]
         return found if len(found) > 1 else []
 
 
-def _join_short_names(groups: dict[str, list[Reading]]) -> None:
+def _join_short_names(groups: dict[str, list[ColumnReading]]) -> None:
     """`Q4 x` and `Q4 Accept` beside `MTP Q4 t/s` speak of the same."""
     for short in list(groups):
         longer = [name for name in groups if name != short and re.search(rf"(?:^|\W){re.escape(short)}$", name)]
@@ -151,14 +151,14 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     return Headings(readings, tuple(notes))
 
 
-def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[str]]:
+def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading], list[str]]:
     chosen = _chosen(grid, options)
-    found: list[Reading] = []
+    found: list[ColumnReading] = []
     open_columns: list[int] = []
     for index, part in enumerate(grid.parts):
         text = " ".join(part)
         if index in chosen:
-            found.append(Reading(index, text, chosen[index]))
+            found.append(ColumnReading(index, text, chosen[index]))
         elif (said := _base_or_spec(grid, index, part)) is not None or (
             (said := _by_levels(part)) is not None and said[1].name not in options.columns
         ):
@@ -169,7 +169,7 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
             elif is_plain(group) and heading.column is not None and not heading.column.of_row:
                 open_columns.append(index)
                 continue
-            found.append(Reading(index, text, heading, group))
+            found.append(ColumnReading(index, text, heading, group))
         else:
             open_columns.append(index)
     beside_baseline = any(reading.name == "baseline_rate" for reading in found)
@@ -183,9 +183,9 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[Reading], list[
             beside, among = beside_baseline and not has_rate, among_plain and not has_rate
             said = _by_cells(grid, index, text, beside_baseline=beside, among_plain=among)
         if said is not None and said[1].name not in options.columns:
-            found.append(Reading(index, text, said[1], said[0]))
+            found.append(ColumnReading(index, text, said[1], said[0]))
         elif text and _tells_rows_apart(grid, index):
-            found.append(Reading(index, text, Heading(OTHER + text[:40], None, "")))
+            found.append(ColumnReading(index, text, Heading(OTHER + text[:40], None, "")))
         elif text:
             unknown.append(text)
     return sorted(found, key=lambda reading: reading.index), unknown
@@ -249,7 +249,9 @@ def _by_cells(
         return text[:80], heading_of("speedup")
     bare = all(not number.unit for number in numbers_read) and max(number.value for number in numbers_read) > 1
     named = (
-        family(text) != "unknown" or read_settings(text) != {} or re.fullmatch(r"n\d{1,2}", text.strip()) is not None
+        family_by_name(text) != "unknown"
+        or read_settings(text) != {}
+        or re.fullmatch(r"n\d{1,2}", text.strip()) is not None
     )
     if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
         return text[:80], heading_of("decode_rate")
@@ -262,7 +264,7 @@ def _tells_rows_apart(grid: Grid, index: int) -> bool:
     return bool(words) and all(re.match(r"[*_`]*[^\W\d]", word) for word in words) and len(set(words)) < len(words)
 
 
-def _has_plain_row(grid: Grid, found: list[Reading]) -> bool:
+def _has_plain_row(grid: Grid, found: list[ColumnReading]) -> bool:
     """Whether a row says that nothing was drafted."""
     columns = [one.index for one in found if one.name in {"label", "method", "draft", "gamma"}]
     return any(is_plain(cells[index]) for _, cells in grid.rows for index in columns)
@@ -282,15 +284,15 @@ def _with_prefixes(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return found
 
 
-def _without_clashes(readings: list[Reading], unknown: list[str], where: str) -> list[Reading]:
+def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: str) -> list[ColumnReading]:
     """Each column once in its group; columns told apart by their parentheses (`Speedup (MTP)`) are groups of their own.
 
     Raises `UsageError` for two columns of numbers that are the same thing.
     """
-    by_name: dict[tuple[str, str], list[Reading]] = {}
+    by_name: dict[tuple[str, str], list[ColumnReading]] = {}
     for reading in readings:
         by_name.setdefault((reading.group, reading.name), []).append(reading)
-    kept: list[Reading] = []
+    kept: list[ColumnReading] = []
     for same in by_name.values():
         first = same[0]
         if len(same) == 1:

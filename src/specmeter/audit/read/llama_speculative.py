@@ -40,9 +40,9 @@ from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read import llama_server_log
-from specmeter.audit.read.engine_log import SignReader
-from specmeter.audit.read.llama_setup import Setup
-from specmeter.audit.read.log_lines import INT, NUMBER, log_lines, plain
+from specmeter.audit.read.document import Importer
+from specmeter.audit.read.engine_log import INT, NUMBER, SignReader, log_lines, plain
+from specmeter.audit.read.llama_server_log import Setup
 
 _SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{INT}\s*$")
 _SPEED = re.compile(rf"\b(encoded|decoded|generated) +{INT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s")
@@ -57,16 +57,16 @@ _LLAMA = re.compile(r"^(?:ggml|llama|llm_load|load_tensors|print_info|common|mai
 _COMMAND = re.compile(r"llama-speculative(?:-simple)?(?:\.exe)? +-")
 
 
-def sniff(head: str) -> bool:
+def sniff_llama_speculative(head: str) -> bool:
     """Whether a file that begins like this may be a log of these programs; their own words come last in it."""
     if re.search(r"\bn_drafted += *\d", head) or _COMMAND.search(head):
         return True
     if not any(_LLAMA.search(plain(line)) for line in head.splitlines()):
         return False
-    return not llama_server_log.sniff(head)
+    return not llama_server_log.sniff_llama_server(head)
 
 
-def read(path: Path) -> Iterator[Claim]:
+def read_llama_speculative(path: Path) -> Iterator[Claim]:
     """One claim per run in the file, in order; a claim with a `problem` where a run breaks off.
 
     Raises `UsageError` when the file cannot be read.
@@ -81,6 +81,9 @@ def read(path: Path) -> Iterator[Claim]:
         run.feed(line)
     if run.complete or run.begun or not found:
         yield run.claim(str(path))
+
+
+LLAMA_SPECULATIVE = Importer(sniff_llama_speculative, read_llama_speculative)
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------

@@ -1,17 +1,421 @@
-"""All tables of a text: CSV in its variants, JSON, and those of a page in Markdown, HTML, LaTeX or plain text."""
+r"""All tables of a text: CSV in its variants, and those of a page in Markdown, HTML or LaTeX (the others: `grid`).
+
+*HTML.* Only what stands between `<table` and `</table>` is looked at, a table within a cell as one of its own. The
+parser is that of the standard library: nothing is loaded or run, and HTML has no entities of its own that could grow.
+`colspan` and `rowspan` are believed, up to the size of a table of results; scripts, styles, footnotes (`<sup>`) and
+crossed-out text (`<del>`) are left out.
+
+*LaTeX*: `tabular` and its relatives, with `\multicolumn`, `\multirow` and lines of booktabs. Read as text, never run:
+macros are not expanded (one without arguments stands for its own name, `\ours` for `ours`), files are not included, and
+depth and size are bounded. `\\` and `&` count only outside braces, so that `\makecell{a\\b}` is one cell.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 
-from specmeter.audit.read import json_tables, latex_tables, text_tables, web_tables
+from specmeter.audit.read import grid as json_tables
+from specmeter.audit.read import grid as text_tables
 from specmeter.audit.read.columns import understand
 from specmeter.audit.read.document import MAX_LINE
-from specmeter.audit.read.grid import HEADING_ROWS, MAX_COLUMNS, Grid, GridRow, make_grid
+from specmeter.audit.read.grid import HEADING_ROWS, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Below, Grid, GridRow, make_grid
 from specmeter.errors import UsageError
+from specmeter.text import size
+
+MAX_HTML_TABLE = 4 * 2**20
+"""Characters of one table."""
+MAX_TABLES = 500
+_SKIPPED = frozenset({"script", "style", "sup", "del", "s", "template", "svg", "math", "button", "select"})
+_CELL = 2_000
+_HTML_DEPTH = 8
+"""Tables within each other."""
+_TAG = re.compile(r"<(/?)(table|t[rdh])\b[^<>]{0,2000}>?", re.I)
+_NO_TAG = re.compile(r"<(?!/?[a-zA-Z][^<>]{0,2000}>)")
+
+
+def read_html(text: str, path: Path) -> Iterator[Grid]:
+    """The tables of a page. Raises `UsageError` for one that is too large."""
+    for number, fragment in _html_tables(text, path):
+        reader = _TableReader(number, path)
+        reader.feed(_only_tags(fragment))
+        reader.close()
+        rows, heading_rows = reader.finished()
+        if len(rows) > 1:
+            yield make_grid(rows, path, place=f"table at line {number}", heading_rows=heading_rows or None, spans=True)
+
+
+def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
+    """(line, HTML) of each table, those in the cells of others after them; deeper ones than `_DEPTH` are left out."""
+    starts, ends, closed = _tags(text)
+    if len(starts) > MAX_TABLES:
+        raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="save the part with results by itself")
+    line, counted = 1, 0
+    for at in starts:
+        line, counted = line + text.count("\n", counted, at), at
+        end = closed.get(at)
+        if end is None:  # never closed: up to where any table is
+            after = bisect_left(ends, at)
+            end = ends[after] if after < len(ends) else len(text)
+        if end - at > MAX_HTML_TABLE:
+            raise UsageError(
+                f"{path}: the table at line {line} has more than {size(MAX_HTML_TABLE)}, or no end",
+                fix="save the table by itself, as CSV",
+            )
+        yield line, text[at:end]
+
+
+def _tags(text: str) -> tuple[list[int], list[int], dict[int, int]]:
+    """(where tables with rows start, at most `_DEPTH` within each other, where any ends, start -> its own end).
+
+    As in HTML, a table that begins outside a cell ends the one before it.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    closed: dict[int, int] = {}
+    is_open: list[tuple[int, bool]] = []  # (start, whether in a cell)
+    rows: set[int] = set()
+    for tag in _TAG.finditer(text):
+        is_end, name = bool(tag.group(1)), tag.group(2).lower()
+        if name != "table":
+            if is_open:
+                rows.add(is_open[-1][0])
+                is_open[-1] = (is_open[-1][0], name != "tr" and not is_end)
+        elif is_end:
+            ends.append(tag.end())
+            if is_open:
+                closed[is_open.pop()[0]] = tag.end()
+        else:
+            if is_open and not is_open[-1][1]:
+                closed[is_open.pop()[0]] = tag.start()
+            if len(is_open) < _HTML_DEPTH:
+                starts.append(tag.start())
+            is_open.append((tag.start(), False))
+    return [start for start in starts if start in rows], ends, closed
+
+
+def _only_tags(fragment: str) -> str:
+    """The same without comments, and with every `<` that opens no tag as text: on broken markup the parser is slow."""
+    kept: list[str] = []
+    at = 0
+    while (start := fragment.find("<!--", at)) >= 0:
+        kept.append(fragment[at:start])
+        end = fragment.find("-->", start)
+        kept.append("\n" * fragment.count("\n", start, len(fragment) if end < 0 else end))
+        if end < 0:
+            at = len(fragment)
+            break
+        at = end + 3
+    kept.append(fragment[at:])
+    return _NO_TAG.sub("&lt;", "".join(kept))
+
+
+@dataclass
+class _HtmlCell:
+    text: list[str] = field(default_factory=list[str])
+    columns: int = 1
+    rows: int = 1
+    length: int = 0
+
+
+@dataclass
+class _HtmlRow:
+    place: str
+    cells: list[_HtmlCell] = field(default_factory=list[_HtmlCell])
+    is_heading: bool = True
+    """Only `th` so far, or inside `thead`."""
+
+
+class _TableReader(HTMLParser):
+    """Collects the rows of one table, those of tables in its cells aside."""
+
+    def __init__(self, line: int, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self._first = line
+        self._path = path
+        self._lines: list[_HtmlRow] = []
+        self._cell: _HtmlCell | None = None
+        self._skipped: list[str] = []
+        self._in_head = False
+        self._cells = 0
+        self._depth = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._depth += 1
+        elif self._depth > 1:
+            return
+        elif tag in _SKIPPED:
+            self._skipped.append(tag)
+        elif self._skipped:
+            return
+        elif tag == "tr":
+            self._cell = None
+            self._lines.append(_HtmlRow(f"line {self._first + self.getpos()[0] - 1}"))
+        elif tag in {"td", "th"}:
+            self._begin(tag, dict(attrs))
+        elif tag == "thead":
+            self._in_head = True
+        elif tag in {"br", "p", "div", "li"} and self._cell is not None:
+            self._cell.text.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._depth -= 1
+        elif self._depth > 1:
+            return
+        elif tag in self._skipped:
+            while self._skipped and self._skipped.pop() != tag:
+                pass
+        elif self._skipped:
+            return
+        elif tag in {"td", "th", "tr"}:
+            self._cell = None
+        elif tag == "thead":
+            self._in_head = False
+
+    def handle_data(self, data: str) -> None:
+        if self._cell is not None and self._depth < 2 and not self._skipped and self._cell.length < _CELL:
+            self._cell.text.append(data[:_CELL])
+            self._cell.length += len(data)
+
+    def _begin(self, tag: str, attributes: dict[str, str | None]) -> None:
+        if not self._lines:
+            self._lines.append(_HtmlRow(f"line {self._first + self.getpos()[0] - 1}"))
+        line = self._lines[-1]
+        line.is_heading = line.is_heading and (tag == "th" or self._in_head)
+        self._cell = _HtmlCell(
+            columns=_span(attributes.get("colspan"), MAX_COLUMNS), rows=_span(attributes.get("rowspan"), MAX_ROWS)
+        )
+        self._cells += self._cell.columns
+        if self._cells > MAX_CELLS:
+            raise UsageError(
+                f"{self._path}: the table at line {self._first} has more than {MAX_CELLS:,} cells",
+                fix="save the table by itself, as CSV",
+            )
+        line.cells.append(self._cell)
+
+    def finished(self) -> tuple[list[tuple[str, list[str]]], int]:
+        """(rows with every span filled in, how many of the first are headings; 0 where nothing says so)."""
+        lines = [line for line in self._lines if line.cells]
+        width = max((sum(cell.columns for cell in line.cells) for line in lines), default=0)
+        width = min(width + 50, MAX_COLUMNS)
+        below = Below()
+        rows: list[tuple[str, list[str]]] = []
+        for line in lines:
+            cells: list[str] = []
+            for cell in line.cells:
+                _fill(cells, below, width)
+                text = " ".join("".join(cell.text).split())
+                for _ in range(cell.columns):
+                    if len(cells) >= width:
+                        break
+                    below.hold(len(cells), cell.rows, text)
+                    cells.append(text)
+            _fill(cells, below, width)
+            rows.append((line.place, cells))
+        headings = next((number for number, line in enumerate(lines) if not line.is_heading), len(lines))
+        return rows, headings if headings < len(lines) else 0
+
+
+def _fill(cells: list[str], below: Below, width: int) -> None:
+    """Put the cells that reach down from above where they belong."""
+    while len(cells) < width and (text := below.take(len(cells))) is not None:
+        cells.append(text)
+
+
+def _span(text: str | None, most: int) -> int:
+    """A span as HTML gives it: 1 where it is missing or nonsense."""
+    return min(int(text), most) if text is not None and text.strip().isdecimal() and len(text) < 10 and int(text) else 1
+
+
+MAX_LATEX_TABLE = 2**20
+"""Characters of one table."""
+_BRACES = 40
+_BEGIN = re.compile(r"\\begin\{(tabular[*xy]?|longtable|tabulary|longtblr|tblr|NiceTabular|array)\}")
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*")
+_LINES = re.compile(
+    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|specialrule|cmidrule|cline|arrayrulecolor|rowcolor|hhline"
+    r"|noalign|endhead|endfirsthead|endfoot|endlastfoot|Xhline)\b(?:\s*(?:\([^()]{0,40}\)|\[[^\[\]]{0,40}\]"
+    r"|\{[^{}]{0,60}\})){0,4}"
+)
+_RULED = re.compile(r"\\(?:midrule|hline)\b")
+_ACROSS = re.compile(r"\\multicolumn\s*\{\s*(\d{1,4})\s*\}\s*\{(?:[^{}]|\{[^{}]*\}){0,80}\}\s*\{")
+_DOWN = re.compile(r"\\multirow(?:\[[^\[\]]{0,20}\])?\s*\{\s*-?(\d{1,6})\s*\}(?:\[[^\[\]]{0,20}\])?\s*\{[^{}]{0,20}\}"
+                   r"(?:\[[^\[\]]{0,20}\])?\s*\{")  # fmt: skip
+_DROPPED = re.compile(
+    r"\\(?:cite[a-z]*|ref|label|footnote|footnotemark|tablefootnote|cellcolor|rowcolor|color|vspace|hspace|phantom"
+    r"|hphantom|textsuperscript|textsubscript)\*?(?:\[[^\[\]]{0,40}\])?\s*(?:\{[^{}]{0,400}\})?"
+)
+_SCRIPT = re.compile(r"(?<!\\)[\^_]\s*(?:\{[^{}]{0,60}\}|\\?[A-Za-z0-9*†‡]+|\*)")
+_AFTER_ROW = re.compile(r"\*?(?:[ \t]*\[[^\[\]\n]{0,30}\])?")
+_SYMBOLS = {
+    "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "approx": "~", "sim": "~", "to": "-",
+    "uparrow": "",
+    "downarrow": "", "checkmark": "✓", "dagger": "", "ddagger": "", "textbackslash": "", "quad": " ", "qquad": " ",
+    "newline": " ", "linebreak": " ", "ldots": "...", "dots": "...", "textendash": "-", "textemdash": "-",
+    "textpm": "±", "texttimes": "×", "Delta": "Δ", "left": "", "right": "", "centering": "", "raggedright": "",
+    "raggedleft": "", "bfseries": "", "itshape": "", "small": "", "footnotesize": "", "scriptsize": "", "tiny": "",
+    "bf": "", "it": "", "rm": "", "tt": "", "em": "", "normalfont": "", "textbf": "", "textit": "", "textrm": "",
+    "texttt": "", "textsc": "", "textsf": "", "text": "", "mathbf": "", "mathrm": "", "mathit": "", "boldsymbol": "",
+    "bm": "", "emph": "", "underline": "", "makecell": "", "shortstack": "", "thead": "", "uline": "", "mbox": "",
+    "hfill": "", "ensuremath": "", "textcolor": "", "rotatebox": "", "scalebox": "", "num": "", "strut": "",
+}  # fmt: skip
+
+
+def read_latex(text: str, path: Path) -> Iterator[Grid]:
+    """The tables of a source. Raises `UsageError` for one that is too large or nested too deeply."""
+    at, line, counted, tables = 0, 1, 0, 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        tables += 1
+        if tables > MAX_TABLES:
+            raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="split the file")
+        line, counted = line + text.count("\n", counted, begin.start()), begin.start()
+        end = _end_of_environment(text, begin.group(1), begin.end())
+        if end < 0:
+            why = f"the table at line {line} has no \\end{{{begin.group(1)}}} within {size(MAX_LATEX_TABLE)}"
+            raise UsageError(f"{path}: {why}", fix="give the whole table, or save it as CSV")
+        rows, heading_rows = _latex_rows(text[begin.end() : end], line, path)
+        if len(rows) > 1:
+            yield make_grid(rows, path, place=f"table at line {line}", heading_rows=heading_rows, spans=True)
+        at = end
+
+
+def _end_of_environment(text: str, name: str, start: int) -> int:
+    """Where an environment ends, those of the same name within it aside; -1 where it does not."""
+    depth = 1
+    for found in re.finditer(rf"\\(begin|end)\{{{re.escape(name)}\}}", text[start : start + MAX_LATEX_TABLE]):
+        depth += 1 if found.group(1) == "begin" else -1
+        if depth == 0:
+            return start + found.start()
+    return -1
+
+
+def _latex_rows(body: str, line: int, path: Path) -> tuple[list[tuple[str, list[str]]], int | None]:
+    """(rows with every span filled in, how many of the first are headings where a rule shows it)."""
+    body = _COMMENT.sub("", _without_arguments(body))
+    body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body))
+    rows: list[tuple[str, list[str]]] = []
+    below = Below()
+    ruled: list[int] = []
+    cells_so_far = 0
+    for number, raw in _latex_lines(body, line, path):
+        if _RULED.search(raw) and rows:
+            ruled.append(len(rows))
+        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), raw)
+        number += words[: len(words) - len(words.lstrip())].count("\n")
+        raw = _LINES.sub(" ", raw)
+        if not raw.strip():
+            continue
+        cells: list[str] = []
+        for cell in _latex_cells(raw):
+            columns, down, words = _latex_cell(cell)
+            for _ in range(min(columns, MAX_COLUMNS)):
+                held = below.take(len(cells))
+                if held is None or words:
+                    held = words
+                    below.hold(len(cells), down, words)
+                cells.append(held)
+            if cells_so_far + len(cells) > MAX_CELLS or len(cells) > MAX_COLUMNS:
+                raise UsageError(f"{path}: the table at line {line} has too many cells", fix="save it as CSV")
+        cells_so_far += len(cells)
+        rows.append((f"line {number}", cells))
+    return rows, _ruled_headings(rows, ruled)
+
+
+def _ruled_headings(rows: list[tuple[str, list[str]]], ruled: list[int]) -> int | None:
+    """Rows above the rule under the headings: the last rule that has no number above it."""
+    found: int | None = None
+    for count in ruled:
+        if count > 3 or any(re.match(r"[\s$~]*[0-9]+\.[0-9]", cell) for _, cells in rows[:count] for cell in cells):
+            break
+        across = len(set(rows[count - 1][1])) == 1 and len(rows[count - 1][1]) > 2
+        if across:
+            break  # a line across the table speaks of the rows below it
+        found = count
+    return found
+
+
+def _without_arguments(body: str) -> str:
+    """The rows of a table without the arguments of its environment: `[t]`, `{\\textwidth}`, `{l|cc}`."""
+    for _ in range(4):
+        found = re.match(r"\s*(?:\[[^\[\]]{0,80}\]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\}){0,400}\})", body)
+        if found is None:
+            break
+        body = "\n" * found.group().count("\n") + body[found.end() :]
+    return body
+
+
+def _latex_lines(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
+    r"""(line, text) of each row: up to a `\\` outside braces."""
+    depth, start, at = 0, 0, 0
+    while at < len(body):
+        letter = body[at]
+        if letter == "\\":
+            if (body.startswith("\\\\", at) and depth == 0) or body.startswith("\\tabularnewline", at):
+                raw = body[start:at]
+                yield line, raw
+                at += 2 if body.startswith("\\\\", at) else len("\\tabularnewline")
+                skipped = _AFTER_ROW.match(body, at)
+                at = skipped.end() if skipped else at
+                line += body.count("\n", start, at)
+                start = at
+                continue
+            at += 2
+            continue
+        depth += (letter == "{") - (letter == "}")
+        if depth > _BRACES:
+            where = line + body.count("\n", start, at)
+            raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
+        depth = max(0, depth)
+        at += 1
+    yield line, body[start:]
+
+
+def _latex_cells(row: str) -> Iterator[str]:
+    depth, start, at = 0, 0, 0
+    while at < len(row):
+        letter = row[at]
+        if letter == "\\":
+            at += 2
+            continue
+        depth = max(0, depth + (letter == "{") - (letter == "}"))
+        if letter == "&" and depth == 0:
+            yield row[start:at]
+            start = at + 1
+        at += 1
+    yield row[start:]
+
+
+def _latex_cell(text: str) -> tuple[int, int, str]:
+    """(columns, rows, words) of a cell."""
+    columns = rows = 1
+    for _ in range(4):
+        across, down = _ACROSS.search(text), _DOWN.search(text)
+        if across is not None:
+            columns, text = int(across.group(1)) or 1, text[across.end() :]
+        elif down is not None:
+            rows, text = int(down.group(1)) or 1, text[down.end() :]
+        else:
+            break
+    return columns, rows, _latex_words(text)
+
+
+def _latex_words(text: str) -> str:
+    """A cell as people see it."""
+    text = _DROPPED.sub(" ", text[:4_000])
+    text = re.sub(r"\\textcolor\{[^{}]{0,40}\}|\\(?:rotatebox|scalebox)\{[^{}]{0,40}\}", "", text)
+    text = text.replace("\\\\", " ").replace("~", " ").replace("\\%", "%").replace("\\&", "&")
+    text = (_SCRIPT.sub("", text) if "$" in text or "^" in text else text).replace("\\_", "_")
+    text = re.sub(r"\\([A-Za-z]+)\*?", lambda found: _SYMBOLS.get(found.group(1), found.group(1)), text)
+    text = re.sub(r"\\.", " ", text).replace("$", "")
+    return " ".join(re.sub(r"[{}]", "", text).split())
+
 
 _DELIMITERS = ("\t", ";", ",", "|")
 _RULE = re.compile(r"\s*\|?\s*:?-{1,}:?\s*(?:\|\s*:?-{1,}:?\s*)+\|?\s*")
@@ -24,16 +428,16 @@ _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,300})\]\([^()\s]{0,50
 def read_grids(text: str, path: Path, *, as_json: bool) -> list[Grid]:
     """All tables of a text, which is JSON or a page. Raises `UsageError` when it holds none."""
     if as_json:
-        return json_tables.read(text, path)
-    found = [*latex_tables.read(text, path), *web_tables.read(text, path)]
+        return json_tables.read_json(text, path)
+    found = [*read_latex(text, path), *read_html(text, path)]
     lines = text.split("\n")
     if not found and (longest := max(map(len, lines))) > MAX_LINE:
         raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
-    found += [*_markdown(lines, path), *text_tables.read(lines, path)]
+    found += [*_markdown(lines, path), *text_tables.read_drawn(lines, path)]
     if found:
         return sorted(found, key=lambda grid: int(grid.place.rpartition(" ")[2]))
     if text.lstrip().startswith(("[", "{")):  # JSON that is broken: it says where
-        return json_tables.read(text, path)
+        return json_tables.read_json(text, path)
     return [_from_csv(lines, path)]
 
 
@@ -115,14 +519,14 @@ def known_headings(head: str) -> int:
     rules = _rules(page)
     candidates = [line for rule in rules for line in (page[rule - 1], *page[rule + 1 : rule + 2])]
     counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in candidates]
-    for grids in (latex_tables.read, web_tables.read):
+    for grids in (read_latex, read_html):
         try:
             counts += [
                 sum(understand(text) is not None for text in grid.headings) for grid in grids(head, Path("head"))
             ]
         except UsageError:
             counts.append(2)
-    counts += [sum(understand(text) is not None for text in cells) for cells in text_tables.headings(page)]
+    counts += [sum(understand(text) is not None for text in cells) for cells in text_tables.drawn_headings(page)]
     if not counts:
         lines = [line for line in page if line.strip() and not line.startswith("#")][:HEADING_ROWS]
         counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in lines[:2]]

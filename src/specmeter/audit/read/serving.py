@@ -1,42 +1,56 @@
-"""What the serving benchmarks of vLLM and SGLang have in common: one JSON object per benchmark of many requests."""
+"""JSON of serving benchmarks: those of vLLM and SGLang, and AIPerf's exports.
+
+*vLLM*: `vllm bench serve`, `throughput` and `latency`, and what the server says of single requests. Since late 2025 the
+serving benchmark adds what speculation did during it, from the server's counters (vllm/benchmarks/serve.py):
+`spec_decode_acceptance_rate` (percent), `spec_decode_acceptance_length` (1 + accepted / drafts, so it is tau),
+`spec_decode_num_drafts` (rounds of single requests), `_draft_tokens` and `_accepted_tokens`. The throughput benchmark
+counts prompt and output tokens together, and the latency benchmark writes times without any count of tokens.
+
+Per request (`--per-request-spec-decode-metrics`, docs/features/speculative_decoding/acceptance_metrics.md of v0.32):
+`metrics.speculative_decoding` of a response, with `num_draft_tokens` and `num_accepted_draft_tokens` (all of the
+request), `num_spec_steps`, `num_spec_tokens` (gamma) and `mean_acceptance_length` (the bonus token included); beside it
+`generation_time_ms`, from the first to the last output token.
+
+`benchmark_results.json` (.buildkite/performance-benchmarks/scripts/convert-results-json-to-markdown.py) keeps three
+tables column by column, as pandas does: `latency`, `throughput` and `serving`.
+
+*SGLang*: JSON Lines of `python -m sglang.bench_serving` and of `bench_one_batch_server`. `accept_length` (`acc_length`
+there) is the server's `avg_spec_accept_length`: tokens emitted per verification, the target's own included, so it is
+tau; it is counted since the server started, warm-up and earlier runs included. Newer versions add `server_info` with
+the server's arguments, among them `speculative_num_steps`: the longest chain that can be accepted, hence gamma.
+(`speculative_num_draft_tokens` counts every node that is verified, the root of the tree included.)
+
+*AIPerf*: `profile_export.jsonl` (a record per request) and `profile_export_aiperf.json` (the whole run). Since 0.13 a
+record may carry `spec_decode_acceptance` (src/aiperf/common/models/spec_decode_models.py): drafted and accepted tokens,
+steps, the most draft tokens per step, and the mean acceptance length, the bonus token included. Times and counts stand
+under `metrics` as `{"value": ..., "unit": ...}` (docs/tutorials/working-with-profile-exports.md). Its rate per user is
+1 / (mean time between tokens), the time to the first token left out. Aggregates (docs/metrics-reference.md) come as
+`{"unit": ..., "avg": ...}`; `spec_decode_token_weighted_acceptance_length` and
+`spec_decode_overall_draft_acceptance_rate` are sums over sums, those without these words means over requests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.read.document import count, positive, read_objects, read_text, text
-
-
-def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict[str, Any]]) -> Iterator[Claim]:
-    """One claim per object of the file, its fields as `fields_of` finds them; what it refuses becomes a problem.
-
-    Raises `UsageError` for a file that cannot be read.
-    """
-    yield from claims_of(read_objects(read_text(path), path), path, fields_of)
-
-
-def claims_of(
-    objects: Iterable[tuple[str, Mapping[str, object] | str]],
-    path: Path,
-    fields_of: Callable[[Mapping[str, object]], dict[str, Any]],
-) -> Iterator[Claim]:
-    """The same for objects that were found already: (place, object, or why there is none)."""
-    for place, item in objects:
-        if isinstance(item, str):
-            yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
-            continue
-        names = ("label", "model_id", "tag", "test_name", "Test name", "model")
-        label = next((found for name in names if (found := text(item, name))), "")
-        try:
-            fields: dict[str, Any] = {"label": label}
-            fields.update(fields_of(item))
-        except ValueError as error:
-            yield Claim(source=str(path), row=place, label=label, problem=str(error))
-            continue
-        yield claim_of(source=str(path), row=place, **fields)
+from specmeter.audit.claim import Claim
+from specmeter.audit.read.document import (
+    MAX_LIST,
+    TIMES,
+    Importer,
+    claims_of,
+    count,
+    inner,
+    json_keys,
+    parse_json,
+    positive,
+    read_benchmarks,
+    read_text,
+    text,
+)
 
 
 def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
@@ -87,3 +101,369 @@ def _concurrency(item: Mapping[str, object], completed: int | None, duration: fl
     if completed and duration and isinstance(latency, (int, float)) and latency > 0:
         return max(1.0, completed * latency / 1e3 / duration)
     return float(completed) if completed else None
+
+
+_REPORT_TABLES = ("latency", "throughput", "serving")
+_REPORT_COLUMNS = {
+    "Test name": "test_name",
+    "GPU": "gpu_type",
+    "# of req.": "completed",
+    "# of max concurrency.": "max_concurrency",
+    "Output Tput (tok/s)": "output_throughput",
+    "Total Token Tput (tok/s)": "total_token_throughput",
+    "Mean TPOT (ms)": "mean_tpot_ms",
+    "Num of reqs": "num_requests",
+    "Elapsed time (s)": "elapsed_time",
+    "Tput (tok/s)": "tokens_per_second",
+}
+"""What the script calls columns in its tables -> the names of the benchmarks."""
+
+
+def sniff_vllm(head: str) -> bool:
+    """A JSON object with the keys of one of the benchmarks, or of the record of a request."""
+    keys = json_keys(head)
+    # SGLang's benchmark, and AIPerf's record, hold the same and more.
+    if keys & {"total_output_tokens_retokenized", "spec_decode_acceptance"}:
+        return False
+    return (
+        {"output_throughput", "total_token_throughput"} <= keys
+        or {"elapsed_time", "num_requests", "tokens_per_second"} <= keys
+        or {"avg_latency", "latencies", "percentiles"} <= keys
+        or {"num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"} <= keys
+        or _is_report(head)
+    )
+
+
+def _is_report(head: str) -> bool:
+    return re.match(r'\s*\{\s*"latency"\s*:\s*\{', head) is not None and "test" in head.lower()
+
+
+def read_vllm(path: Path) -> Iterator[Claim]:
+    """One claim per benchmark or request. Raises `UsageError` for a file that cannot be read."""
+    content = read_text(path)
+    whole = parse_json(content) if _is_report(content[:1000]) else None
+    if isinstance(whole, dict) and set(_REPORT_TABLES) <= set(cast("dict[str, object]", whole)):
+        report = cast("dict[str, object]", whole)
+        return claims_of(
+            (
+                (
+                    f"{name}, row {int(key) + 1 if key.isdecimal() and len(key) < 9 else key[:40]}",
+                    {_REPORT_COLUMNS.get(column, column): value for column, value in item.items()},
+                )
+                for name in _REPORT_TABLES
+                for key, item in _rows_of_columns(report[name])
+            ),
+            path,
+            _vllm_fields,
+        )
+    return read_benchmarks(path, _vllm_fields)
+
+
+VLLM = Importer(sniff_vllm, read_vllm)
+
+
+def _rows_of_columns(table: object) -> Iterator[tuple[str, dict[str, object]]]:
+    """Rows of a table that is kept column by column, as pandas writes it: `{"tps": {"0": 41.2, "1": 60.3}, ...}`."""
+    if not isinstance(table, dict):
+        return
+    columns = {
+        str(name): cast("dict[object, object]", cells)
+        for name, cells in cast("dict[object, object]", table).items()
+        if isinstance(cells, dict)
+    }
+    keys = dict.fromkeys(str(key) for cells in columns.values() for key in list(cells)[:MAX_LIST])
+    for key in list(keys)[:MAX_LIST]:
+        yield key, {name: cells.get(key) for name, cells in columns.items()}
+
+
+def _vllm_fields(item: Mapping[str, object]) -> dict[str, Any]:
+    if (acceptance := _vllm_request(item)) is not None:
+        return acceptance
+    if "output_throughput" in item:
+        return vllm_serving_fields(item)
+    if "tokens_per_second" in item:
+        elapsed = positive(item, "elapsed_time")
+        requests = count(item, "num_requests")
+        return {
+            "decode_rate": positive(item, "tokens_per_second"),
+            "wall_ms": None if elapsed is None else 1e3 * elapsed,
+            "runs": requests,
+            "concurrency": requests,
+            "window": "with prompt",
+            "notes": ("tokens per second of prompts and output together",),
+        } | _device(item)
+    if "avg_latency" in item:
+        latency = positive(item, "avg_latency")
+        return {
+            "wall_ms": None if latency is None else 1e3 * latency,
+            "notes": ("latency of batches; the file does not say how many tokens they had",),
+        }
+    raise ValueError("none of the results of `vllm bench serve`, `throughput` or `latency`, nor of a request")
+
+
+def vllm_serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
+    """Fields of a result of `vllm bench serve`. Raises `ValueError` for one that measured nothing."""
+    return serving_fields(item) | _speculation(item) | _device(item)
+
+
+def _device(item: Mapping[str, object]) -> dict[str, Any]:
+    return {"device": device} if (device := text(item, "gpu_type")) else {}
+
+
+def _speculation(item: Mapping[str, object]) -> dict[str, Any]:
+    drafted = count(item, "spec_decode_draft_tokens")
+    if not drafted:
+        return {}
+    rate = item.get("spec_decode_acceptance_rate")
+    found: dict[str, Any] = {
+        "steps": count(item, "spec_decode_num_drafts"),
+        "drafted": drafted,
+        "accepted": count(item, "spec_decode_accepted_tokens"),
+        "tau": positive(item, "spec_decode_acceptance_length"),
+        "acceptance_of": "drafted",
+        "pooled": ("acceptance", "tau"),
+    }
+    if isinstance(rate, (int, float)) and not isinstance(rate, bool):
+        found["acceptance"] = rate / 100
+    return found
+
+
+# --- single requests -------------------------------------------------------------------------------------------------
+
+
+def _vllm_request(item: Mapping[str, object]) -> dict[str, Any] | None:
+    """Fields of a response with acceptance metrics, of its `metrics`, or of the acceptance metrics alone."""
+    metrics = inner(item, "metrics") or item
+    acceptance = inner(metrics, "speculative_decoding") or metrics
+    if "num_spec_steps" not in acceptance:
+        return None
+    fields = acceptance_fields(acceptance)
+    usage = inner(item, "usage")
+    fields["predicted_n"] = count(usage, "completion_tokens") or fields.get("predicted_n")
+    fields["prompt_n"] = count(usage, "prompt_tokens")
+    generation = metrics.get("generation_time_ms")
+    if generation not in (None, 0):
+        time_ms = positive(metrics, "generation_time_ms")
+        predicted = fields["predicted_n"]
+        fields |= {"predicted_ms": time_ms, "window": "all but the first"}
+        if time_ms and isinstance(predicted, int) and predicted > 1:
+            fields["decode_rate"] = 1e3 * (predicted - 1) / time_ms
+    return fields
+
+
+def acceptance_fields(item: Mapping[str, object]) -> dict[str, Any]:
+    """Fields of an acceptance record: vLLM's own, or AIPerf's, which has the same names.
+
+    Raises `ValueError` for a number that is none.
+    """
+    drafted, accepted = count(item, "num_draft_tokens"), count(item, "num_accepted_draft_tokens")
+    steps = count(item, "num_spec_steps")
+    length = item.get("mean_acceptance_length")
+    found: dict[str, Any] = {
+        "steps": steps or None,
+        "drafted": drafted,
+        "accepted": accepted,
+        "gamma": count(item, "num_spec_tokens"),
+        "tau": None if not steps or length in (None, 0) else positive(item, "mean_acceptance_length"),
+        "predicted_n": count(item, "completion_tokens"),
+        "runs": 1,
+        "acceptance_of": "drafted",
+    }
+    if drafted and item.get("draft_acceptance_rate") in (0, 0.0):
+        found["acceptance"] = 0.0
+    elif drafted and "draft_acceptance_rate" in item:
+        found["acceptance"] = positive(item, "draft_acceptance_rate")
+    elif drafted and accepted is not None:
+        found["acceptance"] = accepted / drafted
+    if not steps:
+        found["notes"] = ("nothing was drafted for this request",)
+    elif (said := _histogram(item)) is not None and said != (steps, accepted):
+        found["notes"] = (
+            f"its histogram has {said[0]} steps with {said[1]} accepted tokens, its counters {steps} and {accepted}",
+        )
+    return found
+
+
+def _histogram(item: Mapping[str, object]) -> tuple[int, int] | None:
+    """(steps, accepted tokens) by the histogram of accepted tokens per step; None where it is missing or broken."""
+    raw = item.get("acceptance_histogram")
+    if isinstance(raw, list):
+        pairs: list[tuple[object, object]] = list(enumerate(cast("list[object]", raw)))
+    elif isinstance(raw, dict):
+        pairs = list(cast("dict[object, object]", raw).items())
+    else:
+        return None
+    steps = accepted = 0
+    for length, times in pairs[:10_000]:
+        if not str(length).isdecimal() or len(str(length)) > 9 or not isinstance(times, int) or not 0 <= times < 10**15:
+            return None
+        steps, accepted = steps + times, accepted + int(str(length)) * times
+    return steps, accepted
+
+
+_SGLANG_METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mtp", "standalone": "draft-simple"}
+
+
+def sniff_sglang(head: str) -> bool:
+    """JSON objects with keys that only SGLang's benchmarks write."""
+    keys = json_keys(head)
+    serving = {"output_throughput", "duration"} <= keys or "backend" in keys
+    serving = serving and bool(keys & {"accept_length", "total_output_tokens_retokenized"})
+    return serving or {"acc_length", "output_throughput"} <= keys or {"last_gen_throughput", "batch_size"} <= keys
+
+
+def read_sglang(path: Path) -> Iterator[Claim]:
+    """One claim per benchmark. Raises `UsageError` for a file that cannot be read."""
+    return read_benchmarks(path, _sglang_fields)
+
+
+SGLANG = Importer(sniff_sglang, read_sglang)
+
+
+def _sglang_fields(item: Mapping[str, object]) -> dict[str, Any]:
+    if "duration" in item or "completed" in item:
+        return _with_speculation(serving_fields(item), item, positive(item, "accept_length"))
+    if "output_throughput" not in item:
+        raise ValueError("no output_throughput: no result of a benchmark of SGLang")
+    batch = count(item, "batch_size")
+    name = f"{text(item, 'run_name')} batch {batch}".strip()
+    found = {
+        "label": name,
+        "decode_rate": positive(item, "output_throughput"),
+        "concurrency": batch or None,
+        "window": "all tokens",
+    }
+    length = item.get("acc_length")
+    none = isinstance(length, (int, float)) and length <= 0  # -1 where nothing was drafted
+    return _with_speculation(found, item, None if none else positive(item, "acc_length"))
+
+
+def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: float | None) -> dict[str, Any]:
+    if tau is not None:
+        fields["tau"] = tau
+        since_start = "acceptance length is counted since the server started, warm-up included"
+        fields["notes"] = (*fields.get("notes", ()), since_start)
+    return fields | sglang_speculation(inner(item, "server_info"))
+
+
+def sglang_speculation(server: Mapping[str, object]) -> dict[str, Any]:
+    """Method, draft length and tree by the server's arguments; nothing where these say nothing about drafts."""
+    algorithm = text(server, "speculative_algorithm").lower()
+    if not algorithm:
+        return {"method": "none"} if "speculative_algorithm" in server else {}
+    width = count(server, "speculative_eagle_topk")
+    return {
+        "method": _SGLANG_METHODS.get(algorithm, algorithm),
+        "gamma": count(server, "speculative_num_steps") if algorithm in _SGLANG_METHODS else None,
+        "tree": None if width is None else width > 1,
+    }
+
+
+def sniff_aiperf(head: str) -> bool:
+    """JSON with the names that only AIPerf writes."""
+    keys = json_keys(head)
+    record = {"metadata", "metrics"} <= keys and bool(
+        keys & {"benchmark_phase", "spec_decode_acceptance", "session_num"}
+    )
+    whole = bool(keys & {"input_config", "aiperf_version", "schema_version"}) and "request_latency" in keys
+    return record or whole or "spec_decode_token_weighted_acceptance_length" in keys
+
+
+def read_aiperf(path: Path) -> Iterator[Claim]:
+    """One claim per request, or one for the run. Raises `UsageError` for a file that cannot be read."""
+    return read_benchmarks(path, _aiperf_fields)
+
+
+AIPERF = Importer(sniff_aiperf, read_aiperf)
+
+
+def _aiperf_fields(item: Mapping[str, object]) -> dict[str, Any]:
+    metrics = item.get("metrics")
+    if isinstance(metrics, dict):
+        return _aiperf_request(item, cast("dict[str, object]", metrics))
+    if "request_latency" in item or "spec_decode_token_weighted_acceptance_length" in item:
+        return _aiperf_run(item)
+    raise ValueError("neither a record of a request nor the aggregate of a run of AIPerf")
+
+
+def _aiperf_request(item: Mapping[str, object], metrics: Mapping[str, object]) -> dict[str, Any]:
+    meta = inner(item, "metadata")
+    if (error := item.get("error")) is not None:
+        what = text(cast("Mapping[str, object]", error), "type") if isinstance(error, dict) else ""
+        raise ValueError(f"the request failed{f': {what}' if what else ''}")
+    acceptance = inner(item, "spec_decode_acceptance")
+    fields: dict[str, Any] = acceptance_fields(acceptance) if acceptance else {"runs": 1}
+    conversation = text(meta, "conversation_id") or text(meta, "x_request_id")
+    kind = text(meta, "source_kind")
+    fields["label"] = " ".join(part for part in (kind, conversation[:12]) if part)
+    fields["conditions"] = {"category": kind} if kind else {}
+    tokens = _metric(metrics, "output_sequence_length")
+    fields["predicted_n"] = int(tokens) if tokens else fields.get("predicted_n")
+    prompt = _metric(metrics, "input_sequence_length")
+    fields["prompt_n"] = int(prompt) if prompt else None
+    latency, first = _metric_ms(metrics, "request_latency"), _metric_ms(metrics, "time_to_first_token")
+    fields["wall_ms"] = latency
+    if latency and first and latency > first:
+        fields |= {"predicted_ms": latency - first, "prompt_ms": first, "window": "all but the first"}
+        fields["rounding"] = {"predicted_ms": 0.01, "prompt_ms": 0.01}
+    fields["decode_rate"] = _metric(metrics, "output_token_throughput_per_user")
+    return fields
+
+
+def _aiperf_run(item: Mapping[str, object]) -> dict[str, Any]:
+    requests = _metric(item, "request_count")
+    config = inner(item, "input_config")
+    concurrency = inner(config, "loadgen").get("concurrency") if config else None
+    steps = _metric(item, "total_spec_decode_steps")
+    drafted, accepted = _metric(item, "total_draft_tokens"), _metric(item, "total_accepted_draft_tokens")
+    pooled_length = _metric(item, "spec_decode_token_weighted_acceptance_length")
+    pooled_rate = _metric(item, "spec_decode_overall_draft_acceptance_rate")
+    length = pooled_length or _metric(item, "spec_decode_acceptance_length")
+    rate = pooled_rate if pooled_rate is not None else _metric(item, "spec_decode_draft_acceptance_rate")
+    per_user = _metric(item, "output_token_throughput_per_user")
+    found: dict[str, Any] = {
+        "runs": int(requests) if requests else None,
+        "concurrency": concurrency if isinstance(concurrency, (int, float)) and concurrency > 0 else None,
+        "decode_rate": per_user or _metric(item, "output_token_throughput"),
+        "token_interval_ms": _metric_ms(item, "inter_token_latency"),
+        "steps": int(steps) if steps else None,
+        "drafted": int(drafted) if drafted is not None else None,
+        "accepted": int(accepted) if accepted is not None else None,
+        "tau": length or None,
+        "acceptance": None if rate is None else rate / 100,
+        "acceptance_of": "drafted",
+    }
+    if per_user:
+        found["window"] = "all but the first"
+        found["notes"] = ("the rate is the mean of what each request got by itself",)
+    means = {"tau": pooled_length is None and length, "acceptance": pooled_rate is None and rate is not None}
+    found["averaged"] = (*(("decode_rate",) if per_user else ()), *(name for name, mean in means.items() if mean))
+    found["pooled"] = tuple(
+        name for name, value in (("tau", pooled_length), ("acceptance", pooled_rate)) if value is not None
+    )
+    return found
+
+
+def _metric(metrics: Mapping[str, object], tag: str) -> float | None:
+    """The value of a metric: of one request, or the mean of a run. Raises `ValueError` for one that is not a number."""
+    found = metrics.get(tag)
+    entry = cast("Mapping[str, object]", found) if isinstance(found, dict) else {"value": found}
+    key = "value" if "value" in entry else "avg"
+    if entry.get(key) in (0, 0.0):
+        return 0.0
+    try:
+        return positive(entry, key)
+    except ValueError as error:
+        raise ValueError(f"{tag}: {error}") from None
+
+
+def _metric_ms(metrics: Mapping[str, object], tag: str) -> float | None:
+    """Milliseconds of a metric; None where it is missing or 0. Raises `ValueError` for a unit that is not of time."""
+    value = _metric(metrics, tag)
+    if not value:
+        return None
+    found = metrics.get(tag)
+    unit = text(cast("Mapping[str, object]", found), "unit") if isinstance(found, dict) else "ms"
+    if unit not in TIMES:
+        raise ValueError(f"{tag}: its unit {unit[:20]!r} is not ms, s, us or ns")
+    return value * TIMES[unit]

@@ -5,28 +5,144 @@ its cell or heading says so, where a value of the column is above 1, or where th
 read as a fraction and marked as such, and the judge tries both. An acceptance length counts the target's own token or
 not: the row's counts may show it, or its draft length and acceptance, or a baseline of the table (1 or 0 there); else
 it is marked, too.
+
+Rows find their baseline in the same table: the row without speculation that is otherwise like them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.methods import family, mixture_of_experts, read_settings
-from specmeter.audit.read import numbers
-from specmeter.audit.read.baselines import ClaimRow, is_plain, pair_with_baselines
-from specmeter.audit.read.cells import Fields, Reading, read_cell
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_task
-from specmeter.audit.read.document import is_json, read_text
+from specmeter.audit.claim import Claim, claim_of, family_by_name, mixture_of_experts, read_settings
+from specmeter.audit.read import document
+from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_plain, is_task
+from specmeter.audit.read.document import Importer, is_json, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
-from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
+
+_ALIKE = ("target", "quant", "device", "engine", "group")
+"""A baseline that differs in one of these is the baseline of something else."""
+
+
+@dataclass
+class ClaimRow:
+    """A claim with the texts of its row, by column."""
+
+    claim: Claim
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    length: float | None = None
+    """The printed acceptance length, where nothing says yet whether it counts the target's own token."""
+
+
+def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
+    """Give rows the rate of their baseline, and of their draft where the table has it as a target of its own.
+
+    Where several baselines fit (repeats, prompts), their mean is taken, and the rounding covers them all.
+    """
+    plain = [row for row in rows if row.claim.method == "none" and row.claim.decode_rate is not None]
+    by_label: dict[str, list[ClaimRow]] = {}
+    for row in rows:
+        if row.claim.decode_rate is not None and row.claim.label:
+            by_label.setdefault(row.claim.label.lower(), []).append(row)
+    groups: dict[tuple[object, ...], list[ClaimRow]] = {}
+    targets: dict[tuple[str, str], list[ClaimRow]] = {}
+    for row in plain:
+        groups.setdefault(_like_key(row), []).append(row)
+        if row.texts.get("target"):
+            targets.setdefault((row.texts["target"].lower(), row.texts.get("device", "").lower()), []).append(row)
+    parts: Parts = {}
+    means: dict[int, _Mean] = {}
+    """By the identity of the list: thousands of rows may share one."""
+
+    def mean(found: list[ClaimRow]) -> _Mean:
+        if id(found) not in means:
+            means[id(found)] = _together(found)
+        return means[id(found)]
+
+    for row in rows:
+        if row.claim.method == "none" or row.claim.problem is not None:
+            continue
+        update: dict[str, object] = {}
+        rounding = dict(row.claim.rounding)
+        notes = list(row.claim.notes)
+        if row.claim.baseline_rate is None:
+            reference = row.texts.get("reference", "").lower()
+            group = groups.get(_like_key(row), [])
+            found = by_label.get(reference, []) if reference else _nearest(row, group, parts)
+            if found:
+                update, rounding["baseline_rate"] = _baseline(row, found, mean(found))
+                if len(found) > 1:
+                    notes.append(f"baseline: mean of {len(found)} rows")
+        draft = row.texts.get("draft", "").lower()
+        if row.claim.draft_rate is None and draft:
+            found = targets.get((draft, row.texts.get("device", "").lower()), [])
+            if found:
+                update["draft_rate"], rounding["draft_rate"] = mean(found).rate, mean(found).half
+        if update:
+            row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
+
+
+def _like_key(row: ClaimRow) -> tuple[object, ...]:
+    return (*(row.texts.get(name, "").lower() for name in _ALIKE), row.claim.concurrency)
+
+
+Parts = dict[tuple[int, str], dict[str | None, list[ClaimRow]]]
+"""(identity of a list of rows, name of a text) -> the rows of that list by this text, each made once."""
+
+
+def _nearest(row: ClaimRow, baselines: list[ClaimRow], parts: Parts) -> list[ClaimRow]:
+    """Those measured under the same conditions, as far as any of them was."""
+    for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
+        if name in row.texts and baselines:
+            if (id(baselines), name) not in parts:
+                by_text = parts[id(baselines), name] = {}
+                for baseline in baselines:
+                    by_text.setdefault(baseline.texts.get(name), []).append(baseline)
+            baselines = parts[id(baselines), name].get(row.texts[name]) or baselines
+    return baselines
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """Of the rates of some rows."""
+
+    rate: float
+    half: float
+    """How far from it any of them may lie, rounding included."""
+    sd: float | None
+
+
+def _baseline(row: ClaimRow, found: list[ClaimRow], mean: _Mean) -> tuple[dict[str, object], float]:
+    """(fields about the baseline, half of its rounding)."""
+    update: dict[str, object] = {
+        "baseline_rate": mean.rate,
+        "baseline_from": found[0].claim.row if len(found) == 1 else f"mean of {len(found)} rows",
+    }
+    if mean.sd is not None:
+        update["baseline_rate_sd"] = mean.sd
+    elif found[0].claim.decode_rate_sd is not None:
+        update["baseline_rate_sd"] = found[0].claim.decode_rate_sd
+    device = found[0].claim.device
+    if device and row.claim.device and device.lower() != row.claim.device.lower():
+        update["baseline_device"] = device
+    return update, mean.half
+
+
+def _together(rows: list[ClaimRow]) -> _Mean:
+    rates = [row.claim.decode_rate or 0.0 for row in rows]
+    mean = fmean(rates)
+    halves = [row.claim.rounding.get("decode_rate", 0.0) for row in rows]
+    half = max(abs(rate - mean) + half for rate, half in zip(rates, halves, strict=True))
+    return _Mean(mean, half, stdev(rates) if len(rates) > 1 else None)
+
 
 _LABEL = 160
 """Characters of a label."""
@@ -40,17 +156,20 @@ _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
 
 
-def sniff(head: str) -> bool:
+def sniff_table(head: str) -> bool:
     """Whether a file that begins like this may be a table of results."""
     return head.lstrip("\ufeff \t\r\n").startswith(("[", "{")) or known_headings(head) > 0
 
 
-def read(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
+def read_table_file(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
     """One claim per row of every table in a file.
 
     Raises `UsageError` for a file that cannot be read, or in which no column is known.
     """
     yield from read_table(read_text(path), path, options or TableOptions())
+
+
+TABLE = Importer(sniff_table, read_table_file)
 
 
 def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
@@ -118,7 +237,7 @@ def _line(place: str) -> int:
     return int(last) if last.isdecimal() and len(last) < 12 else 0
 
 
-def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
+def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
     """One claim; any number that cannot be right makes it a claim with a problem and no numbers."""
     texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
     _name_the_group(texts, group)
@@ -152,7 +271,7 @@ def _row(grid: Grid, readings: Sequence[Reading], cells: list[str], empty: Claim
     return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
 
 
-def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None:
+def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> str | None:
     """Put a cell into the fields; a note where something of it is left out."""
     cell, aside = _split(cell, reading)
     if reading.name == "accepted" and _read_pair(cell, fields):
@@ -169,7 +288,7 @@ def _read(cell: str, reading: Reading, fields: Fields, grid: Grid) -> str | None
     return f"{reading.text!r} is said to be approximate" if value.approximate else None
 
 
-def _left_out(aside: str, reading: Reading) -> str:
+def _left_out(aside: str, reading: ColumnReading) -> str:
     return f"{reading.text!r}: {aside[:40]!r} is not read"
 
 
@@ -182,7 +301,7 @@ def _read_pair(text: str, fields: Fields) -> bool:
     return pair is not None
 
 
-def _split(cell: str, reading: Reading) -> tuple[str, str]:
+def _split(cell: str, reading: ColumnReading) -> tuple[str, str]:
     """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
     if (aside := _ASIDE.search(cell)) is not None:
         return cell[: aside.start()], aside.group(1)
@@ -199,7 +318,7 @@ def _split(cell: str, reading: Reading) -> tuple[str, str]:
     return cell, ""
 
 
-def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> bool:
+def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
     """Whether what stands beside a number could be read: a speedup, an acceptance, a deviation or a setting."""
     if reading.name == "gamma":
         settings = read_settings(aside)
@@ -208,7 +327,7 @@ def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> boo
     if reading.name in {"accepted", "acceptance"} and _read_pair(aside, fields):
         return True
     try:
-        value = numbers.parse(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
+        value = document.parse_number(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
     except ValueError:
         return False
     if value is None:
@@ -232,9 +351,9 @@ def _read_aside(aside: str, reading: Reading, fields: Fields, grid: Grid) -> boo
     return False
 
 
-def _number(cell: str, reading: Reading, grid: Grid) -> numbers.Number | None:
+def _number(cell: str, reading: ColumnReading, grid: Grid) -> document.Number | None:
     try:
-        return numbers.parse(cell, decimal_comma=grid.decimal_comma)
+        return document.parse_number(cell, decimal_comma=grid.decimal_comma)
     except ValueError as error:
         raise ValueError(f"{reading.text} {cell[:40]!r} {error}") from None
 
@@ -243,7 +362,7 @@ def _text(cell: str) -> str:
     return cell.strip().strip("*_`★☆ ").strip()[:_LABEL]
 
 
-def _spread_over_devices(texts: dict[str, str], readings: Sequence[Reading], cells: list[str]) -> None:
+def _spread_over_devices(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str]) -> None:
     """Name a device as often as the row says that there are of it: their memories add up."""
     said = next((cells[one.index].strip() for one in readings if one.name == "devices"), "")
     if said.isdecimal() and 1 < int(said[:4]) <= _MOST_DEVICES:
@@ -256,13 +375,13 @@ def _name_the_group(texts: dict[str, str], group: str) -> None:
         return
     if is_task(group):
         texts["group"] = group
-    elif "method" not in texts and family(group) != "unknown":
+    elif "method" not in texts and family_by_name(group) != "unknown":
         texts["method"] = group
     else:
         texts["group of columns"] = group
 
 
-def _label(texts: dict[str, str], readings: Sequence[Reading], cells: list[str], group: str) -> str:
+def _label(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str], group: str) -> str:
     if texts.get("label"):
         return " / ".join(part for part in (texts["label"], group) if part)[:_LABEL]
     parts = [texts[name] for name in ("target", "quant", "draft", "method") if texts.get(name)]
@@ -274,7 +393,7 @@ def _label(texts: dict[str, str], readings: Sequence[Reading], cells: list[str],
     return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
 
 
-def _said_of_it(readings: Sequence[Reading], cells: list[str]) -> list[str]:
+def _said_of_it(readings: Sequence[ColumnReading], cells: list[str]) -> list[str]:
     """The notes of a row on itself."""
     told = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
     return [note.strip()[:_NOTE] for note in told.split(" | ") if note.strip()]
@@ -288,7 +407,7 @@ def _says_baseline(texts: dict[str, str]) -> bool:
     return False
 
 
-def _told(texts: dict[str, str], readings: Sequence[Reading], group: str) -> dict[str, Any]:
+def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) -> dict[str, Any]:
     """What the words of a row and its headings say about its numbers."""
     conditions = {name: texts[name] for name in (*CONDITIONS, "quant") if texts.get(name)}
     conditions |= {name.removeprefix(OTHER): text for name, text in texts.items() if name.startswith(OTHER)}
@@ -322,7 +441,7 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]
     method = texts.get("method", "").lower()
     if method and not plain:
         values["method"] = _METHODS.get(method, method)
-    elif not plain and family(label := texts.get("label", "")) not in {"unknown", "none"}:
+    elif not plain and family_by_name(label := texts.get("label", "")) not in {"unknown", "none"}:
         values["method"] = label.lower()
     settings = read_settings(" ".join(texts.get(name, "") for name in ("label", "method", "group of columns")))
     for name, value in settings.items():
@@ -380,7 +499,7 @@ def _finish_length(fields: Fields, notes: list[str]) -> None:
         values["unit_unsaid"] = (*values.get("unit_unsaid", ()), "tau")
 
 
-def _without_bonus(length: numbers.Number, values: dict[str, Any]) -> bool | None:
+def _without_bonus(length: document.Number, values: dict[str, Any]) -> bool | None:
     """Whether a length leaves out the target's own token, by the row's own numbers; None where they do not show it."""
     per_step: float | None = None
     if values.get("steps") and values.get("accepted") is not None:

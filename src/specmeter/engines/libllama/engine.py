@@ -31,6 +31,7 @@ from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import quoted_log
 from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port
 from specmeter.engines.process import EngineProcess
+from specmeter.engines.registry import EngineStatus
 from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import (
     EngineDiedError,
@@ -42,7 +43,7 @@ from specmeter.errors import (
     SpecmeterError,
 )
 from specmeter.llama_binding import capi
-from specmeter.record import EngineIdentity, Generation, Prompt, Reply
+from specmeter.record import EngineIdentity, Generation, Host, Prompt, Reply
 from specmeter.record.faults import first_fault
 
 _CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
@@ -133,6 +134,20 @@ class LibllamaEngine:
         if "error" in about:
             raise EngineStartError(about["error"]["message"], fix=about["error"]["fix"])
         return about
+
+
+def examine(_: Host) -> EngineStatus:
+    """Whether the library that the instrumented engine and probes drive can be used."""
+    try:
+        identity = LibllamaEngine().identify()
+    except SpecmeterError as error:
+        return EngineStatus(
+            "limited",
+            error.message,
+            "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel "
+            "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
+        )
+    return EngineStatus("ok", f"{identity.version} ({identity.binary})")
 
 
 class LibllamaSession(ThreadedSession):

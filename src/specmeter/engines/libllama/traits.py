@@ -30,4 +30,5 @@ LIBLLAMA = EngineSpec(
     ),
     make=lambda _: late("specmeter.engines.libllama.engine:LibllamaEngine")(),
     check_arm=late("specmeter.engines.libllama.methods:check_arm"),
+    examine=late("specmeter.engines.libllama.engine:examine"),
 )

@@ -30,8 +30,7 @@ from specmeter.engines.llama_cpp.start import clean_environment
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, UsageError
 from specmeter.files import locked_at_once
-from specmeter.host import memory_available_bytes
-from specmeter.host.cpu import usable_cores
+from specmeter.host.machine import memory_available_bytes, usable_cores
 
 Backend = Literal["cuda", "metal", "vulkan", "hip", "sycl"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)

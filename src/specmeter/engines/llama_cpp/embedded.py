@@ -20,6 +20,7 @@ from specmeter.engines.llama_cpp.options import to_fields
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.llama_cpp.start import Command, clean_environment, default_threads, start_session
 from specmeter.engines.llama_cpp.traits import EMBEDDED
+from specmeter.engines.registry import Device
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import EngineIdentity
 
@@ -56,9 +57,9 @@ class EmbeddedEngine:
         )
 
     @property
-    def devices(self) -> tuple[tuple[str, str], ...]:
-        """(name, description) of every device the wheel can compute on."""
-        return tuple((device["name"], device["description"]) for device in self._about["devices"])
+    def devices(self) -> tuple[Device, ...]:
+        """Every device the wheel can compute on."""
+        return tuple(Device(device["name"], device["description"]) for device in self._about["devices"])
 
     def start(self, launch: Launch) -> LlamaSession:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that

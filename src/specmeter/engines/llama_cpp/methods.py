@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.llama_cpp.traits import NATIVE
+from specmeter.engines.llama_cpp.traits import NATIVE, any_remote
 from specmeter.engines.registry import refuse_without_effect
 from specmeter.errors import ExperimentError
 from specmeter.record import Arm, EngineSettings, MethodName

@@ -15,14 +15,14 @@ from pathlib import Path
 from specmeter.engines import Launch
 from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_cpp.devices import any_remote, parse_devices
 from specmeter.engines.llama_cpp.methods import remote_machines, server_options
 from specmeter.engines.llama_cpp.options import known_flags, to_flags
 from specmeter.engines.llama_cpp.rpc_loopback import SimulatedRemote
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.llama_cpp.start import Command, clean_environment, default_threads, start_session
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
-from specmeter.engines.llama_cpp.traits import NATIVE
+from specmeter.engines.llama_cpp.traits import NATIVE, any_remote, is_gpu
+from specmeter.engines.registry import Device
 from specmeter.errors import EngineStartError
 from specmeter.record import EngineIdentity, network_of
 
@@ -84,7 +84,8 @@ class NativeEngine:
             options = server_options(launch, default_threads())
             if remote:
                 # Left to itself, llama.cpp would spread the target over the remote devices too.
-                options.setdefault("devices", self._local_gpus or ["none"])
+                here = [device.name for device in self.devices if is_gpu(device.name)]
+                options.setdefault("devices", here or ["none"])
             flags = to_flags(options, self._flags)
 
             def command(port: int, api_key: str) -> Command:
@@ -102,17 +103,16 @@ class NativeEngine:
         return time.time()
 
     @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """What it lists, which leaves the processor out; nothing where it is too old to say."""
+        return parse_devices(self._probe("--list-devices"))
+
+    @cached_property
     def _flags(self) -> frozenset[str]:
         flags = known_flags(self._probe("--help"))
         if missing := _ESSENTIAL - flags:
             raise self._no_server(f"it has no option {sorted(missing)[0]}")
         return flags
-
-    @cached_property
-    def _local_gpus(self) -> list[str]:
-        """Names of the devices of this machine that the engine would put models on."""
-        listed = self._probe("--list-devices") if "--list-devices" in self._flags else ""
-        return [device.name for device in parse_devices(listed) if device.is_gpu]
 
     def meet(self, machines: tuple[str, ...]) -> None:
         """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
@@ -187,3 +187,10 @@ class NativeEngine:
             f"{self.binary} is not a usable llama-server: {why[:200]}",
             fix=f"give the path of a llama-server binary, set {BINARY_VARIABLE}, or use the embedded engine",
         )
+
+
+def parse_devices(text: str) -> tuple[Device, ...]:
+    """Devices from `llama-server --list-devices`."""
+    _, _, listed = text.partition("Available devices:")
+    entry = r"^\s+(\w+(?:\[[^\]]*\])?): (.* \(\d+ MiB, \d+ MiB free\))\s*$"
+    return tuple(Device(name, description) for name, description in re.findall(entry, listed, re.MULTILINE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.record import EngineSettings, EngineTraits, MethodTraits, Record, Truth
 
@@ -47,6 +49,17 @@ class NativeOptions(Record):
     """Path of the llama-server binary."""
 
 
+def is_gpu(device: str) -> bool:
+    """Whether a device of this name is a graphics processor of this machine: others compute on the processor, or
+    elsewhere."""
+    return not device.startswith(("CPU", "BLAS", "ACCEL", "RPC"))
+
+
+def any_remote(names: Iterable[str]) -> bool:
+    """Whether any of these names of devices or buffers (`RPC0`, `RPC0[10.0.0.2:50052]`) is one on another machine."""
+    return any(name.startswith("RPC") for name in names)
+
+
 def settings_without(*names: str) -> tuple[str, ...]:
     """All settings that records know, but these and an engine's own."""
     return tuple(name for name in EngineSettings.model_fields if name not in (*names, "options"))
@@ -68,6 +81,7 @@ EMBEDDED = EngineSpec(
     make=lambda _: late("specmeter.engines.llama_cpp.embedded:EmbeddedEngine")(),
     check_arm=late("specmeter.engines.llama_cpp.methods:check_embedded"),
     serve=late("specmeter.engines.llama_cpp.serving:command"),
+    examine=late("specmeter.engines.llama_cpp.status:examine_embedded"),
 )
 
 NATIVE = EngineSpec(
@@ -76,4 +90,5 @@ NATIVE = EngineSpec(
     options=NativeOptions,
     check_arm=late("specmeter.engines.llama_cpp.methods:check_arm"),
     serve=late("specmeter.engines.llama_cpp.serving:command"),
+    examine=late("specmeter.engines.llama_cpp.status:examine_native"),
 )

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import VERDICTS
-from specmeter.audit.laws import ASSUMPTIONS
+from specmeter.audit.judge import ASSUMPTIONS
 from specmeter.audit.reading import counts, tally
 from specmeter.show.table import Cell, Column, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.text import percent
 
 if TYPE_CHECKING:
-    from specmeter.audit.claim import Ruling, Verdict
+    from specmeter.audit.claim import AuditVerdict, Ruling
     from specmeter.audit.reading import Audit
 
-_TONES: dict[Verdict, Tone] = {
+_TONES: dict[AuditVerdict, Tone] = {
     "impossible": "bad",
     "implausible": "doubtful",
     "possible": "good",

@@ -10,7 +10,7 @@ from specmeter.show.table import Table, row, text
 from specmeter.show.terminal.console import output
 
 if TYPE_CHECKING:
-    from specmeter.engines.survey import EngineReport
+    from specmeter.engines.registry import EngineReport
 
 
 def print_engines(reports: Sequence[EngineReport]) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specmeter.host.load import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
+from specmeter.host.telemetry import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
 from specmeter.record import Arm, Finding, Host, KvType, Session
 from specmeter.text import percent, size
 from specmeter.validity.checks.check import Check

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specmeter.host.load import BUSY_PERCENT
+from specmeter.host.telemetry import BUSY_PERCENT
 from specmeter.text import percent
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import not_applicable, unseen

@@ -17,8 +17,7 @@ from specmeter.analysis.load.figures import MeasuredCell
 from specmeter.analysis.load.reading import measured_cells
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
-from specmeter.audit.read.engine_log import LogSigns, scan
-from specmeter.audit.read.log_lines import stream_lines
+from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
 from specmeter.engines.registry import traits_on_record
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside

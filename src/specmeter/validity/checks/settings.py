@@ -11,8 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from specmeter.engines.llama_cpp.devices import any_remote
-from specmeter.engines.llama_cpp.traits import PRINTED_NAMES
+from specmeter.engines.llama_cpp.traits import PRINTED_NAMES, any_remote
 from specmeter.record import Arm, DeviceUse, EngineTraits, Session
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.evidence import unseen

@@ -1,6 +1,7 @@
-"""What vLLM and its benchmark print: lines of `SpecDecoding metrics`, and the block of `vllm bench serve`.
+"""What serving engines print: vLLM and its benchmark, and SGLang.
 
-Every ten seconds or so the server prints (vllm/v1/spec_decode/metrics.py, v0.11 to v0.32)
+*vLLM*: lines of `SpecDecoding metrics`, and the block of `vllm bench serve`. Every ten seconds or so the server prints
+(vllm/v1/spec_decode/metrics.py, v0.11 to v0.32)
 
     SpecDecoding metrics: Mean acceptance length: 2.83, Accepted throughput: 1.10 tokens/s, Drafted throughput: ...,
     Accepted: 11 tokens, Drafted: 12 tokens, Per-position acceptance rate: 1.000, 0.833, Avg Draft acceptance rate: ...
@@ -9,6 +10,18 @@ with what happened since the line before: the mean acceptance length counts the 
 as draft tokens at most, and a line beside it has the rate of all requests together and how many were running. One claim
 per line, and one for the log with their sums. The benchmark's block (`Serving Benchmark Result`) has the numbers of its
 JSON, rounded; SGLang's benchmark prints the same block.
+
+*SGLang*: lines of `Decode batch`. Every forty decode steps or so its scheduler prints, for what happened since the line
+before (`Decode batch.` until 2025, `Decode batch,` since; parts in between come and go with version, model and
+disaggregation),
+
+    Decode batch, #running-req: 4, #token: 9120, token usage: 0.08, accept len: 2.36, accept rate: 0.19,
+    cuda graph: True, gen throughput (token/s): 240.29, #queue-req: 0
+
+`accept len` is emitted tokens over verifications, the target's own included, so it is tau; the throughput is that of
+all running requests together. `accept rate` divides by drafted tokens with or without the root of the tree, and counts
+the target's own token or not, by version: it is not read as an acceptance. The server's arguments, printed at its
+start, have the algorithm and `speculative_num_steps`, the longest chain that can be accepted, hence gamma.
 """
 
 from __future__ import annotations
@@ -21,8 +34,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of
-from specmeter.audit.read import numbers, vllm
-from specmeter.audit.read.log_lines import log_lines
+from specmeter.audit.read import document, serving
+from specmeter.audit.read.document import Importer
+from specmeter.audit.read.engine_log import log_lines
+from specmeter.audit.read.serving import sglang_speculation
 
 _MOST_LINES = 10_000
 """Lines of metrics that are claims of their own; the sum counts all."""
@@ -61,7 +76,7 @@ _NAMES = {
 """Lines of the block -> keys of the benchmark's JSON."""
 
 
-def sniff(head: str) -> bool:
+def sniff_vllm_log(head: str) -> bool:
     """A line of metrics, or the head of the block."""
     return "SpecDecoding metrics:" in head or _is_head_of_block(head)
 
@@ -70,18 +85,21 @@ def _is_head_of_block(text: str) -> bool:
     return "Serving Benchmark Result" in text and _BLOCK.search(text) is not None
 
 
-def read(path: Path) -> Iterator[Claim]:
+def read_vllm_log(path: Path) -> Iterator[Claim]:
     """One claim per line of metrics and per block; one with a `problem` where there is neither.
 
     Raises `UsageError` when the file cannot be read.
     """
-    log = _Log(str(path))
+    log = _VllmLog(str(path))
     for number, line in enumerate(log_lines(path), start=1):
         yield from log.feed(number, line)
     yield from log.rest()
 
 
-class _Block(NamedTuple):
+VLLM_LOG = Importer(sniff_vllm_log, read_vllm_log)
+
+
+class _BenchmarkBlock(NamedTuple):
     """What a benchmark printed so far."""
 
     line: int
@@ -92,7 +110,7 @@ class _Block(NamedTuple):
 
 
 @dataclass
-class _Log:
+class _VllmLog:
     """State of a log as its lines pass by."""
 
     source: str
@@ -101,7 +119,7 @@ class _Log:
     draft: str | None = None
     target: str | None = None
     _rate: tuple[float, int | None] | None = None
-    _block: _Block | None = None
+    _block: _BenchmarkBlock | None = None
     _lines: int = 0
     _accepted: int = 0
     _drafted: int = 0
@@ -113,7 +131,7 @@ class _Log:
         """Take the next line; the claims that it ends."""
         if _is_head_of_block(line):
             yield from self._end_of_block()
-            self._block = _Block(number, {}, {})
+            self._block = _BenchmarkBlock(number, {}, {})
         elif self._block is not None and (found := _BLOCK_LINE.match(line.strip("> \t"))) is not None:
             self._take(found.group(1).strip(), found.group(2))
         elif self._block is not None and re.fullmatch(r"[>\s]*={10,}\s*", line):
@@ -202,7 +220,7 @@ class _Log:
         if key is None or self._block is None:
             return
         try:
-            number = numbers.parse(printed)
+            number = document.parse_number(printed)
         except ValueError:
             return
         if number is not None:
@@ -220,7 +238,7 @@ class _Log:
             yield Claim(source=self.source, row=row, problem="a benchmark without its output token throughput")
             return
         try:
-            fields = vllm.fields_of_benchmark(item)
+            fields = serving.vllm_serving_fields(item)
         except ValueError as error:
             yield Claim(source=self.source, row=row, problem=str(error))
             return
@@ -261,3 +279,63 @@ def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
     if not isinstance(value, (int, float)) or value < 1:
         return {}
     return {"tau": float(value), "notes": ("acceptance length is counted since the server started, warm-up included",)}
+
+
+_DECODE = re.compile(
+    rf"\bDecode batch[.,] #running-req: (\d{{1,6}}),.{{0,400}}?gen throughput \(token/s\): {_FLOAT}(?:,|\s|$)"
+)
+_LENGTH = re.compile(rf"\baccept len: {_FLOAT},")
+_RANK = re.compile(r"\[[\d:. -]{8,30}((?: (?:TP|DP|PP|EP)\d{1,4})+)\]")
+_ARGUMENTS = re.compile(
+    r"\b(model_path|speculative_algorithm|speculative_num_steps|speculative_eagle_topk)=(?:'([^']{1,200})'|(None|\d{1,5})\b)"
+)
+
+
+def sniff_sglang_log(head: str) -> bool:
+    """A line of `Decode batch`, or the arguments that such a server prints first."""
+    return _DECODE.search(head) is not None or ("server_args=ServerArgs(" in head and "model_path=" in head)
+
+
+def read_sglang_log(path: Path) -> Iterator[Claim]:
+    """One claim per line of `Decode batch`; one with a `problem` where there is none.
+
+    Raises `UsageError` when the file cannot be read.
+    """
+    setup: dict[str, Any] = {}
+    found = 0
+    for number, line in enumerate(log_lines(path), start=1):
+        if "ServerArgs(" in line:
+            setup = _setup(line)
+        elif "Decode batch" in line and (said := _DECODE.search(line)) is not None:
+            running, rate = int(said.group(1)), float(said.group(2))
+            if not running or not rate:
+                continue  # printed as the last request ended: a rate of none of them
+            length = _LENGTH.search(said.group())
+            rank = _RANK.search(line)
+            found += 1
+            yield claim_of(
+                source=str(path),
+                row=f"line {number}",
+                label=f"{running} running{rank.group(1) if rank else ''}",
+                engine="SGLang",
+                decode_rate=rate,
+                concurrency=running,
+                tau=max(1.0, float(length.group(1))) if length else None,
+                rounding={"decode_rate": 0.005, "tau": 0.005},
+                pooled=("tau",),
+                **setup,
+            )
+            if found >= _MOST_LINES:
+                return
+    if not found:
+        yield Claim(source=str(path), row="log", problem="no line of `Decode batch` with a running request in it")
+
+
+SGLANG_LOG = Importer(sniff_sglang_log, read_sglang_log)
+
+
+def _setup(line: str) -> dict[str, Any]:
+    """Target, method, draft length and tree, from the server's arguments."""
+    said = {name: quoted or bare for name, quoted, bare in _ARGUMENTS.findall(line[:20_000])}
+    server = {name: "" if value == "None" else value for name, value in said.items()}
+    return {"target": server.pop("model_path", None), **sglang_speculation(server)}

@@ -1,0 +1,491 @@
+"""What benchmarks of single requests write: `llama-bench`, SPEED-Bench, ik_llama.cpp's spec bench, and Spec-Bench.
+
+*llama-bench* of llama.cpp, in all its forms: `-o csv`, `json`, `jsonl`, `md` and `sql`. Every row is plain decoding
+(`tg`), prompt processing (`pp`), or both (`pg`), averaged over repetitions: `avg_ts` is the mean of their rates, tokens
+per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in bytes, which every token reads
+only where the model is dense: a mixture of experts is told by its name (`qwen3moe 30B.A3B`). The tokens are random
+ones, which such a model may decode faster than text.
+
+*llama-spec-bench* of ik_llama.cpp, `--output-format jsonl` (examples/spec-bench, 8337e4c, August 2026). A line per
+attempt, compact (`task`, `decode_tps`, `stages`) or with `--output-details` (`timing`, `tokens`, `variant`,
+`speculative`), and a summary line. Its acceptance length is 1 + accepted / drafts, so it is tau. Tokens are counted
+with the first one, times from after the prompt. Its Markdown report is a table like any other (`table`).
+
+*SPEED-Bench*, llama.cpp's client: `speed_bench.py --output` (tools/server/bench/speed-bench, May 2026). `summary` has a
+row per category and one for all: `avg_pred_t_s`, the mean over requests of the server's decode rate, `draft_n` and
+`accepted`, the sums over requests, and their quotient `accept_rate`. `results` has the requests themselves. What the
+client prints, and what `speed_bench_compare.py` makes of two runs, are tables (`table`).
+
+*Spec-Bench* (hemingkx/Spec-Bench, evaluation/speed.py and eval.py, fd2c1cd): what it prints, and its answer files.
+Printed, per task and `overall`:
+
+    ============================== Task:  mt_bench ==============================
+    #Mean accepted tokens:  4.35
+    Tokens per second:  84.2
+    Tokens per second for the baseline:  38.1
+    Speedup ratio:  2.21
+
+or, over several runs, `Tokens per second: Mean result: 84.2, Std result: 0.4`. Its accepted tokens are those of a step
+with the target's own (1 for plain decoding). Its rates are means over prompts of each prompt's rate, the time of the
+prompt included, and its speedup is the ratio of these means; the baseline's tokens are counted by tokenizing its text
+again. Answer files (JSON Lines) have a line per question: `choices[0]` with `new_tokens` and `wall_time` (seconds) of
+each turn, and `accept_lengths`, one per step.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any, cast
+
+from specmeter.audit.claim import Claim, claim_of, mixture_of_experts
+from specmeter.audit.read import document
+from specmeter.audit.read.document import (
+    MAX_LIST,
+    Importer,
+    claims_of,
+    count,
+    inner,
+    is_json,
+    json_keys,
+    listed,
+    objects,
+    parse_json,
+    positive,
+    read_benchmarks,
+    read_objects,
+    read_text,
+    text,
+)
+from specmeter.audit.read.engine_log import log_lines
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.pages import read_grids
+from specmeter.errors import UsageError
+
+_MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
+_INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
+_TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
+_DEVICE = re.compile(r"^\s*Device (\d+): ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
+_RANDOM_TOKENS = (
+    "llama-bench decodes random tokens, for which a mixture of experts may read fewer different experts than for text: "
+    "its rate on text may be lower"
+)
+_LIBRARIES = frozenset({"accelerate", "blas", "openblas", "mkl", "blis"})
+
+
+def sniff_llama_bench(head: str) -> bool:
+    """The field names that all of its forms but Markdown print, or the headings of its Markdown table."""
+    fields = {"avg_ts", "avg_ns", "n_gen", "model_type", "build_commit"} <= set(
+        re.findall(r"[a-z_]{5,14}", head[:65536])
+    )
+    return fields or _MARKDOWN.search(head) is not None
+
+
+def read_llama_bench(path: Path) -> Iterator[Claim]:
+    """One claim per test. Raises `UsageError` for a file that cannot be read or holds no test."""
+    content = read_text(path)
+    if _INSERT.search(content):
+        yield from (_claim_of_test(path, place, fields) for place, fields in _from_sql(content))
+        return
+    if is_json(content):
+        for place, item in read_objects(content, path):
+            if isinstance(item, str):
+                yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
+            else:
+                yield _claim_of_test(path, place, item)
+        return
+    markdown = _MARKDOWN.search(content) is not None
+    printed = _DEVICE.findall(content[:200_000])  # (number, CUDA's name, Metal's name), as often as the backends say it
+    devices = ", ".join(cuda or metal for _, cuda, metal in dict.fromkeys(printed))
+    found = False
+    for grid in read_grids(content if markdown else _from_header(content), path, as_json=False):
+        if "test" not in grid.headings and "avg_ts" not in grid.headings:
+            continue
+        found = True
+        yield from _from_grid(grid, path, devices)
+    if not found:
+        raise UsageError(f"{path}: no test of llama-bench in it", fix="give the output of llama-bench -o csv")
+
+
+LLAMA_BENCH = Importer(sniff_llama_bench, read_llama_bench)
+
+
+def _from_header(content: str) -> str:
+    """CSV from its header on: the backends print lines of their own before it when the streams are mixed."""
+    start = content.find("build_commit,")
+    return content[max(0, start) :]
+
+
+def _from_grid(grid: Grid, path: Path, devices: str) -> Iterator[Claim]:
+    for place, why in grid.faults:
+        if not why.startswith("1 cell"):
+            yield Claim(source=str(path), row=place, problem=f"cannot be read: {why}")
+    for place, cells in grid.rows:
+        fields: dict[str, object] = dict(zip(grid.headings, cells, strict=True))
+        if "test" in fields:
+            try:
+                fields = _from_markdown(fields) | ({"gpu_info": devices} if devices else {})
+            except ValueError as error:
+                yield Claim(source=str(path), row=place, label=text(fields, "model"), problem=str(error))
+                continue
+        yield _claim_of_test(path, place, fields)
+
+
+def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
+    test = _TEST.fullmatch(str(cells["test"]).strip())
+    if test is None:
+        raise ValueError(f"test {str(cells['test'])[:40]!r} is none of pp, tg and pp+tg")
+    rate, _, spread = str(cells["t/s"]).partition("±")
+    size = document.parse_number(str(cells.get("size", "")))
+    unit = {"gib": 2**30, "mib": 2**20, "kib": 2**10}.get(size.unit if size else "", 0)
+    fields: dict[str, object] = {
+        "model_type": cells.get("model"),
+        "backends": cells.get("backend"),
+        "n_gpu_layers": cells.get("ngl"),
+        "n_prompt": test["pp"] or 0,
+        "n_gen": test["tg"] or 0,
+        "avg_ts": rate.strip(),
+        "stddev_ts": spread.strip() or None,
+    }
+    if size is not None and unit:
+        fields |= {"model_size": size.value * unit, "size_half": size.half * unit}
+    return fields
+
+
+def _from_sql(content: str) -> Iterator[tuple[str, dict[str, object]]]:
+    for match in _INSERT.finditer(content):
+        names = [name.strip() for name in match[1].split(",")]
+        values = next(csv.reader([match[2]], quotechar="'", skipinitialspace=True))
+        if len(names) == len(values):
+            yield f"line {content.count(chr(10), 0, match.start()) + 1}", dict(zip(names, values, strict=True))
+
+
+def _claim_of_test(path: Path, place: str, fields: Mapping[str, object]) -> Claim:
+    label = " ".join(filter(None, (text(fields, "model_type"), _test_name(fields))))
+    try:
+        values = _fields_of_test(fields)
+    except ValueError as error:
+        return Claim(source=str(path), row=place, label=label, problem=str(error))
+    return claim_of(source=str(path), row=place, label=label, **values)
+
+
+def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
+    rate, time_ns = positive(fields, "avg_ts"), positive(fields, "avg_ns")
+    prompt, generated = count(fields, "n_prompt") or 0, count(fields, "n_gen") or 0
+    if rate is None:
+        raise ValueError("avg_ts is missing")
+    if prompt + generated == 0:
+        raise ValueError("n_prompt and n_gen are both 0: nothing was measured")
+    time_ms = None if time_ns is None else time_ns / 1e6
+    spread = fields.get("stddev_ts")
+    size = positive(fields, "model_size")
+    half = fields.get("size_half")
+    file_name = PureWindowsPath(text(fields, "model_filename")).name
+    mixture = mixture_of_experts(f"{text(fields, 'model_type')} {file_name}")
+    found: dict[str, Any] = {
+        "method": "none",
+        "device": _device_of_test(fields),
+        "size_bytes": size,
+        "mixture": mixture,
+        "rounding": {"size_bytes": half} if isinstance(half, float) else {},
+    }
+    if generated == 0:
+        return found | {"prompt_n": prompt, "prompt_ms": time_ms, "notes": ("prompt processing only",)}
+    found |= {"samples": _samples_of_test(fields)}
+    found |= {"decode_rate": rate, "decode_rate_sd": None if spread in (None, "") else abs(float(str(spread)))}
+    found["rounding"] |= {"decode_rate": _half_of_rate(fields["avg_ts"])}
+    notes = (_RANDOM_TOKENS,) if mixture else ()
+    if prompt:
+        tokens = {"prompt_n": prompt, "predicted_n": generated, "wall_ms": time_ms, "window": "with prompt"}
+        return found | tokens | {"notes": ("prompt and generated tokens over the time of both", *notes)}
+    return found | {"predicted_n": generated, "predicted_ms": time_ms, "window": "all tokens", "notes": notes}
+
+
+def _samples_of_test(fields: Mapping[str, object]) -> tuple[float, ...]:
+    """The rates that were averaged, tokens per second; none where the form of the output has none."""
+    values = listed(fields, "samples_ts")
+    rates = [float(value) for value in values if isinstance(value, (int, float)) and 0 < value < document.LARGEST]
+    return tuple(rates) if len(rates) == len(values) else ()
+
+
+def _half_of_rate(rate: object) -> float:
+    number = document.parse_number(str(rate))
+    return number.half if number is not None else 0.0
+
+
+def _device_of_test(fields: Mapping[str, object]) -> str | None:
+    """The GPU, or the processor where no layer was given to a GPU."""
+    gpu, cpu = text(fields, "gpu_info"), text(fields, "cpu_info")
+    on_cpu = str(fields.get("n_gpu_layers")).strip() == "0" or text(fields, "backends") in {"CPU", "BLAS"}
+    if gpu and not on_cpu:
+        return gpu
+    return ", ".join(part for part in map(str.strip, cpu.split(",")) if part.lower() not in _LIBRARIES) or None
+
+
+def _test_name(fields: Mapping[str, object]) -> str:
+    prompt, generated = str(fields.get("n_prompt") or 0), str(fields.get("n_gen") or 0)
+    parts = [f"pp{prompt}" if prompt != "0" else "", f"tg{generated}" if generated != "0" else ""]
+    depth = str(fields.get("n_depth") or 0)
+    return "+".join(filter(None, parts))[:60] + (f" @ d{depth[:12]}" if depth != "0" else "")
+
+
+_GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")
+
+
+def sniff_ik_spec_bench(head: str) -> bool:
+    """Lines with a `row_type`, and rates or stages."""
+    keys = json_keys(head)
+    return "row_type" in keys and bool(keys & {"decode_tps", "stages"})
+
+
+def read_ik_spec_bench(path: Path) -> Iterator[Claim]:
+    """One claim per attempt and for the summary. Raises `UsageError` for a file that cannot be read."""
+    return read_benchmarks(path, _fields_of_attempt)
+
+
+IK_SPEC_BENCH = Importer(sniff_ik_spec_bench, read_ik_spec_bench)
+
+
+def _fields_of_attempt(item: Mapping[str, object]) -> dict[str, Any]:
+    if item.get("ok") is False or (error := item.get("error")):
+        error = item.get("error")
+        raise ValueError(f"the attempt failed: {str(error)[:80]}")
+    kind = text(item, "row_type")
+    timing, tokens, variant = inner(item, "timing"), inner(item, "tokens"), inner(item, "variant")
+    seconds = positive(timing or item, "decode_s")
+    spec = inner(item, "speculative")
+    stages = objects(spec or item, "stages")
+    drafts, drafted, accepted = _totals(spec, stages)
+    chain = text(variant, "stage_chain")
+    task = text(item, "task") or text(item, "task_name") or kind
+    found: dict[str, Any] = {
+        "label": task,
+        "conditions": {"task": task} if kind == "attempt" else {},
+        "engine": "ik_llama.cpp",
+        "decode_rate": positive(timing or item, "decode_tps"),
+        "predicted_n": count(tokens or item, "generated"),
+        "predicted_ms": None if seconds is None else 1e3 * seconds,
+        "prompt_n": count(tokens, "prompt"),
+        "runs": count(item, "successes") or 1,
+        "tree": False,
+        "acceptance_of": "drafted",
+        "pooled": ("acceptance", "tau"),
+        "gamma": int(gamma.group(1)) if (gamma := _GAMMA.search(chain)) else None,
+        "window": "all tokens",
+    }
+    names = "+".join(name for stage in stages if (name := text(stage, "type")))
+    if not stages or variant.get("is_baseline") is True:
+        return found | {"method": "none"}
+    found |= {"method": names or None, "steps": drafts or None, "drafted": drafted, "accepted": accepted}
+    if drafted and accepted is not None:
+        found["acceptance"] = accepted / drafted
+    if drafts and accepted is not None:
+        found["tau"] = 1 + accepted / drafts
+    return found
+
+
+def _totals(
+    spec: Mapping[str, object], stages: list[Mapping[str, object]]
+) -> tuple[int | None, int | None, int | None]:
+    """(drafts, drafted tokens, accepted tokens), summed over stages where no sum is given."""
+    if "num_drafts" in spec:
+        return count(spec, "num_drafts"), count(spec, "draft_tokens"), count(spec, "accepted_tokens")
+    sums: list[int | None] = []
+    for key, other in (("drafts", "num_drafts"), ("draft_tokens", "draft_tokens"), ("accepted", "accepted_tokens")):
+        values = [count(stage, key if key in stage else other) for stage in stages]
+        sums.append(sum(value or 0 for value in values) if values else None)
+    return sums[0], sums[1], sums[2]
+
+
+def sniff_speed_bench(head: str) -> bool:
+    """The keys that the client's file has, in any order."""
+    keys = json_keys(head)
+    return {"completed_samples", "config"} <= keys or {"avg_pred_t_s", "accept_rate"} <= keys
+
+
+def read_speed_bench(path: Path) -> Iterator[Claim]:
+    """One claim per category and request. Raises `UsageError` for a file that cannot be read."""
+    whole = parse_json(read_text(path))
+    if not isinstance(whole, dict):
+        reason = whole if isinstance(whole, str) else "a list"
+        raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
+    document = cast("dict[str, object]", whole)
+    config = inner(document, "config")
+
+    def rows() -> Iterator[tuple[str, Mapping[str, object] | str]]:
+        for name in ("summary", "results"):
+            for number, row in enumerate(listed(document, name, MAX_LIST + 1), start=1):
+                if number > MAX_LIST:
+                    raise UsageError(f"{path}: more than {MAX_LIST:,} {name}", fix="split the file")
+                place = f"{name}, row {number}"
+                yield place, cast("Mapping[str, object]", row) if isinstance(row, dict) else "not an object"
+
+    return claims_of(rows(), path, lambda item: _fields_of_category(item, config))
+
+
+SPEED_BENCH = Importer(sniff_speed_bench, read_speed_bench)
+
+
+def _fields_of_category(item: Mapping[str, object], config: Mapping[str, object]) -> dict[str, Any]:
+    category = text(item, "category")
+    drafted = count(item, "draft_n")
+    accepted = count(item, "accepted" if "accepted" in item else "draft_n_accepted")
+    found: dict[str, Any] = {
+        "label": category,
+        "target": text(config, "model") or None,
+        "conditions": {"category": category} if category else {},
+        "concurrency": count(config, "concurrency") or None,
+        "drafted": drafted or None,
+        "accepted": accepted if drafted else None,
+        "acceptance": accepted / drafted if drafted and accepted is not None else None,
+        "acceptance_of": "drafted",
+        "pooled": ("acceptance",),
+        "engine": "llama.cpp",
+    }
+    if drafted == 0:
+        found["method"] = "none"
+    if "avg_pred_t_s" in item:
+        requests = count(item, "requests")
+        if requests == 0:
+            raise ValueError("requests is 0: no request succeeded")
+        return found | {
+            "decode_rate": positive(item, "avg_pred_t_s"),
+            "runs": requests,
+            "averaged": ("decode_rate",),
+        }
+    if item.get("ok") is False:
+        raise ValueError(f"the request failed: {text(item, 'error')[:80]}")
+    return found | {
+        "label": " ".join(part for part in (category, text(item, "id")[:20]) if part),
+        "conditions": found["conditions"] | ({"prompt": text(item, "id")} if text(item, "id") else {}),
+        "decode_rate": positive(item, "predicted_per_second"),
+        "predicted_ms": positive(item, "predicted_ms"),
+        "prompt_ms": positive(item, "prompt_ms"),
+        "predicted_n": count(item, "completion_tokens"),
+        "prompt_n": count(item, "prompt_tokens"),
+        "runs": max(1, count(item, "turns") or 1),
+    }
+
+
+_MOST_STEPS = 100_000
+"""Steps of one answer."""
+_TASK_HEADING = re.compile(r"={3,80} {0,9}Task: {1,9}([\w .-]{1,60}?) {0,9}={3,80}")
+_NUMBER = r"([0-9.eE+-]{1,30})"
+_LINES = (
+    ("tau", re.compile(rf"#Mean accepted tokens: *{_NUMBER}\s*$")),
+    ("decode_rate", re.compile(rf"Tokens per second: *(?:Mean result: *)?{_NUMBER}(?:, Std result: *{_NUMBER})?\s*$")),
+    (
+        "baseline_rate",
+        re.compile(
+            rf"Tokens per second (?:for the baseline|\(baseline\)): *(?:Mean result: *)?{_NUMBER}"
+            rf"(?:, Std result: *{_NUMBER})?\s*$"
+        ),
+    ),
+    ("speedup", re.compile(rf"Speedup ratio: *(?:Mean result: *)?{_NUMBER}(?:, Std result: *{_NUMBER})?\s*$")),
+)
+_SPREADS = {"decode_rate": "decode_rate_sd", "baseline_rate": "baseline_rate_sd"}
+
+
+def sniff_spec_bench(head: str) -> bool:
+    """Its own words, or the keys of an answer file."""
+    if keys := json_keys(head):
+        return {"choices", "new_tokens", "wall_time", "accept_lengths"} <= keys
+    return "#Mean accepted tokens" in head and re.search(r"^Speedup ratio:", head, re.M) is not None
+
+
+def read_spec_bench(path: Path) -> Iterator[Claim]:
+    """One claim per task, or per question. Raises `UsageError` for a file that cannot be read."""
+    with_objects = next(log_lines(path), "").lstrip("\ufeff \t").startswith(("{", "["))
+    if with_objects:
+        return claims_of(read_objects(read_text(path), path), path, _fields_of_answer)
+    return _printed_tasks(path)
+
+
+SPEC_BENCH = Importer(sniff_spec_bench, read_spec_bench)
+
+
+def _printed_tasks(path: Path) -> Iterator[Claim]:
+    place, task = "line 1", ""
+    values: dict[str, Any] = {}
+    rounding: dict[str, float] = {}
+    found = False
+    for number, line in enumerate(log_lines(path), start=1):
+        if "Task:" in line and (heading := _TASK_HEADING.search(line)) is not None:
+            if values:
+                yield _claim_of_task(path, place, task, values, rounding)
+                found = True
+            place, task, values, rounding = f"line {number}", heading.group(1), {}, {}
+            continue
+        for name, pattern in _LINES:
+            if (match := pattern.search(line)) is not None:
+                values[name], rounding[name] = _printed_number(match.group(1))
+                if match.lastindex == 2 and name in _SPREADS:
+                    values[_SPREADS[name]] = _printed_number(match.group(2))[0]
+    if values or not found:
+        yield _claim_of_task(path, place, task, values, rounding)
+
+
+def _printed_number(printed: str) -> tuple[float, float]:
+    try:
+        number = document.parse_number(printed)
+    except ValueError:
+        number = None
+    return (0.0, 0.0) if number is None else (number.value, number.half)
+
+
+def _claim_of_task(path: Path, place: str, task: str, values: dict[str, Any], rounding: dict[str, float]) -> Claim:
+    if "speedup" not in values and "decode_rate" not in values:
+        return Claim(
+            source=str(path), row=place, label=task, problem="a task without its numbers: the output is cut off"
+        )
+    conditions = {"task": task} if task else {}
+    return claim_of(
+        source=str(path),
+        row=place,
+        label=task,
+        conditions=conditions,
+        averaged=("speedup", "decode_rate", "baseline_rate"),
+        pooled=("tau",),
+        rounding=rounding,
+        window="with prompt",
+        **values,
+    )
+
+
+# --- answer files ----------------------------------------------------------------------------------------------------
+
+
+def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
+    choice = next(iter(objects(item, "choices", 1)), None)
+    if choice is None:
+        raise ValueError("no `choices`: not an answer of Spec-Bench")
+    tokens = sum(_numbers_of_turns(choice, "new_tokens"))
+    seconds = sum(_numbers_of_turns(choice, "wall_time"))
+    lengths = _numbers_of_turns(choice, "accept_lengths")
+    if tokens <= 0 or seconds <= 0:
+        raise ValueError("no new tokens, or no time for them")
+    category, question = text(item, "category"), str(item.get("question_id", ""))[:20]
+    found: dict[str, Any] = {
+        "label": " ".join(part for part in (text(item, "model_id"), category, question) if part)[:160],
+        "conditions": {key: value for key, value in (("category", category), ("prompt", question)) if value},
+        "predicted_n": int(tokens),
+        "wall_ms": 1e3 * seconds,
+        "decode_rate": tokens / seconds,
+        "window": "with prompt",
+        "runs": max(1, len(_numbers_of_turns(choice, "new_tokens"))),
+    }
+    if lengths:
+        found |= {"steps": len(lengths), "tau": sum(lengths) / len(lengths)}
+        if all(length == 1 for length in lengths):
+            found["method"] = "none"
+    return found
+
+
+def _numbers_of_turns(choice: Mapping[str, object], key: str) -> list[float]:
+    values = listed(choice, key, _MOST_STEPS)
+    for value in values:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < document.LARGEST:
+            raise ValueError(f"{key} holds {str(value)[:40]}: it must be a number, 0 or more")
+    return cast("list[float]", values)

@@ -1,0 +1,475 @@
+"""What a number in a cell says, and in which unit: by its column, or by other cells where the heading is vague."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+
+from specmeter.audit.claim import family_by_name
+from specmeter.audit.read import document
+from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, is_plain
+from specmeter.audit.read.document import BYTES, RATES, TIMES
+from specmeter.audit.read.grid import Grid
+from specmeter.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What a user says about a table that the table does not say itself."""
+
+    percent: tuple[str, ...] = ()
+    """Headings whose values are percent."""
+    fraction: tuple[str, ...] = ()
+    """Headings whose values are fractions."""
+    columns: dict[str, str] = field(default_factory=dict[str, str])
+    """Name of a column (`decode_rate`) -> heading to read it from."""
+
+
+def table_options(
+    percent: Sequence[str] = (),
+    fraction: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    flag: Callable[[str], str] = str,
+) -> TableOptions:
+    """What was said, with our names of the columns. Raises `UsageError` for an unknown name, and for a heading that is
+    said to be in percent and a fraction."""
+    chosen: dict[str, str] = {}
+    for name, heading in (columns or {}).items():
+        known = column(name.strip())
+        if known is None or not heading:
+            raise UsageError(
+                f"{flag('column')} {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
+                fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
+            )
+        chosen[known.name] = heading
+    if both := set(percent) & set(fraction):
+        raise UsageError(
+            f"{flag('percent')} and {flag('fraction')} both name {min(both)!r}", fix="a column is one of the two"
+        )
+    return TableOptions(tuple(percent), tuple(fraction), chosen)
+
+
+_MOST_SHARE = 1e6
+"""The share of acceptance that a cell may hold, as a fraction; more is a mistake in reading."""
+
+
+@dataclass
+class ColumnReading:
+    """A column of a grid, understood."""
+
+    index: int
+    text: str
+    """The heading, as it is in the file."""
+    heading: Heading
+    group: str = ""
+    """Method or data set that the column speaks of, where the table has several."""
+    percent: bool = False
+    percent_above: float = inf
+    """In a column of fractions, cells above this are percent all the same."""
+    mixture: str = ""
+    """How a column is read that has both, as it seems."""
+    unsaid: bool = False
+    """A share without any sign of its unit."""
+
+    @property
+    def name(self) -> str:
+        """Of the column or condition."""
+        return self.heading.name
+
+    @property
+    def kind(self) -> str:
+        """Of the column; `text` for a condition."""
+        return "text" if self.heading.column is None else self.heading.column.kind
+
+    @property
+    def of_row(self) -> bool:
+        """Whether it holds for the whole row, whatever its groups."""
+        return self.heading.column is None or self.heading.column.of_row
+
+
+@dataclass
+class Fields:
+    """What the cells of a row say so far."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By the names of the fields of a claim."""
+    rounding: dict[str, float] = field(default_factory=dict[str, float])
+    length: document.Number | None = None
+    """Acceptance length of which it is not said whether it counts the target's own token."""
+
+    def put(self, name: str, value: float, half: float) -> None:
+        self.values[name] = value
+        self.rounding[name] = half
+
+
+def read_cell(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    """Put a number where it belongs; returns why it was not read, where that can be passed over.
+
+    Raises `ValueError` where it cannot be what its column says.
+    """
+    return _READERS[reading.kind](value, reading, fields)
+
+
+def _positive(value: document.Number, reading: ColumnReading) -> None:
+    if value.value <= 0:
+        raise ValueError(f"{reading.text} is {value.value:g}: it must be above 0")
+
+
+def _rate(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit not in RATES:
+        return f"{value.unit} is not a unit of a rate"
+    _positive(value, reading)
+    return fields.put(reading.name, value.value, value.half)
+
+
+def _spread(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit not in RATES:
+        return f"{value.unit} is not a unit of a rate"
+    if value.value < 0:
+        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
+    fields.values[reading.name] = value.value
+    return None
+
+
+def _ratio(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    percent = "%" in (value.unit, reading.heading.unit)
+    if reading.name == "speedup" and percent:
+        if not value.signed:
+            return "a speedup in percent needs a sign, like +26%, or write 1.26x"
+        return _change(value, reading, fields)
+    if percent or value.unit not in {"", "x"}:
+        return f"{value.unit or '%'} is not a unit of a ratio"
+    _positive(value, reading)
+    return fields.put(reading.name, value.value, value.half)
+
+
+def _change(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit == "x":
+        _positive(value, reading)
+        return fields.put("speedup", value.value, value.half)
+    if reading.heading.unit == "fraction" and not value.unit and value.value > -1:
+        return fields.put("speedup", 1 + value.value, value.half)
+    if "%" not in (value.unit, reading.heading.unit):
+        return "neither x nor % says what kind of change it is"
+    if value.value <= -100:
+        raise ValueError(f"{reading.text} is {value.value:g} %: nothing slows down by all of it")
+    if "speedup" in fields.values:
+        return None
+    return fields.put("speedup", 1 + value.value / 100, value.half / 100)
+
+
+def _share(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    percent = reading.percent or value.unit == "%" or value.value > reading.percent_above
+    whole = 100 if percent else 1
+    share = value.value / whole
+    if value.unit not in {"", "%"}:
+        return f"{value.unit} is not a unit of a share"
+    if not 0 <= share <= (1 if reading.name == "p_min" else _MOST_SHARE):
+        raise ValueError(f"{reading.text} is {value.value:g}{' %' if percent else ''}: it must be a share, 0 or more")
+    if reading.unsaid and not percent and reading.name == "acceptance":
+        fields.values["unit_unsaid"] = ("acceptance",)
+    return fields.put(reading.name, share, value.half / whole)
+
+
+def _count(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit == "%":
+        return "a share where a count belongs"
+    if value.value < 0 or value.value != int(value.value):
+        raise ValueError(f"{reading.text} is {value.value:g}: it must be a whole number, 0 or more")
+    if reading.name in {"runs", "concurrency"} and value.value == 0:
+        return "0 of them"
+    fields.values[reading.name] = int(value.value)
+    return None
+
+
+def _time(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    unit = value.unit or reading.heading.unit
+    if unit not in TIMES:
+        return "its unit is not said (ms or s)"
+    _positive(value, reading)
+    return fields.put(reading.name, value.value * TIMES[unit], value.half * TIMES[unit])
+
+
+def _interval(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    return _time(value, replace(reading, heading=replace(reading.heading, unit=reading.heading.unit or "ms")), fields)
+
+
+def _bytes(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    unit = value.unit or reading.heading.unit
+    if not unit and value.value < 1e7:
+        return "its unit is not said (bytes, MB, GB, GiB)"
+    if (unit or "b") not in BYTES:
+        return f"{unit} is not a unit of size"
+    _positive(value, reading)
+    factor = BYTES[unit or "b"]
+    return fields.put(reading.name, value.value * factor, value.half * factor)
+
+
+def _bandwidth(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    unit = (value.unit or reading.heading.unit).removesuffix("/s").removesuffix("ps")
+    if unit not in BYTES or unit in {"b", "byte", "bytes"}:
+        return "its unit is not said (GB/s)"
+    _positive(value, reading)
+    half = 0.0 if reading.name == "bandwidth" else value.half * BYTES[unit]  # a maker's figure, not a measured one
+    return fields.put(f"{reading.name}_bytes_per_s", value.value * BYTES[unit], half)
+
+
+def _tau(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.value + value.half < 1:
+        raise ValueError(
+            f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
+            "(call accepted drafts per step accepted_drafts_per_step)"
+        )
+    return fields.put("tau", max(1.0, value.value), value.half)
+
+
+def _length(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.value < 0:
+        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
+    fields.length = value
+    return None
+
+
+def _per_step(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.value < 0:
+        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
+    return fields.put("tau", 1 + value.value, value.half)
+
+
+def _value(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit:
+        return f"{value.unit} is a unit where none belongs"
+    _positive(value, reading)
+    return fields.put(reading.name, value.value, value.half)
+
+
+_READERS: dict[str, Callable[[document.Number, ColumnReading, Fields], str | None]] = {
+    "rate": _rate,
+    "spread": _spread,
+    "ratio": _ratio,
+    "change": _change,
+    "share": _share,
+    "count": _count,
+    "time": _time,
+    "interval": _interval,
+    "bytes": _bytes,
+    "bandwidth": _bandwidth,
+    "tau": _tau,
+    "length": _length,
+    "per_step": _per_step,
+    "value": _value,
+}
+
+
+_MOST_GAMMA = 128
+"""More draft tokens than this are no draft's length."""
+_MOST_SPEEDUP = 10
+"""A larger number without a sign of its unit, among negative ones, is percent."""
+_LEAST_TOLD = 0.2
+"""A share of at least this and at most 1 looks like a fraction; few drafts are accepted at less than 1 %."""
+_JUST_ABOVE_ALL = 1.2
+"""A share among fractions may be a little above 1 by mistake; what is more is percent."""
+WITH_RATE = re.compile(r"[\s*_`~]*[0-9][0-9.,]*\s*(?:toks?|tokens?|t)/s(?:ec(?:ond)?)?\b.{0,60}", re.I)
+
+
+def number_in(cell: str, grid: Grid) -> document.Number | None:
+    try:
+        return document.parse_number(cell, decimal_comma=grid.decimal_comma)
+    except ValueError:
+        return None
+
+
+def first_of(cell: str) -> str:
+    """A cell without what stands in parentheses behind its number."""
+    return re.sub(r"(?<=\S)\s*\([^()]{0,60}\)\s*$", "", cell)
+
+
+def _numbers_of(grid: Grid, reading: ColumnReading) -> list[document.Number]:
+    """The numbers of a column, whatever stands in parentheses behind them."""
+    found = (number_in(first_of(cells[reading.index]), grid) for _, cells in grid.rows)
+    return [number for number in found if number is not None]
+
+
+def all_numbers(grid: Grid, index: int) -> bool:
+    """Whether every cell of a column that holds anything holds a number."""
+    filled = grid.filled(index)
+    return all(WITH_RATE.fullmatch(cell) or number_in(first_of(cell), grid) is not None for cell in filled)
+
+
+def without_vague_times(grid: Grid, readings: list[ColumnReading], unknown: list[str]) -> list[ColumnReading]:
+    """`Time` alone is that of the whole run where its cells are times and no other column says what that is."""
+    kept: list[ColumnReading] = []
+    for one in readings:
+        vague = one.name == "wall_ms" and re.fullmatch(r"\W*time\W*(?:m?s(?:ec(?:onds)?)?)?\W*", one.text, re.I)
+        others = any(other.name == "wall_ms" for other in readings if other is not one)
+        if vague and (others or not all_numbers(grid, one.index)):
+            unknown.append(one.text)
+        else:
+            kept.append(one)
+    return kept
+
+
+def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -> bool:
+    """Whether a column of numbers has any; one whose cells are words only is none of ours."""
+    filled = grid.filled(reading.index)
+    is_rate = reading.name == "method" and reading.heading.unit not in {"s", "ms"}
+    if is_rate and filled and all(number_in(first_of(cell), grid) is not None for cell in filled):
+        reading.heading = heading_of("decode_rate")  # `no spec` beside `spec`
+        return True
+    if reading.kind in {"text", "flag"}:
+        return True
+    words = [cell for cell in filled if not re.search(r"[0-9]", cell) and not re.fullmatch(r"\W*[a-z]{0,3}\W*", cell)]
+    if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
+        unknown.append(reading.text)
+        return False
+    if reading.name == "accepted" and filled and all(re.match(r"[\s*_`~]*[0-9.]+\s*%", cell) for cell in filled):
+        reading.heading = heading_of("acceptance", "%")
+    return True
+
+
+def settle_methods(grid: Grid, readings: list[ColumnReading]) -> None:
+    """A column of `Models` that lists methods (`EAGLE`, `SpS`, `PLD`) is a column of methods."""
+    if any(reading.name == "method" for reading in readings):
+        return
+    for reading in readings:
+        if reading.name in {"target", "label"}:
+            cells = {cells[reading.index] for _, cells in grid.rows if cells[reading.index].strip()}
+            told = [cell for cell in cells if is_plain(cell) or family_by_name(cell) != "unknown"]
+            models = [cell for cell in cells if re.search(r"\d[bB]\b", cell)]
+            if len(cells) > 1 and 2 * len(told) >= len(cells) and not models and reading.name == "target":
+                reading.heading = heading_of("method")
+                return
+
+
+def is_of_quality(reading: ColumnReading, beside: Sequence[str], unknown: list[str]) -> bool:
+    """Whether a bare change (`delta`, `gain`) stands beside perplexities, and so is theirs."""
+    bare = reading.name == "change" and re.fullmatch(
+        r"[\W_]*(?:Δ|delta|gain|improvement)[\W_]*(?:pct|percent)?[\W_]*", reading.text, re.I
+    )
+    if not bare or not any(re.search(r"ppl|perplexity|accuracy|\bloss\b", text, re.I) for text in beside):
+        return False
+    unknown.append(reading.text)
+    return True
+
+
+def settle_changes(grid: Grid, readings: list[ColumnReading]) -> None:
+    """Speedups of which some are negative are changes: fractions where all are below 1, percent where large."""
+    for reading in readings:
+        if reading.name == "speedup":
+            cells = _numbers_of(grid, reading)
+            bare = [cell.value for cell in cells if not cell.unit]
+            if len(bare) > 1 and min(bare) < 0 and len(bare) == len(cells) and not reading.heading.unit:
+                most = max(map(abs, bare))
+                unit = "fraction" if most < 1 else "%" if most > _MOST_SPEEDUP else ""
+                if not unit:
+                    continue
+                reading.heading = replace(reading.heading, name="change", column=column("change"), unit=unit)
+
+
+def settle_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[ColumnReading]:
+    """`Ratio` alone: of the draft's rate to the target's beside a draft, of the row's own rates, or of neither."""
+    names = {one.name for one in readings}
+    kept: list[ColumnReading] = []
+    for reading in readings:
+        if reading.name != "speed_ratio" or re.search(r"draft|target|speed", reading.text, re.I) or "draft" in names:
+            kept.append(reading)
+        elif {"decode_rate", "baseline_rate"} <= names and "speedup" not in names:
+            reading.heading = replace(reading.heading, name="speedup", column=column("speedup"))
+            kept.append(reading)
+        else:
+            unknown.append(reading.text)
+    return kept
+
+
+def settle_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
+    """`draft tokens`: all of them, as vLLM counts, or those of one step, as a setting is called."""
+    for reading in readings:
+        if reading.name == "draft_tokens":
+            names = {one.name for one in readings}
+            large = any(number.value > _MOST_GAMMA for number in _numbers_of(grid, reading))
+            total = bool(names & {"accepted", "steps", "gamma"}) or large
+            name = "drafted" if total and "drafted" not in names else "gamma"
+            reading.heading = heading_of(name)
+
+
+def may_be_a_length(grid: Grid, reading: ColumnReading, readings: list[ColumnReading], options: TableOptions) -> bool:
+    """Whether an `Acceptance` without a unit may as well be tokens per step: in each row above 1, at most gamma + 1.
+
+    A table of percents as low as that exists, and one that calls the acceptance length so, too.
+    """
+    said = reading.text in options.percent + options.fraction or reading.name in options.percent + options.fraction
+    gamma = next((one for one in readings if one.name == "gamma"), None)
+    is_rate = re.search(r"rate|ratio|pct|percent|%|率", reading.text, re.I) is not None or reading.heading.unit == "%"
+    if reading.name != "acceptance" or said or is_rate or gamma is None or reading.name in options.columns:
+        return False
+    pairs = [
+        (number_in(first_of(row[reading.index]), grid), number_in(first_of(row[gamma.index]), grid))
+        for _, row in grid.rows
+    ]
+    filled = [(value, most) for value, most in pairs if value is not None and (most is None or most.value > 0)]
+    return bool(filled) and all(
+        most is not None and not value.unit and 1 < value.value <= most.value + 1 for value, most in filled
+    )
+
+
+def settle_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReading], options: TableOptions) -> None:
+    """Whether a column of shares is in percent, or whether nothing says so."""
+    if reading.kind != "share":
+        return
+    if reading.text in options.percent or reading.name in options.percent:
+        reading.percent = True
+        return
+    if reading.heading.unit == "fraction" or {reading.text, reading.name} & set(options.fraction):
+        return
+    values = _numbers_of(grid, reading)
+    bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone
+    said = reading.heading.unit == "%" or not bare
+    reading.percent = said or _above_all(bare)
+    if not said and reading.percent:
+        _settle_mixture(reading, bare, _by_counts(grid, reading, readings))
+    if not reading.percent and values:
+        by_counts = _by_counts(grid, reading, readings)
+        reading.percent = by_counts is True
+        reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)
+
+
+def _above_all(bare: list[document.Number]) -> bool:
+    """Whether shares are more than all there is, and so percent; one just above 1 among fractions may be wrong."""
+    above = [value.value for value in bare if value.value > 1]
+    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
+    return bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
+
+
+def _settle_mixture(reading: ColumnReading, bare: list[document.Number], percent_by_counts: bool | None) -> None:
+    """Percent by its cells, of which some may be fractions: one cell in percent does not make most others tiny."""
+    above = [value.value for value in bare if value.value > 1]
+    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
+    if not fractions or percent_by_counts:
+        return
+    if percent_by_counts is False or len(fractions) > len(above):
+        reading.percent, reading.percent_above = False, 1.0
+        reading.mixture = f"as fractions, and as percent where more than 1 ({max(above):g})"
+    else:
+        reading.mixture = f"as percent, since {max(above):g} is in it; so {max(fractions):g} is {max(fractions):g} %"
+
+
+def _by_counts(grid: Grid, reading: ColumnReading, readings: list[ColumnReading]) -> bool | None:
+    """Whether the rows' own counts show a share to be percent; None where they show nothing."""
+    same = {one.name: one for one in readings if one.group == reading.group}
+    drafted, accepted = same.get("drafted"), same.get("accepted")
+    if drafted is None or accepted is None:
+        return None
+    for _, cells in grid.rows:
+        share, of, got = (number_in(cells[item.index], grid) for item in (reading, drafted, accepted))
+        if share is None or of is None or got is None or share.unit == "%":
+            continue
+        if got.value > 0 < of.value:
+            fraction = got.value / of.value
+            if abs(share.value - fraction) <= share.half + 1e-6:
+                return False
+            if abs(share.value - 100 * fraction) <= share.half + 1e-4:
+                return True
+    return None

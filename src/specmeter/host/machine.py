@@ -1,0 +1,522 @@
+"""The machine: what it is, what this process may use of it, and what else is going on there.
+
+Instruction sets of the processor carry llama.cpp's own names, so that they compare with what an engine says it was
+built for. What a container leaves are the CPU quota and memory limit of Linux control groups, versions 1 and 2: a limit
+may stand in any folder from the process's own group up to the mount, and the smallest one rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from specmeter import __version__
+from specmeter.host import read_int, read_text, run_command
+from specmeter.host.gpu import read_gpus
+from specmeter.record import Host
+
+
+def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
+    """The machine as it is now; takes a little more than `load_sample_s` seconds. What cannot be told is None.
+
+    `root` is where /proc and /sys are found.
+    """
+    import psutil
+
+    system, system_version = _system()
+    cpu, flags = read_cpu(root)
+    cgroup = find_cgroup(root)
+    container = read_container(root)
+    memory = psutil.virtual_memory()
+    limit = cgroup.memory_limit_bytes()
+    return Host(
+        hostname_sha256=hashlib.sha256(platform.node().encode()).hexdigest(),
+        os=system,
+        os_version=system_version,
+        kernel=platform.version() if sys.platform == "win32" else platform.release(),
+        machine=platform.machine(),
+        python=platform.python_version(),
+        specmeter=__version__,
+        cpu=cpu,
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=os.cpu_count() or 1,
+        usable_cores=usable_cores(cgroup.cores()),
+        cpu_flags=flags,
+        governor=read_governor(root),
+        power_source=read_power_source(virtual=container is not None, root=root),
+        memory_bytes=memory.total if limit is None else min(memory.total, limit),
+        memory_available_bytes=memory_available_bytes(root),
+        swap_used_bytes=_swap_used_bytes(),
+        gpus=read_gpus(root),
+        container=container,
+        load_average=read_load_average(),
+        busy_processes=read_busy_processes(load_sample_s),
+    )
+
+
+def memory_available_bytes(root: Path = Path("/")) -> int:
+    """Memory that a new process could take now without swapping, within the limits of a container."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    left = find_cgroup(root).memory_available_bytes()
+    return available if left is None else min(available, left)
+
+
+def _system() -> tuple[str, str]:
+    """Name and version of the operating system."""
+    if sys.platform == "darwin":
+        return "macOS", platform.mac_ver()[0]
+    if sys.platform == "win32":
+        return "Windows", f"{platform.release()} ({platform.version()})"
+    try:
+        return platform.system(), platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system(), "unknown"
+
+
+def _swap_used_bytes() -> int | None:
+    import psutil
+
+    try:
+        return psutil.swap_memory().used
+    except (psutil.Error, OSError, RuntimeError):
+        return None
+
+
+# Version 1 writes "no limit" as the largest multiple of a page that fits into 63 bits.
+_NO_LIMIT_BYTES = 2**60
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """Folders that may limit this process, innermost first; none outside Linux."""
+
+    cpu: tuple[Path, ...] = ()
+    memory: tuple[Path, ...] = ()
+
+    def cores(self) -> float | None:
+        """CPU quota in cores, or None without one."""
+        return min((quota for folder in self.cpu if (quota := _quota(folder)) is not None), default=None)
+
+    def memory_limit_bytes(self) -> int | None:
+        """Memory limit, or None without one."""
+        return min((limit for folder in self.memory if (limit := _limit(folder)) is not None), default=None)
+
+    def memory_available_bytes(self) -> int | None:
+        """Memory left below the limits, page cache that can be dropped counted as free; None without a limit."""
+        return min((left for folder in self.memory if (left := _left(folder)) is not None), default=None)
+
+
+def find_cgroup(root: Path = Path("/")) -> Cgroup:
+    """The folders of this process, from /proc/self/mounts and /proc/self/cgroup below `root`."""
+    mounts = read_text(root / "proc/self/mounts") or ""
+    groups = read_text(root / "proc/self/cgroup") or ""
+    found = Cgroup(cpu=_folders(root, mounts, groups, "cpu"), memory=_folders(root, mounts, groups, "memory"))
+    return Cgroup(
+        cpu=tuple(folder for folder in found.cpu if _quota(folder) is not None),
+        memory=tuple(folder for folder in found.memory if _limit(folder) is not None),
+    )
+
+
+def _folders(root: Path, mounts: str, groups: str, controller: str) -> tuple[Path, ...]:
+    paths: dict[str, str] = {}
+    for line in groups.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for name in controllers.split(","):
+            paths[name] = path
+    folders: list[Path] = []
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 4 or not (
+            fields[2] == "cgroup2" or (fields[2] == "cgroup" and controller in fields[3].split(","))
+        ):
+            continue
+        mount = root / fields[1].replace("\\040", " ").lstrip("/")
+        # In a container the path is often that of the host and does not exist here; the mount itself always does.
+        own = paths.get("" if fields[2] == "cgroup2" else controller, "/").strip("/")
+        inner = mount / own if ".." not in own.split("/") else mount
+        while inner != mount:
+            folders.append(inner)
+            inner = inner.parent
+        folders.append(mount)
+    return tuple(folders)
+
+
+def _quota(folder: Path) -> float | None:
+    text = read_text(folder / "cpu.max")
+    if text is None:
+        quota, period = read_int(folder / "cpu.cfs_quota_us"), read_int(folder / "cpu.cfs_period_us")
+    else:
+        words = text.split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            return None
+        quota, period = int(words[0]), int(words[1])
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _limit(folder: Path) -> int | None:
+    limits = (read_int(folder / "memory.max"), read_int(folder / "memory.limit_in_bytes"))
+    return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT_BYTES), default=None)
+
+
+def _left(folder: Path) -> int | None:
+    limit = _limit(folder)
+    used = read_int(folder / "memory.current")
+    if used is None:
+        used = read_int(folder / "memory.usage_in_bytes")
+    if limit is None or used is None:
+        return limit
+    droppable = 0
+    for line in (read_text(folder / "memory.stat") or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key in ("inactive_file", "total_inactive_file") and value.isdigit():
+            droppable = max(droppable, int(value))
+    return max(0, limit - max(0, used - droppable))
+
+
+# llama.cpp's name -> the operating system's names, any of which proves it.
+_LINUX_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "AVX": ("avx",),
+    "AVX_VNNI": ("avx_vnni",),
+    "AVX2": ("avx2",),
+    "F16C": ("f16c",),
+    "FMA": ("fma",),
+    "BMI2": ("bmi2",),
+    "AVX512": ("avx512f",),
+    "AVX512_VBMI": ("avx512vbmi",),
+    "AVX512_VNNI": ("avx512_vnni",),
+    "AVX512_BF16": ("avx512_bf16",),
+    "AMX_INT8": ("amx_int8",),
+    "NEON": ("asimd", "neon"),
+    "DOTPROD": ("asimddp",),
+    "FP16_VA": ("asimdhp",),
+    "MATMUL_INT8": ("i8mm",),
+    "SVE": ("sve",),
+    "SME": ("sme",),
+}
+_MACOS_INTEL_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "AVX": ("AVX1.0",),
+    "AVX2": ("AVX2",),
+    "F16C": ("F16C",),
+    "FMA": ("FMA",),
+    "BMI2": ("BMI2",),
+    "AVX512": ("AVX512F",),
+    "AVX512_VBMI": ("AVX512VBMI",),
+    "AVX512_VNNI": ("AVX512VNNI",),
+}
+_MACOS_ARM_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "NEON": ("hw.optional.AdvSIMD", "hw.optional.neon"),
+    "DOTPROD": ("hw.optional.arm.FEAT_DotProd",),
+    "FP16_VA": ("hw.optional.arm.FEAT_FP16",),
+    "MATMUL_INT8": ("hw.optional.arm.FEAT_I8MM",),
+    "SME": ("hw.optional.arm.FEAT_SME",),
+}
+# Numbers of IsProcessorFeaturePresent (winnt.h); Windows names no others of ours.
+_WINDOWS_FEATURES: Mapping[str, int] = {
+    "AVX": 39,
+    "AVX2": 40,
+    "AVX512": 41,
+    "NEON": 19,
+    "DOTPROD": 43,
+    "SVE": 46,
+}
+
+
+def read_cpu(root: Path = Path("/")) -> tuple[str, tuple[str, ...]]:
+    """Name of the processor and its instruction sets; `root` is where /proc is found (Linux)."""
+    if sys.platform == "darwin":
+        name, flags = parse_sysctl_cpu(run_command(["sysctl", "hw", "machdep.cpu"]) or "")
+    elif sys.platform == "win32":
+        name, flags = _read_windows()
+    else:
+        name, flags = parse_cpuinfo(read_text(root / "proc/cpuinfo") or "")
+        # ARM kernels give numbers instead of a name; lscpu knows what they stand for.
+        name = name or parse_lscpu_name(run_command(["lscpu"]) or "")
+    return name or platform.processor() or platform.machine() or "unknown", flags
+
+
+def parse_cpuinfo(text: str) -> tuple[str | None, tuple[str, ...]]:
+    """Name and instruction sets from Linux's /proc/cpuinfo (first processor)."""
+    facts: dict[str, str] = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition(":")
+        if separator:
+            facts.setdefault(key.strip(), value.strip())
+    words = f"{facts.get('flags', '')} {facts.get('Features', '')}".split()
+    return facts.get("model name"), _known(_LINUX_FLAGS, words)
+
+
+def parse_lscpu_name(text: str) -> str | None:
+    """The `Model name` of lscpu's table."""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "Model name" and value.strip() not in ("", "-"):
+            return value.strip()
+    return None
+
+
+def parse_sysctl_cpu(text: str) -> tuple[str | None, tuple[str, ...]]:
+    """Name and instruction sets from `sysctl hw machdep.cpu` of macOS, Intel or Apple silicon."""
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    intel = f"{facts.get('machdep.cpu.features', '')} {facts.get('machdep.cpu.leaf7_features', '')}".split()
+    present = [key for key, value in facts.items() if value == "1"]
+    return facts.get("machdep.cpu.brand_string"), _known(_MACOS_INTEL_FLAGS, intel) + _known(_MACOS_ARM_FLAGS, present)
+
+
+def usable_cores(quota: float | None) -> float:
+    """Cores this process may use: its affinity, and the container's `quota` where that is smaller."""
+    allowed = float(_affinity())
+    return allowed if quota is None else min(allowed, quota)
+
+
+def _affinity() -> int:
+    import psutil
+
+    if sys.platform != "darwin":
+        try:
+            return max(1, len(psutil.Process().cpu_affinity() or ()))
+        except (psutil.Error, AttributeError, OSError):
+            pass
+    return os.cpu_count() or 1
+
+
+def _known(names: Mapping[str, tuple[str, ...]], words: Iterable[str]) -> tuple[str, ...]:
+    present = set(words)
+    return tuple(name for name, spellings in names.items() if present.intersection(spellings))
+
+
+def _read_windows() -> tuple[str | None, tuple[str, ...]]:
+    if sys.platform != "win32":
+        return None, ()
+    import ctypes
+    import winreg
+
+    try:
+        key = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0")
+        with key:
+            name = str(winreg.QueryValueEx(key, "ProcessorNameString")[0]).strip()
+    except OSError:
+        name = None
+    present = ctypes.windll.kernel32.IsProcessorFeaturePresent
+    return name, tuple(flag for flag, number in _WINDOWS_FEATURES.items() if present(number))
+
+
+# Words of the firmware's vendor and product -> the hypervisor.
+_FIRMWARE: Mapping[str, str] = {
+    "kvm": "kvm",
+    "qemu": "qemu",
+    "vmware": "vmware",
+    "virtualbox": "virtualbox",
+    "parallels": "parallels",
+    "xen": "xen",
+    "amazon ec2": "amazon ec2",
+    "google compute engine": "google compute engine",
+    "virtual machine": "hyper-v",
+    "bochs": "bochs",
+}
+
+
+def read_container(root: Path = Path("/")) -> str | None:
+    """For example `docker on kvm`, `podman`, `wsl2`; None where the machine looks real."""
+    if sys.platform == "darwin":
+        return (
+            "virtual machine" if (run_command(["sysctl", "-n", "kern.hv_vmm_present"]) or "").strip() == "1" else None
+        )
+    if sys.platform == "win32":
+        return hypervisor_of(
+            run_command(["powershell", "-NoProfile", "-NonInteractive", "-Command", _WINDOWS_MODEL], timeout_s=20) or ""
+        )
+    parts = [part for part in (_linux_container(root), _linux_machine(root)) if part]
+    return " on ".join(parts) or None
+
+
+_WINDOWS_MODEL = '(Get-CimInstance Win32_ComputerSystem | ForEach-Object { "$($_.Manufacturer) $($_.Model)" })'
+
+
+def hypervisor_of(firmware: str) -> str | None:
+    """The hypervisor that a vendor-and-product text gives away (`QEMU Standard PC`), or None."""
+    lowered = firmware.lower()
+    return next((name for word, name in _FIRMWARE.items() if word in lowered), None)
+
+
+def _linux_container(root: Path) -> str | None:
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    return read_text(root / "run/systemd/container")
+
+
+def _linux_machine(root: Path) -> str | None:
+    if "microsoft" in (read_text(root / "proc/sys/kernel/osrelease") or "").lower():
+        return "wsl2"
+    firmware = " ".join(
+        text for name in ("sys_vendor", "product_name") if (text := read_text(root / "sys/class/dmi/id" / name))
+    )
+    named = hypervisor_of(firmware)
+    # The processor says that there is a hypervisor, though not which one.
+    hidden = "hypervisor" in (read_text(root / "proc/cpuinfo") or "").split()
+    return named or ("virtual machine" if hidden else None)
+
+
+PowerSource = Literal["mains", "battery", "unknown"]
+
+# Schemes that every Windows has; names are translated, these numbers are not.
+_WINDOWS_SCHEMES: Mapping[str, str] = {
+    "a1841308-3541-4fab-bc81-f71556f20b4a": "power saver",
+    "381b4222-f694-41f0-9685-ff5bb260df2e": "balanced",
+    "8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c": "high performance",
+    "e9a42b02-d5df-448d-aa00-03f14749eb61": "ultimate performance",
+}
+
+
+def read_power_source(*, virtual: bool, root: Path = Path("/")) -> PowerSource:
+    """Mains or battery, now. Without any battery in sight a real machine runs on mains; for a `virtual` one (container
+    or VM) it is unknown."""
+    seen = parse_power_supplies(root / "sys/class/power_supply") if sys.platform == "linux" else _ask_psutil()
+    return seen or ("unknown" if virtual else "mains")
+
+
+def parse_power_supplies(folder: Path) -> PowerSource | None:
+    """The source from Linux's /sys/class/power_supply, None where that holds neither charger nor battery."""
+    try:
+        supplies = sorted(folder.iterdir())
+    except OSError:
+        return None
+    states: list[PowerSource] = []
+    for supply in supplies:
+        # A wireless mouse has a battery too.
+        if read_text(supply / "scope") == "Device":
+            continue
+        kind = read_text(supply / "type")
+        if kind in ("Mains", "USB") and read_text(supply / "online") == "1":
+            return "mains"
+        if kind == "Battery" and read_text(supply / "present") != "0":
+            states.append("battery" if read_text(supply / "status") == "Discharging" else "mains")
+    if not states:
+        return None
+    return "battery" if "battery" in states else "mains"
+
+
+def read_governor(root: Path = Path("/")) -> str | None:
+    """Clock policy: the cpufreq governor (several joined by `+`), macOS's energy mode, Windows's power scheme."""
+    if sys.platform == "darwin":
+        return parse_pmset(run_command(["pmset", "-g"]) or "")
+    if sys.platform == "win32":
+        return parse_power_scheme(run_command(["powercfg", "/getactivescheme"]) or "")
+    policies = (root / "sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")
+    governors = {text for path in policies if (text := read_text(path))}
+    return "+".join(sorted(governors)) or None
+
+
+def parse_pmset(text: str) -> str | None:
+    """macOS's energy mode from `pmset -g`: `low power`, `high power` or `automatic`."""
+    for key, names in (
+        ("powermode", ("automatic", "low power", "high power")),
+        ("lowpowermode", ("automatic", "low power")),
+    ):
+        found = re.search(rf"^\s*{key}\s+(\d)\s*$", text, re.MULTILINE)
+        if found and int(found[1]) < len(names):
+            return names[int(found[1])]
+    return None
+
+
+def parse_power_scheme(text: str) -> str | None:
+    """Windows's power scheme from `powercfg /getactivescheme`, in English where it is one of the standard ones."""
+    found = re.search(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*(?:\((.*)\))?", text, re.IGNORECASE)
+    return (_WINDOWS_SCHEMES.get(found[1].lower()) or found[2]) if found else None
+
+
+def _ask_psutil() -> PowerSource | None:
+    import psutil
+
+    try:
+        battery = psutil.sensors_battery()
+    except (psutil.Error, OSError, RuntimeError, AttributeError):
+        return None
+    if battery is None:
+        return None
+    # psutil answers None where the system cannot tell, whatever its stubs say.
+    plugged = cast("bool | None", battery.power_plugged)
+    if plugged is None:
+        return None
+    return "mains" if plugged else "battery"
+
+
+# A share of one core below this is noise of any desktop.
+_BUSY_SHARE = 0.1
+_MOST_NAMES = 8
+
+
+def read_busy_processes(sample_s: float = 0.5) -> tuple[str, ...]:
+    """Other processes that use at least a tenth of a core, busiest first: `python3 (0.98 cores)`.
+
+    Watches for `sample_s` seconds. Names only: arguments may hold secrets.
+    """
+    start = time.monotonic()
+    before = _cpu_seconds()
+    time.sleep(sample_s)
+    after = _cpu_seconds()
+    elapsed = max(time.monotonic() - start, 1e-9)
+    shares = sorted(
+        ((seconds - before.get(key, ("", 0.0))[1]) / elapsed, name) for key, (name, seconds) in after.items()
+    )
+    busiest = [(share, name) for share, name in reversed(shares) if share >= _BUSY_SHARE]
+    return tuple(f"{name} ({share:.2f} cores)" for share, name in busiest[:_MOST_NAMES])
+
+
+def read_load_average() -> tuple[float, float, float] | None:
+    """Runnable processes on average over 1, 5 and 15 minutes; None on Windows, which does not count them."""
+    try:
+        one, five, fifteen = os.getloadavg()
+    except (OSError, AttributeError):
+        return None
+    return one, five, fifteen
+
+
+def _cpu_seconds() -> dict[tuple[int, float], tuple[str, float]]:
+    """(pid, start) -> (name, CPU seconds) of every other process that may be looked at."""
+    import psutil
+
+    found: dict[tuple[int, float], tuple[str, float]] = {}
+    for process in psutil.process_iter():
+        # pid 0 is Windows's idle process: idle time is not load.
+        if process.pid in (0, os.getpid()):
+            continue
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                found[process.pid, process.create_time()] = (process.name(), times.user + times.system)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def allow_open_files(wanted: int) -> int:
+    """Raise the soft limit to `wanted` where it is lower and the hard one allows it; the number that is allowed now, at
+    least `wanted` where there is no such limit. Processes that are started later inherit it."""
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    except (ValueError, OSError):
+        return soft
+    return max(soft, most)
