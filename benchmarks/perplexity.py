@@ -24,13 +24,13 @@ from specmeter.engines.llama_cpp.start import default_threads
 from specmeter.models.cores import shipped
 from specmeter.models.reference import resolve
 from specmeter.quality import SpeedTest
-from specmeter.quality.child import score_apart, time_apart
-from specmeter.quality.native import find_tool, native_perplexity, native_times
-from specmeter.quality.scoring import Scoring
-from specmeter.quality.timing import Timing
 from specmeter.quality.windows import perplexity
 from specmeter.record import EngineSettings, ModelIdentity
 from specmeter.workloads.packaged import held_out_text
+from specmeter_studies.quality.child import score_apart, time_apart
+from specmeter_studies.quality.native import find_tool, native_perplexity, native_times
+from specmeter_studies.quality.scoring import Scoring
+from specmeter_studies.quality.timing import Timing
 
 MODELS = (
     "bench:dense",

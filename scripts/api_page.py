@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any, cast
 
 import specmeter
+import specmeter_studies
 from specmeter import errors
 from specmeter.analysis.answer import Answer, OfKind
 from specmeter.analysis.comparison import ArmComparison, Difference, RunComparison
@@ -22,7 +23,7 @@ from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
 from specmeter.show.export.columns import Column
 from specmeter.store.reader import RunState
-from specmeter.studies.study import ClaimRuling, StudyFindings
+from specmeter_studies.study import ClaimRuling, StudyFindings
 
 FUNCTIONS = (
     *(specmeter.load, specmeter.run, specmeter.advise, specmeter.schedule, specmeter.compare, specmeter.audit),
@@ -32,7 +33,7 @@ CLASSES = (
     *(specmeter.Run, specmeter.Experiment, specmeter.RunTable, specmeter.Advice, specmeter.Schedule),
     *(specmeter.Audit, specmeter.Predicted),
 )
-STUDIES = (specmeter.studies.names, specmeter.studies.published, specmeter.studies.load)
+STUDIES = (specmeter_studies.names, specmeter_studies.published, specmeter_studies.load)
 RECORDS = (
     *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
     *(Certificate, Finding, PredictionOutcome, Request, Prompt, Reply, Timings, Step, Column),
@@ -51,7 +52,7 @@ def api_page() -> str:
         *(_function(function) for function in FUNCTIONS),
         "## Objects\n",
         *(_class(cls, level=3) for cls in CLASSES),
-        "## Studies\n\nIn the module `specmeter.studies`.\n",
+        "## Studies\n\nIn the package `specmeter_studies`, which `specmeter_studies` leads to.\n",
         *(_function(function) for function in STUDIES),
         "## Errors\n\nIn the module `specmeter.errors`; `specmeter.SpecmeterError` is the base of all.\n",
         *_errors(),
@@ -63,7 +64,7 @@ def api_page() -> str:
 
 
 def _function(function: FunctionType, owner: str = "specmeter", level: int = 3) -> str:
-    owner = "specmeter.studies" if function in STUDIES else owner
+    owner = "specmeter_studies" if function in STUDIES else owner
     return f"{'#' * level} `{function.__name__}`\n\n```text\n{_signature(function, owner)}\n```\n\n{_doc(function)}\n"
 
 

@@ -16,9 +16,10 @@ from specmeter.show.words import en, zh
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "src" / "specmeter" / "show" / "words"
-LIBRARY = ROOT / "src" / "specmeter" / "studies" / "library"
+STUDIES = ROOT / "packages" / "specmeter-studies" / "src"
+LIBRARY = STUDIES / "specmeter_studies" / "library"
 TERMS: list[dict[str, Any]] = tomllib.loads((WORDS / "glossary.toml").read_text("utf-8"))["term"]
-CATALOGUES = [*sorted((WORDS / "sentences").glob("*.toml")), *sorted(LIBRARY.glob("*/zh.toml"))]
+CATALOGUES = [*sorted((WORDS / "sentences").glob("*.toml")), *sorted(STUDIES.rglob("zh.toml"))]
 DOCS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.name != "notebook.md"]
 FOREIGN = ("audit/read", "theory/catalogue")
 """What others call things: headings of their tables, names of their models."""
@@ -105,7 +106,7 @@ def test_the_documentation_uses_its_terms(path: Path) -> None:
 def test_the_source_uses_its_terms() -> None:
     found = [
         (str(path.relative_to(ROOT)), form, text[:80])
-        for path in sorted((ROOT / "src").rglob("*.py"))
+        for path in [*sorted((ROOT / "src").rglob("*.py")), *sorted(STUDIES.rglob("*.py"))]
         if not any(part in path.as_posix() for part in FOREIGN)
         for text in strings(path)
         for term in TERMS

@@ -12,8 +12,8 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.numbers import rates
 from specmeter.store import RunStore
-from specmeter.studies.measured import from_run
 from specmeter.theory.experts import expected_union
+from specmeter_studies.measured import from_run
 
 EXPERIMENT = """
 name: real

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from specmeter import studies
+import specmeter_studies as studies
 from specmeter.audit import published
 from specmeter.audit.reading import published as audited
 from specmeter.record import Estimate
-from specmeter.studies.study import StudyCell
+from specmeter_studies.study import StudyCell
 
 SNAPSHOT = Path(__file__).parent / "data" / "rulings.json"
 

@@ -23,7 +23,7 @@ from specmeter.files import NotPlainError, open_inside, read_inside, whole_file,
 from specmeter.quality.files import load_report, save_report
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
-from specmeter.studies.folder import Part, StudyFolder, StudyRecord
+from specmeter_studies.folder import Part, StudyFolder, StudyRecord
 from test_measure import measured, write
 
 SECRET = "the user's own words"

@@ -14,19 +14,23 @@ from typing import get_args
 
 import pytest
 
-from specmeter import studies
+import specmeter_studies as studies
 from specmeter.cli import invoke
 from specmeter.engines.registry import installed
-from specmeter.studies.definition import Predicate
 from specmeter.testing import CASES
 from specmeter.validity.checks import CHECKS
+from specmeter_studies.definition import Predicate
 
 ROOT = Path(__file__).resolve().parent.parent
 READ = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
-    *(path for folder in ("src", "tests", "scripts", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))),
-    *sorted((ROOT / "src").rglob("*.yaml")),
+    *(
+        path
+        for folder in ("src", "packages", "tests", "scripts", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ),
+    *(path for folder in ("src", "packages") for path in sorted((ROOT / folder).rglob("*.yaml"))),
 ]
 
 AVOIDED = {

@@ -34,11 +34,12 @@ __all__ = [
     "predict",
     "run",
     "schedule",
-    "studies",
 ]
 
 if TYPE_CHECKING:
-    from specmeter import errors, studies
+    from types import ModuleType
+
+    from specmeter import errors
     from specmeter.advise.advice import Advice
     from specmeter.advise.schedule import Schedule
     from specmeter.analysis.comparison import RunComparison
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
     from specmeter.show.export.run_table import RunTable
+
+    studies: ModuleType
+    """The package `specmeter_studies`, where it is installed."""
 else:
     # Packages that are called like functions. Imported here, where they are docstrings only, and taken from the names
     # again, they never stand in the functions' places, whatever is imported first.
@@ -69,11 +73,20 @@ else:
 
     def __getattr__(name):
         """A public name, imported when it is first asked for (PEP 562)."""
+        if name == "studies":
+            return _studies()
         if name not in __all__:
             raise AttributeError(f"module 'specmeter' has no attribute {name!r}")
-        if name in ("errors", "studies"):
-            return import_module(f"specmeter.{name}")
+        if name == "errors":
+            return import_module("specmeter.errors")
         return getattr(import_module(f"specmeter.{_HOME.get(name, 'api')}"), name)
+
+    def _studies():
+        from specmeter import extensions
+
+        if extensions.studies() is None:
+            raise AttributeError(str(extensions.not_installed("specmeter.studies")))
+        return import_module("specmeter_studies")
 
     def __dir__():
         return __all__

@@ -9,17 +9,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report_pages import ATTACK
 
 import specmeter
 from mock_probe import mock_probe
 from quality.reports import points, quality, report
+from report_pages import ATTACK
 from specmeter.cli import invoke
 from specmeter.host.machine import read_host
 from specmeter.show.table import Cell, Row, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, say_json
 from specmeter.show.terminal.probe import print_probe
-from specmeter.show.terminal.quality import print_report
+from specmeter_studies.show.quality import print_report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """What rich itself writes to colour a word."""
@@ -52,7 +52,7 @@ def acting(shown: str) -> set[str]:
         ["quality", "--plan", "evil.yaml"],
         ["run", "evil.yaml", "--dry-run"],
         ["export", "RUN", "--out", "rows.csv"],
-        ["latency", "RUN"],
+        ["study", "latency", "RUN"],
     ],
     ids=" ".join,
 )

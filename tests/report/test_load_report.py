@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import specmeter
-from conftest import measured
+from report_pages import measured
 from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
 from specmeter.analysis.prediction.outcomes import CrossoverOutcome
 from specmeter.analysis.prediction.under_load import expected_crossover

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_pages import ATTACK, Looked
 
 from quality.reports import quality, report
+from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
 from specmeter.quality import QualityReport
@@ -20,8 +20,8 @@ from specmeter.quality.files import save_report
 from specmeter.show.page import site as site_module
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.site import write_site
-from specmeter.show.page.study_document import published_documents, read_study
-from specmeter.studies.folder import Part, StudyFolder, StudyRecord
+from specmeter_studies.folder import Part, StudyFolder, StudyRecord
+from specmeter_studies.show.document import published_documents, read_study
 
 Look = Callable[..., Looked]
 COUNTED = {

@@ -14,7 +14,7 @@ from typing import cast
 
 import click
 
-from specmeter import __version__
+from specmeter import __version__, extensions
 from specmeter.cli import streams
 
 COMMANDS = {
@@ -25,15 +25,12 @@ COMMANDS = {
     "check": "Check a run again: can its numbers be believed?",
     "explain": "Explain where the time of each arm went, and what limits it.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
-    "latency": "Estimate what the network costs a draft on another machine.",
     "report": "Write what a run found as a web page, figures and tables; several as a site.",
-    "study": "Repeat a published study and test its claims.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "audit": "Audit published results: which rows can be true?",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
-    "quality": "Measure perplexity and speed of models, such as a ladder of quantizations.",
     "engines": "List installed engines and what they report; build llama.cpp's programs.",
     "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
@@ -48,23 +45,30 @@ GROUPS = {
 """Heading of the help -> its commands."""
 
 
+def all_commands() -> dict[str, str]:
+    """Those of other packages as well; see `specmeter.extensions`."""
+    return COMMANDS | {name: it.about for name, it in extensions.commands().items() if name not in COMMANDS}
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command only when it runs, so that `--help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return list(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
-            return None
+            other = extensions.commands().get(cmd_name)
+            return None if other is None else cast("click.Command", extensions.load(other.place))
         module = importlib.import_module(f"specmeter.cli.{'list_' if cmd_name == 'list' else cmd_name}")
         return cast("click.Command", module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        known = all_commands()
         grouped = {name for names in GROUPS.values() for name in names}
-        others = tuple(name for name in COMMANDS if name not in grouped)
+        others = tuple(name for name in known if name not in grouped)
         for heading, names in (*GROUPS.items(), ("Of other packages", others)):
-            if rows := [(name, COMMANDS[name]) for name in names if name in COMMANDS]:
+            if rows := [(name, known[name]) for name in names if name in known]:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
@@ -84,8 +88,11 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         import difflib
 
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        known = all_commands()
+        if args and args[0] not in known and not args[0].startswith("-"):
+            if args[0] in extensions.OF_STUDIES:
+                raise extensions.not_installed(f"specmeter {args[0]}")
+            near = difflib.get_close_matches(args[0], known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
@@ -229,13 +236,12 @@ def _guest(error: Exception) -> str | None:
     import traceback
 
     from specmeter.engines.registry import packages
-    from specmeter.studies import OWN_CODE
 
     others = packages()
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         if (package := others.get(module.partition(".")[0])) is not None:
             return package
-        if module.startswith(OWN_CODE):
+        if module.startswith(extensions.OWN_CODE):
             return frame.f_code.co_filename
     return None

@@ -220,10 +220,11 @@ def _audit_published(name: str, names: tuple[str, ...], given: RowDefaults, nois
     from specmeter.errors import UsageError
 
     if name not in names:
-        from specmeter import studies
+        from specmeter import extensions
 
         fix = f"use one of {', '.join(names)}"
-        if name in studies.names():
+        studies = extensions.studies()
+        if studies is not None and name in studies.names():
             fix = f"that is a study, whose document is one of {', '.join(names)}; `specmeter report --published {name}`"
         raise UsageError(f"there is no published data set {name!r}", fix=fix)
     return rule(published.claims(name), name, "published", given, noise)

@@ -10,12 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.analysis.machines import MachineSide, MachineTable
     from specmeter.show.words import Language
-    from specmeter.studies.folder import StudyFolder
-
-_GB = 1e9
-_MOST_GB_PER_S = 1e6
 
 
 @click.command(name="compare")
@@ -96,7 +91,9 @@ def command(
         raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")
     if machines:
-        return _machines(runs, bandwidths, html, languages, as_json)
+        from specmeter.show.studies import needed
+
+        return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:
         raise UsageError("--bandwidth goes with --machines", fix="add --machines, or leave --bandwidth out")
     _refuse_reports(runs)
@@ -116,103 +113,6 @@ def command(
         write_text(html, compare_page(found, languages))
         errors().say(str(html), wrap=False)
     return 1 if any(one.failed for one in found) else 0
-
-
-# --- several machines ------------------------------------------------------------------------------------------------
-
-
-def _machines(
-    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], as_json: bool
-) -> int:
-    from specmeter.analysis.machines import merge
-    from specmeter.show.terminal.compare import print_machines
-    from specmeter.show.terminal.console import errors, say_json
-
-    names = _names(runs)
-    given = _bandwidths(bandwidths, dict(zip(runs, names, strict=True)))
-    table = merge([_side(run, name) for run, name in zip(runs, names, strict=True)], given)
-    if as_json:
-        say_json(table.model_dump(mode="json"))
-    else:
-        print_machines(table)
-    if html is not None:
-        from specmeter.show.page.files import write_text
-
-        write_text(html, _page(table, languages))
-        errors().say(str(html), wrap=False)
-    return 1 if any(line.verdict == "invalid" for line in table.lines) else 0
-
-
-def _page(table: MachineTable, languages: Sequence[Language]) -> str:
-    """The machines as data of the study that compares machines: its claims, tables and figures."""
-    from specmeter import studies
-    from specmeter.show.page.page import study_page
-    from specmeter.show.page.study_document import study_document
-    from specmeter.studies.library.hardware_comparison.extra import of_machines
-
-    return study_page([study_document(studies.findings("hardware-comparison", of_machines(table)))], languages)
-
-
-def _side(given: str, name: str) -> MachineSide:
-    from specmeter.analysis.machines import from_quality, from_run
-    from specmeter.quality.files import load_report
-    from specmeter.store.places import find_run, is_study
-    from specmeter.studies.folder import StudyFolder
-
-    path = find_run(given)
-    if inside := is_study(path):
-        path = _only_part(StudyFolder(path), name)
-    if path.suffix.lower() == ".json" and not path.is_dir():
-        return from_quality(load_report(path, inside=inside), name)
-    return from_run(path, name)
-
-
-def _only_part(study: StudyFolder, name: str) -> Path:
-    """What a study with one part measured. Raises `UsageError` for one with several, which would be several tables."""
-    from specmeter.errors import UsageError
-
-    parts = [part for part in study.record().parts if not part.skipped]
-    if len(parts) != 1:
-        names = ", ".join(part.name for part in parts) or "none"
-        raise UsageError(
-            f"{name}: a study with {len(parts)} measured parts ({names})", fix=f"name one part: {study.path.name}/PART"
-        )
-    part = parts[0]
-    return study.quality_file(part.name) if part.kind == "quality" else study.run_folder(part.name)
-
-
-def _names(runs: Sequence[str]) -> list[str]:
-    """A name for each: that of its folder or file, with the folder above where names would be the same."""
-    paths = [Path(run).expanduser().resolve() if run != "latest" else Path(run) for run in runs]
-    short = [path.name.removesuffix(".json") for path in paths]
-    if len(set(short)) < len(short):
-        short = [f"{path.parent.name}/{name}" for path, name in zip(paths, short, strict=True)]
-    if len(set(short)) < len(short):
-        short = [f"{name} ({place})" for place, name in enumerate(short, start=1)]
-    return short
-
-
-def _bandwidths(given: Sequence[str], names: dict[str, str]) -> dict[str, float | str]:
-    """Name of the machine -> bytes per second, or the name of a device. Raises `UsageError` for what is neither."""
-    from specmeter.errors import UsageError
-
-    found: dict[str, float | str] = {}
-    for item in given:
-        name, separator, value = item.rpartition("=")
-        if not separator or not name or not value.strip():
-            raise UsageError(
-                f"--bandwidth {item[:80]!r} does not name a run and a bandwidth",
-                fix='write RUN=GB/S or RUN=DEVICE, for example pro=200 or pro="M2 Pro"',
-            )
-        try:
-            number = float(value)
-        except ValueError:
-            found[names.get(name, name)] = value.strip()
-            continue
-        if not 0 < number <= _MOST_GB_PER_S:
-            raise UsageError(f"--bandwidth {item[:80]}: no bandwidth in GB/s", fix="give GB/s, for example 200")
-        found[names.get(name, name)] = number * _GB
-    return found
 
 
 def _refuse_reports(runs: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,9 @@ from specmeter.errors import UsageError
 from specmeter.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from specmeter.show.figure import Figure
-    from specmeter.show.page.study_document import StudyDocument
+    from specmeter.show.studies import Shown
     from specmeter.show.words import Language
 
 
@@ -115,6 +113,7 @@ def command(
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
     from specmeter.show.page.files import write_figures
+    from specmeter.show.studies import needed
     from specmeter.show.terminal.console import output
     from specmeter.show.words import LANGUAGES
 
@@ -125,7 +124,7 @@ def command(
     else:
         run, study = _only(runs, published)
         if study == "list":
-            _list_published()
+            output().say_all(needed("--published list").list_published(), wrap=False)
             return
         shown = _published(study, probe, languages) if study else _named(run or "latest", probe, languages)
         written = list[Path]()
@@ -180,26 +179,13 @@ def _say_left_out(place: Path, error: UsageError) -> None:
     errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """What can be written of something."""
-
-    figures: Callable[[], Iterable[Figure]]
-    tables: Callable[[Path], list[Path]]
-    page: Callable[[Path, bool], list[Path]]
-    """Given its place and whether that is inside the folder that it is of; the page first."""
-    place: Path
-    """Where the page goes unless another place is named."""
-
-
-def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Shown:
+def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
     from specmeter.show.page.document import read_document
     from specmeter.show.page.files import write_page, write_tables
     from specmeter.show.page.page import document_figures
-    from specmeter.show.page.study_document import read_study
+    from specmeter.show.studies import Shown, needed
     from specmeter.store.places import find_run, is_advice, is_schedule, is_study
     from specmeter.store.run import REPORT_NAME
-    from specmeter.studies.folder import StudyFolder
 
     folder = find_run(run)
     if is_advice(folder):
@@ -210,9 +196,9 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Show
         return _schedule(folder, languages)
     if is_study(folder):
         _refuse_probe(probe, "a study")
-        return _studies((read_study(StudyFolder(folder)),), folder / REPORT_NAME, languages)
+        return needed(run).shown(folder, languages)
     document = read_document(folder, probe=probe)
-    return _Shown(
+    return Shown(
         lambda: document_figures(document).values(),
         lambda to: write_tables(document, to, languages),
         lambda path, inside: [write_page(document, path, languages, inside=inside)],
@@ -220,32 +206,22 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> _Show
     )
 
 
-def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> _Shown:
-    from specmeter.show.page.study_document import published_documents
+def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
+    from specmeter.show.studies import needed
 
     _refuse_probe(probe, "a study")
-    return _studies(published_documents(name), Path(f"{name}-published.html"), languages)
+    return needed(f"--published {name}").published(name, languages)
 
 
-def _studies(studies: Sequence[StudyDocument], place: Path, languages: Sequence[Language]) -> _Shown:
-    from specmeter.show.page.files import write_study_page, write_study_tables
-
-    return _Shown(
-        lambda: [it for study in studies for it in study.figures],
-        lambda to: write_study_tables(studies, to, languages),
-        lambda path, inside: [write_study_page(studies, path, languages, inside=inside)],
-        place,
-    )
-
-
-def _advice(folder: Path, languages: Sequence[Language]) -> _Shown:
+def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
     from specmeter.advise.examination import examined
     from specmeter.advise.files import read_advice
     from specmeter.show.page.advice_files import PAGE_NAME, write_advice_page, write_advice_tables
     from specmeter.show.page.advice_page import all_figures
+    from specmeter.show.studies import Shown
 
     advice = examined(read_advice(folder), folder)
-    return _Shown(
+    return Shown(
         lambda: all_figures(advice),
         lambda to: write_advice_tables(advice, to, languages),
         lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
@@ -253,13 +229,14 @@ def _advice(folder: Path, languages: Sequence[Language]) -> _Shown:
     )
 
 
-def _schedule(folder: Path, languages: Sequence[Language]) -> _Shown:
+def _schedule(folder: Path, languages: Sequence[Language]) -> Shown:
     from specmeter.advise.schedule import read_schedule
     from specmeter.show.page.schedule_files import PAGE_NAME, write_schedule_page, write_schedule_tables
     from specmeter.show.page.schedule_page import all_figures
+    from specmeter.show.studies import Shown
 
     schedule = read_schedule(folder)
-    return _Shown(
+    return Shown(
         lambda: all_figures(schedule),
         lambda to: write_schedule_tables(schedule, to, languages),
         lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
@@ -270,17 +247,3 @@ def _schedule(folder: Path, languages: Sequence[Language]) -> _Shown:
 def _refuse_probe(probe: Path | None, other: str) -> None:
     if probe is not None:
         raise UsageError(f"--probe {probe}: belongs to a run, not to {other}", fix="leave it out, or name a run")
-
-
-def _list_published() -> None:
-    from specmeter import studies
-    from specmeter.show.page.study_document import GROUPS
-    from specmeter.show.terminal.console import output
-
-    screen = output()
-    for name in studies.names():
-        study = studies.find(name)
-        printed = "" if study.published() is not None else " (printed no numbers)"
-        screen.say(f"{name}: {study.title}{printed}", wrap=False)
-    for name, members in GROUPS.items():
-        screen.say(f"{name}: {', '.join(members)}", wrap=False)

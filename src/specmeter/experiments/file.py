@@ -12,12 +12,14 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from specmeter import extensions
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
 from specmeter.experiments.problems import problems, shown
@@ -109,12 +111,18 @@ def bundled() -> dict[str, Bundled]:
 def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
     """The files of a kind that ship with specmeter, by name."""
     found: dict[str, Bundled] = {}
-    for entry in resources.files(form.shelf).iterdir():
-        if entry.name.endswith(".yaml"):
-            data = _parse(entry.read_text(encoding="utf-8"), entry.name, form)
-            variants = tuple(_variants(data, entry.name))
-            found[entry.name.removesuffix(".yaml")] = Bundled(str(data.get("description", "")).strip(), variants)
-    return dict(sorted(found.items()))
+    for name, entry in _on_shelf(form).items():
+        data = _parse(entry.read_text(encoding="utf-8"), entry.name, form)
+        found[name] = Bundled(str(data.get("description", "")).strip(), tuple(_variants(data, entry.name)))
+    return found
+
+
+def _on_shelf(form: Form[Kind]) -> dict[str, Traversable]:
+    """Name -> bundled file; experiments of studies come with their package."""
+    studies = extensions.studies() if form.shelf == _EXPERIMENT.shelf else None
+    shelves = [form.shelf, *([] if studies is None else [studies.EXPERIMENTS])]
+    files = {entry.name.removesuffix(".yaml"): entry for shelf in shelves for entry in resources.files(shelf).iterdir()}
+    return {name: files[name] for name in sorted(files) if files[name].name.endswith(".yaml")}
 
 
 def load(
@@ -246,15 +254,15 @@ def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
             fix=f"name a file in it; a run in it is shown by `specmeter show {quoted(str(path))}`",
         )
     if not looks_like_path and not path.is_file():
-        names = bundled_of(form)
-        if reference in names:
-            entry = resources.files(form.shelf) / f"{reference}.yaml"
+        shelf = _on_shelf(form)
+        if (entry := shelf.get(reference)) is not None:
             return entry.read_text(encoding="utf-8"), f"bundled:{reference}", Path.cwd()
-        near = difflib.get_close_matches(reference, names, n=2)
+        near = difflib.get_close_matches(reference, shelf, n=2)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
+        apart = f"; experiments of studies: {extensions.INSTALL}" if extensions.studies() is None else ""
         raise ExperimentError(
             f"{reference!r} is neither a file nor a bundled {form.word}",
-            fix=f"{hint}{form.listing}; a file needs its path",
+            fix=f"{hint}{form.listing}; a file needs its path{apart}",
         )
     try:
         raw = read_named(path, MAX_BYTES + 1)

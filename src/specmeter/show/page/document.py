@@ -23,7 +23,7 @@ from specmeter.probe.files import load_probe
 from specmeter.profile.figures import DraftLength, draft_lengths
 from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
 from specmeter.show.names import Names, label
-from specmeter.show.page.study_document import StudyDocument, document_of_run
+from specmeter.show.studies import StudySection, studies
 from specmeter.show.table import Cell
 from specmeter.store import RequestRow, RunReader, RunStore
 from specmeter.store.environment import private, render_environment
@@ -97,7 +97,7 @@ class Document:
     `MOST_EXPLAINED` requests."""
     routing: tuple[TextRouting, ...]
     """Which experts the MoE targets choose for the run's texts."""
-    study: StudyDocument | None
+    study: StudySection | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
     certification: Certification | None
     """How its controllers stand against fixed lengths and the oracle; None where no arm is one, or none met several
@@ -173,7 +173,7 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
             positions=positions(store, tallies) if explained else (),
             routing=tuple(store.routing()),
-            study=document_of_run(run),
+            study=None if (package := studies()) is None else package.of_run(run),
             certification=_certification(run) if explained else None,
             ceilings=ceilings(run.arms, run.summary.arms, probes),
         )

@@ -22,7 +22,7 @@ from specmeter.files import (
 from specmeter.show.drawing import figures
 from specmeter.show.export.run_table import RunTable
 from specmeter.show.formats import FORMATS
-from specmeter.show.page.page import run_page, study_page
+from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.words import words
 from specmeter.store.guarded import is_run
@@ -32,7 +32,7 @@ from specmeter.store.seal import sealed
 if TYPE_CHECKING:
     from specmeter.show.figure import Figure
     from specmeter.show.page.document import Document
-    from specmeter.show.page.study_document import StudyDocument
+    from specmeter.show.studies import StudySection
     from specmeter.show.table import Table
     from specmeter.show.words import Language
 
@@ -42,16 +42,6 @@ def write_page(document: Document, path: Path, languages: Sequence[Language], *,
     if not inside:
         refuse_others(path)
     write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256), inside=inside)
-    return path
-
-
-def write_study_page(
-    documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language], *, inside: bool = False
-) -> Path:
-    """Write the page of one study or of several, like `write_page`."""
-    if not inside:
-        refuse_others(path)
-    write_text(path, study_page(documents, languages), inside=inside)
     return path
 
 
@@ -149,7 +139,7 @@ def write_tables(document: Document, folder: Path, languages: Sequence[Language]
         table = make(document)
         written += write_table(table, "summary" if table.name == "results" else table.name, folder, languages)
     if document.study is not None:
-        written += _write_tables_of(document.study, folder, languages)
+        written += write_section(document.study, folder, languages)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
         written.append(folder / f"requests.{ending}")
@@ -163,24 +153,10 @@ def write_requests(run: Path, path: Path) -> None:
         RunTable(run, "requests").write(stream, path.suffix.removeprefix("."))
 
 
-def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
-    """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
-    generation as JSON Lines."""
-    make_folder(folder)
-    written: list[Path] = []
-    for document in documents:
-        written += _write_tables_of(document, folder, languages)
-        for table in (document.configurations, document.models):
-            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
-        if rows := document.findings.data.results:
-            written.append(folder / f"{document.prefix}results.jsonl")
-            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
-    return written
-
-
-def _write_tables_of(document: StudyDocument, folder: Path, languages: Sequence[Language]) -> list[Path]:
-    written = write_table(document.claims, f"{document.prefix}claims", folder, languages)
-    for table in document.tables:
+def write_section(study: StudySection, folder: Path, languages: Sequence[Language]) -> list[Path]:
+    """Write the claims and the tables of a study."""
+    written = write_table(study.claims, f"{study.prefix}claims", folder, languages)
+    for table in study.tables:
         written += write_table(table, table.name, folder, languages)
     return written
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from specmeter.record import Host
     from specmeter.show.names import Names
     from specmeter.show.page.document import Document
-    from specmeter.show.page.study_document import StudyDocument
 
 _LONGEST_TEXT = 400_000
 _CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
@@ -122,30 +121,6 @@ def document_figures(document: Document) -> dict[str, Figure]:
     of_study = {figure.name: figure for figure in document.study.figures} if document.study else {}
     by_probes = probe_figures(document.probes, document.model_names, document.routing)
     return of_study | load_figures(document) | run_figures(document) | by_probes
-
-
-def study_page(
-    documents: Sequence[StudyDocument],
-    languages: Sequence[Language] = LANGUAGES,
-    *,
-    index: str | None = None,
-    downloads: Sequence[tuple[str, str]] = (),
-) -> str:
-    """The page of one study or of several: what their numbers are, what they say about each claim, then figures and
-    tables. Names of figures must differ, so each of several studies needs its prefix.
-
-    `index` links to the page of all studies, `downloads` (name, size) lie beside the page.
-    """
-    return render(
-        "study.html",
-        languages,
-        [figure for document in documents for figure in document.figures],
-        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
-        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
-        studies=documents,
-        index=index,
-        downloads=downloads,
-    )
 
 
 def render(

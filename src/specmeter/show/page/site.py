@@ -21,35 +21,31 @@ from specmeter.show.page.files import (
     explained,
     make_folder,
     write_figures,
-    write_study_tables,
     write_tables,
     write_text,
 )
-from specmeter.show.page.page import document_figures, render, run_page, study_page
-from specmeter.show.page.study_document import StudyDocument, published_documents, read_study
-from specmeter.show.page.study_files import write_data
+from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated
+from specmeter.show.studies import needed, studies
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, estimated
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.places import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
-from specmeter.studies.folder import StudyFolder
-from specmeter.studies.study import FINDINGS
 from specmeter.text import printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer
     from specmeter.show.figure import Figure
+    from specmeter.show.studies import SiteStudy
 
 DATA = "data"
 """Folder of downloads beside each page."""
 
 _KEPT = (ENVIRONMENT_NAME, CERTIFICATE_NAME)
 """Files of a run folder that readers may want as they are."""
-_VERDICTS = ("invalid", "suspect", "unchecked", "valid")
-"""The worst first."""
-_INDEX = "../index.html"
+INDEX = "../index.html"
+"""From a page to the index."""
 _GENERATOR = '<meta name="generator" content="specmeter'
 _HEAD = 4_000
 _FIGURE_CM = 16.0
@@ -61,19 +57,6 @@ class Run(NamedTuple):
     slug: str
     """Its folder."""
     document: Document
-
-
-class Study(NamedTuple):
-    """A study of a document on the site."""
-
-    slug: str
-    document: StudyDocument
-    folder: StudyFolder | None = None
-    """Where it was measured; None: the numbers are the document's."""
-    state: str = ""
-    """`complete` or `partial`; empty where nothing is to be measured."""
-    verdict: str = ""
-    """The worst of its runs; empty where there is no run."""
 
 
 class LeftOut(NamedTuple):
@@ -103,7 +86,7 @@ def write_site(
             "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
         )
     _refuse_other_folders(folder)
-    entries: list[Run | Study] = []
+    entries: list[Run | SiteStudy] = []
     left_out: list[LeftOut] = []
     taken: set[str] = set()
 
@@ -118,7 +101,8 @@ def write_site(
             entries.append(_read(place, taken))
         except UsageError as error:
             leave_out(place, error)
-    entries += [Study(_slug(f"{one.name}-published", taken), one) for name in published for one in _published(name)]
+    for name in published:
+        entries += needed(f"--published {name}").published_on_site(name, lambda one: _slug(one, taken))
     if not entries:
         raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
     entries.sort(key=lambda entry: isinstance(entry, Run))
@@ -126,7 +110,7 @@ def write_site(
     index = folder / "index.html"
     write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages without one would be no site
     pages: list[Path] = []
-    shown: list[Run | Study] = []
+    shown: list[Run | SiteStudy] = []
     for entry in entries:
         try:
             pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
@@ -139,91 +123,48 @@ def write_site(
     return [index, *pages]
 
 
-def _read(place: Path, taken: set[str]) -> Run | Study:
+def _read(place: Path, taken: set[str]) -> Run | SiteStudy:
     """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
     if not is_study(place):
         document = read_document(place)
         return Run(_slug(place.resolve().name, taken), document)
-    folder = StudyFolder(place)
-    document, state, worst = read_study(folder), _state(folder), _worst_verdict(folder)
-    return Study(_slug(place.resolve().name, taken), document, folder, state, worst)
+    return needed(str(place)).on_site(place, lambda name: _slug(name, taken))
 
 
-def _state(folder: StudyFolder) -> str:
-    begun = any(folder.has_begun(part) for part in folder.record().parts)
-    return "complete" if begun and folder.is_finished() else "partial"
-
-
-def _worst_verdict(folder: StudyFolder) -> str:
-    known = folder.verdicts()
-    begun = [part.name for part in folder.record().parts if folder.run_state(part) is not None]
-    return min((known.get(part, "unchecked") for part in begun), key=_VERDICTS.index, default="")
-
-
-def _place(entry: Run | Study) -> Path:
+def _place(entry: Run | SiteStudy) -> Path:
     """The folder that an entry was measured into; of a published study its name."""
-    if isinstance(entry, Run):
-        return entry.document.run.folder
-    return Path(entry.slug) if entry.folder is None else entry.folder.path
+    return entry.document.run.folder if isinstance(entry, Run) else entry.place
 
 
-def _write_page(entry: Run | Study, folder: Path, languages: Sequence[Language]) -> Path:
-    if isinstance(entry, Run):
-        return _write_run(entry, folder, languages)
-    return _write_study(entry, folder, languages)
-
-
-def _published(name: str) -> list[StudyDocument]:
-    """The studies of a name or a group, each for a page of its own."""
-    return [replace(document, prefix="") for document in published_documents(name)]
+def _write_page(entry: Run | SiteStudy, folder: Path, languages: Sequence[Language]) -> Path:
+    return _write_run(entry, folder, languages) if isinstance(entry, Run) else entry.write(folder, languages)
 
 
 def _write_run(run: Run, folder: Path, languages: Sequence[Language]) -> Path:
     data = make_folder(folder, DATA)
-    _copy_kept(run.document.run.folder, data)
+    copy_documents(run.document.run.folder, data)
     write_text(data / "experiment.yaml", run.document.experiment_yaml, inside=True)
     write_tables(run.document, data, languages)
-    _write_figures(document_figures(run.document).values(), data, languages)
+    write_page_figures(document_figures(run.document).values(), data, languages)
     page = folder / "index.html"
-    write_text(page, run_page(run.document, languages, index=_INDEX, downloads=_downloads(data)), inside=True)
+    write_text(page, run_page(run.document, languages, index=INDEX, downloads=downloads_of(data)), inside=True)
     return page
 
 
-def _write_study(study: Study, folder: Path, languages: Sequence[Language]) -> Path:
-    data = make_folder(folder, DATA)
-    write_study_tables([study.document], data, languages)
-    if study.folder is not None:
-        _write_measured(study.folder, data)
-    _write_figures(study.document.figures, data, languages)
-    page = folder / "index.html"
-    write_text(page, study_page([study.document], languages, index=_INDEX, downloads=_downloads(data)), inside=True)
-    return page
-
-
-def _write_measured(folder: StudyFolder, data: Path) -> None:
-    """Requests, environment and certificate of each run, reports of quality, and what was asked for."""
-    parts = [part for part in folder.record().parts if folder.has_begun(part)]
-    experiments = [part.name for part in parts if part.kind == "experiment"]
-    if experiments:
-        write_data(folder, data)
-    for name in experiments:
-        _copy_kept(folder.run_folder(name), data, "" if len(experiments) == 1 else f"{name}.")
-    kept = [folder.quality_file(part.name) for part in parts if part.kind == "quality"]
-    for path in (folder.record_path, *kept):
-        copy_kept(path.parent, path.name, data / path.name, private)
-
-
-def _copy_kept(run: Path, data: Path, prefix: str = "") -> None:
+def copy_documents(run: Path, data: Path, prefix: str = "") -> None:
+    """Copy the documents of a run folder that readers may want as they are."""
     for name in _KEPT:
         copy_kept(run, name, data / f"{prefix}{name}")
 
 
-def _write_figures(shown: Collection[Figure], data: Path, languages: Sequence[Language]) -> None:
+def write_page_figures(shown: Collection[Figure], data: Path, languages: Sequence[Language]) -> None:
+    """Write the figures of a page, where the package that draws them is installed."""
     if importlib.util.find_spec("vl_convert"):
         write_figures(shown, data, ["svg"], _FIGURE_CM, languages)
 
 
-def _downloads(data: Path) -> list[tuple[str, str]]:
+def downloads_of(data: Path) -> list[tuple[str, str]]:
+    """(address, size) of what lies beside a page."""
     return [(f"{DATA}/{path.name}", size(path.stat().st_size)) for path in sorted(data.iterdir())]
 
 
@@ -248,41 +189,22 @@ def _slug(name: str, taken: set[str]) -> str:
     return slug
 
 
-def _index(entries: Sequence[Run | Study], left_out: Sequence[LeftOut], languages: Sequence[Language]) -> str:
+def _index(entries: Sequence[Run | SiteStudy], left_out: Sequence[LeftOut], languages: Sequence[Language]) -> str:
     runs = [entry for entry in entries if isinstance(entry, Run)]
-    studies = [entry for entry in entries if isinstance(entry, Study)]
+    measured = [entry for entry in entries if not isinstance(entry, Run)]
+    package = studies()
+    claims = [package.site_claims(measured)] if package is not None and measured else []
     return render(
         "index.html",
         languages,
         (),
         title="specmeter",
         runs=runs,
-        studies=studies,
+        studies=measured,
         left_out=left_out,
-        rulings=FINDINGS,
-        tables=[table for table in (_claims(studies), _answers(runs)) if table.rows],
+        rulings=() if package is None else package.RULINGS,
+        tables=[table for table in (*claims, _answers(runs)) if table.rows],
     )
-
-
-def _claims(studies: Sequence[Study]) -> Table:
-    """How many claims of each study were ruled how."""
-    columns = (
-        Column("study"),
-        Column("state"),
-        *(Column(ruling.replace(" ", "_"), "number") for ruling in FINDINGS),
-        Column("runs_verdict"),
-    )
-    return Table("site_claims", columns, [_counts(study) for study in studies])
-
-
-def _counts(study: Study) -> Row:
-    cells = (
-        Cell(printable(study.document.title)),
-        Cell(Phrase(f"state.{study.state}" if study.state else "study.origin.published")),
-        *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
-        Cell(Phrase(f"verdict.{study.verdict}") if study.verdict else "-"),
-    )
-    return Row(cells)
 
 
 def _answers(runs: Sequence[Run]) -> Table:

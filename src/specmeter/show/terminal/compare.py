@@ -10,11 +10,9 @@ from specmeter.show.sentence import comparison_sentence
 from specmeter.show.table import Cell, Column, Row, Table, Tone, estimated, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
 from specmeter.show.words import words
-from specmeter.text import bandwidth, percent
 
 if TYPE_CHECKING:
     from specmeter.analysis.comparison import Conclusion, RunComparison
-    from specmeter.analysis.machines import MachineLine, MachineTable
 
 _TONES: dict[Conclusion, Tone] = {
     "regression": "bad",
@@ -75,40 +73,3 @@ def _print_differences(screen: Screen, found: RunComparison) -> None:
         if arms:
             screen.say(f"only in {name}: {', '.join(arms)}", wrap=False)
     screen.line()
-
-
-def print_machines(found: MachineTable) -> None:
-    """The machines, then one row for each thing on each of them, then what else differs."""
-    screen = output()
-    screen.say((found.what, "strong"), f" on {len(found.machines)} machines")
-    for machine in found.machines:
-        peak = machine.bandwidth_bytes_per_s
-        told = "bandwidth unknown" if peak is None else bandwidth(peak)
-        screen.say(f"  {machine.name}: {machine.device}, {told} ({machine.bandwidth_source})", wrap=False)
-    columns = numbers("tok/s", f"x {found.machines[0].name}", "GB/s", "of peak", "speedup")
-    rows: list[Row] = []
-    before = None
-    for line in found.lines:
-        key = (line.subject, line.test)
-        rows.append(row(*(key if key != before else ("", "")), line.machine, *_numbers(line)))
-        before = key
-    screen.table(Table("machines", (*text("subject", "test", "machine"), *columns), rows))
-    if found.differences:
-        screen.line()
-        screen.say("what differs:")
-        screen.say_all((f"  {difference}" for difference in found.differences), wrap=False)
-
-
-def _numbers(line: MachineLine) -> tuple[Cell | str, ...]:
-    if line.verdict == "invalid":
-        return ("invalid", "-", "-", "-", "-")
-    if line.rate is None:
-        return ("not measured", "-", "-", "-", "-")
-    moved = line.moved_bytes_per_s
-    return (
-        Cell(f"{line.rate.point:.1f}", mark="suspect" if line.verdict == "suspect" else None),
-        estimated(line.ratio, 2),
-        "-" if moved is None else f"{moved.point / 1e9:.1f}",
-        "-" if line.utilisation is None else percent(line.utilisation.point),
-        estimated(line.speedup, 2),
-    )

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
+from specmeter import extensions
+
 LONGEST = 6_000
 """Characters of a text that is looked at; longer ones are not ours."""
 _DEPTH = 8
@@ -196,14 +198,11 @@ class Catalogue:
 
 @cache
 def ours() -> Mapping[str, str]:
-    """Every sentence of the package, and of the studies that come with it."""
+    """Every sentence of the package, and of the studies that are installed with it."""
+    studies = extensions.studies()
     files = [
         *(resources.files("specmeter.show.words") / "sentences").iterdir(),
-        *(
-            it / "zh.toml"
-            for it in resources.files("specmeter.studies.library").iterdir()
-            if (it / "zh.toml").is_file()
-        ),
+        *(() if studies is None else studies.sentences()),
     ]
     tables = [table for file in files for table in tomllib.loads(file.read_text("utf-8")).values()]
     return {english: chinese for table in tables for english, chinese in table.items()}

@@ -1,0 +1,260 @@
+"""`specmeter quality`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specmeter.quality import QualityReport, SpeedTest
+    from specmeter.record import ModelIdentity
+    from specmeter.show.terminal.console import Screen
+
+_MOST_DEPTHS = 20
+
+
+@click.command(name="quality")
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--plan", metavar="NAME|FILE", help="Measure a quality plan (bundled, or a YAML file) instead of MODELs.")
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="With --plan: a variant of it; repeatable.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --plan: change a value of it; repeatable."
+)
+@click.option(
+    "--text",
+    "text_file",
+    type=click.Path(path_type=Path),
+    help="Text to score. Default: bundled text in the bench models' language.",
+)
+@click.option(
+    "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens per window."
+)
+@click.option(
+    "--stride", type=click.IntRange(0, 1_000_000), default=0, help="Tokens between windows. Default: no overlap."
+)
+@click.option("--no-perplexity", is_flag=True, help="Skip perplexity; needs --rates.")
+@click.option("--rates", is_flag=True, help="Also measure how fast prompts are read and tokens generated.")
+@click.option(
+    "--depths", default="0", show_default=True, metavar="N,N", help="Tokens in the context before timing starts."
+)
+@click.option("--prompt-tokens", type=click.IntRange(0, 1_000_000), default=512, show_default=True, help="0: none.")
+@click.option("--generate-tokens", type=click.IntRange(0, 1_000_000), default=128, show_default=True, help="0: none.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=6, show_default=True, help="Blocks of --rates.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
+@click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
+@click.option("--native-perplexity", metavar="FILE|auto", help="Score with this llama-perplexity.")
+@click.option("--native-bench", metavar="FILE|auto", help="Time with this llama-bench.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: one in the cache folder."
+)
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@click.option("--json", "as_json", is_flag=True, help="Print report and comparison as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    models: tuple[str, ...],
+    plan: str | None,
+    variants: tuple[str, ...],
+    overrides: tuple[str, ...],
+    text_file: Path | None,
+    context: int,
+    stride: int,
+    no_perplexity: bool,
+    rates: bool,
+    depths: str,
+    prompt_tokens: int,
+    generate_tokens: int,
+    repeats: int,
+    threads: int | None,
+    gpu_layers: int | None,
+    native_perplexity: str | None,
+    native_bench: str | None,
+    out: Path | None,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Measure the perplexity of each MODEL, and with --rates its speed.
+
+    Windows and stride are those of llama.cpp's perplexity tool. `+-` is what that tool prints; the interval in brackets
+    treats windows instead of tokens as independent, which is the safer one. Changes are relative to the first MODEL, on
+    the same windows. A model is on the front when no other is as small, as good and as fast.
+
+    Rates are what llama-bench calls pp and tg, at each depth; the models take turns in balanced blocks, each in a fresh
+    process. Without --text, a bundled text in the bench models' language is scored, which says nothing about other
+    models. MODEL is a model reference (see `specmeter models`).
+
+    A plan names models, text and tests in a file, and makes quantizations where llama-quantize is available; models
+    that are missing are left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison,
+    quant-perplexity. With --out, an interrupted plan continues where it stopped.
+
+    \b
+    Examples:
+      specmeter quality bench:dense 'bench:dense?quant=Q8_0' 'bench:dense?quant=Q4_0'
+      specmeter quality model-f16.gguf model-q8_0.gguf model-q4_k_m.gguf --text wiki.test.raw --rates
+      specmeter quality model.gguf --no-perplexity --rates --depths 0,4096,16384
+      specmeter quality model.gguf --text book.txt --context 2048 --stride 512
+      specmeter quality model.gguf --text wiki.test.raw --native-perplexity auto --native-bench auto --rates
+      specmeter quality a.gguf b.gguf --text t.txt --json | jq '.comparison[] | [.reference, .change.point]'
+      specmeter quality --plan apple-quant-ladder --variant bench --out ladder.json
+      specmeter quality --plan apple-quant-ladder --set models.F16.reference=model-f16.gguf --set text=wiki.test.raw
+
+    \b
+    Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted
+    (completed parts are kept in the file).
+    """
+    if plan is not None:
+        _refuse_beside_plan(ctx)
+        _measure_plan(plan, variants, overrides, out, offline=offline, as_json=as_json)
+        return
+    from specmeter.errors import UsageError
+    from specmeter.host.machine import read_host
+    from specmeter.quality.files import default_path, save_report
+    from specmeter.record import EngineSettings
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import part_progress
+    from specmeter_studies.quality.measure import QualitySpec, measure
+    from specmeter_studies.quality.native import find_tool
+    from specmeter_studies.quality.text import read_text
+    from specmeter_studies.show.quality import print_report
+
+    if not models:
+        ctx.fail("name one MODEL or more, or a --plan")
+    if variants or overrides:
+        raise UsageError("--variant and --set need a plan", fix="name one with --plan")
+    if no_perplexity and not rates:
+        raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
+    if native_bench is not None and not rates:
+        raise UsageError("--native-bench needs --rates", fix="add --rates, or leave --native-bench out")
+    if native_perplexity is not None and no_perplexity:
+        raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
+    text, identity = read_text(text_file)
+    tests = speed_tests(prompt_tokens, generate_tokens, parse_depths(depths)) if rates else ()
+    screen = errors()
+    scorer = None if native_perplexity is None else find_tool("llama-perplexity", native_perplexity)
+    bench = None if native_bench is None else find_tool("llama-bench", native_bench)
+    request = QualitySpec(
+        models=_models(models, offline, screen),
+        text=text,
+        text_identity=identity,
+        context=context,
+        stride=stride,
+        score=not no_perplexity,
+        tests=tests,
+        blocks=repeats,
+        settings=EngineSettings(threads=threads, gpu_layers=gpu_layers),
+        native_perplexity=scorer,
+        native_bench=bench,
+    )
+    path = out
+
+    def keep(report: QualityReport) -> None:
+        nonlocal path
+        path = path or default_path(report)
+        save_report(report, path)
+
+    with part_progress(screen) as progress:
+        report = measure(request, read_host(), progress, keep)
+    keep(report)
+    assert path is not None
+    print_report(report, path, as_json=as_json)
+
+
+_BESIDE_PLAN = frozenset({"plan", "variants", "overrides", "out", "offline", "as_json"})
+
+
+def _refuse_beside_plan(ctx: click.Context) -> None:
+    """Raise `UsageError` for flags that say what the plan says."""
+    from click.core import ParameterSource
+
+    from specmeter.errors import UsageError
+
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in _BESIDE_PLAN and ctx.params.get(name) != ():
+            shown = parameter.opts[0] if parameter.opts[0].startswith("-") else "MODEL"
+            raise UsageError(
+                f"{shown} beside --plan: the plan says that", fix="change the plan with --set KEY=VALUE, or its file"
+            )
+
+
+def _measure_plan(
+    name: str,
+    variants: Sequence[str],
+    overrides: Sequence[str],
+    out: Path | None,
+    *,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    from specmeter.quality.files import default_path, load_report, save_report
+    from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.progress import model_progress, part_progress
+    from specmeter_studies.quality.plan import load_plan
+    from specmeter_studies.quality.planned import carry_out, prepare
+    from specmeter_studies.show.quality import print_report
+
+    loaded = load_plan(name, overrides, variants=variants)
+    earlier = load_report(out) if out is not None and out.exists() else None
+    screen = errors()
+    with model_progress(screen) as bar:
+        request = prepare(loaded, offline=offline, fetching=bar)
+    path = out
+
+    def keep(report: QualityReport) -> None:
+        nonlocal path
+        path = path or default_path(report)
+        save_report(report, path)
+
+    with part_progress(screen) as progress:
+        report = carry_out(
+            request, progress=progress, keep=keep, earlier=None if earlier is None or earlier.complete else earlier
+        )
+    assert path is not None
+    print_report(report, path, as_json=as_json)
+
+
+def parse_depths(given: str) -> tuple[int, ...]:
+    """`0,4096` as numbers, ascending, each once. Raises `UsageError` for anything else."""
+    from specmeter.errors import UsageError
+
+    parts = [part.strip() for part in given[:1000].split(",")]
+    if len(given) > 1000 or not all(part.isascii() and part.isdecimal() and len(part) <= 7 for part in parts):
+        raise UsageError(f"--depths {given[:40]!r}: not a list of token counts", fix="write 0,4096,16384")
+    depths = tuple(sorted({int(part) for part in parts}))
+    if len(depths) > _MOST_DEPTHS:
+        raise UsageError(f"--depths: {len(depths)} are more than {_MOST_DEPTHS}", fix="give fewer")
+    return depths
+
+
+def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[SpeedTest, ...]:
+    """What is timed: at each depth a prompt and a generation, either left out where it has no tokens."""
+    from specmeter.errors import UsageError
+    from specmeter.quality import SpeedTest
+
+    found: list[SpeedTest] = []
+    for depth in depths:
+        found += [SpeedTest(kind="prompt", tokens=prompt, depth=depth)] if prompt else []
+        found += [SpeedTest(kind="generate", tokens=generate, depth=depth)] if generate else []
+    if not found:
+        raise UsageError("--rates without tokens", fix="give --prompt-tokens or --generate-tokens above 0")
+    return tuple(found)
+
+
+def _models(references: Sequence[str], offline: bool, screen: Screen) -> list[ModelIdentity]:
+    from specmeter.models.facts import read_header
+    from specmeter.models.reference import resolve
+    from specmeter.probe.files import plain_name
+    from specmeter.show.terminal.progress import model_progress
+
+    with model_progress(screen) as bar:
+        found = [
+            resolve(plain_name(it), it, base_dir=Path(), offline=offline, progress=partial(bar, it))
+            for it in references
+        ]
+    return [model.model_copy(update={"header": read_header(Path(model.path))}) for model in found]

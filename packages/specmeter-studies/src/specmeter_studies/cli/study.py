@@ -1,0 +1,295 @@
+"""`specmeter study`: published studies, repeated."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specmeter_studies.cli.latency import latency
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from specmeter.errors import SpecmeterError
+    from specmeter.laboratory.run import ModelProgress, Prepared
+    from specmeter.show.terminal.console import Screen
+    from specmeter.store import RunState
+    from specmeter_studies.folder import Part, StudyFolder
+    from specmeter_studies.parts import StudyOrder
+    from specmeter_studies.quality.measure import Progress as QualityProgress
+
+
+@click.group(name="study")
+def command() -> None:
+    """Repeat a published study: measure what it measured and test its claims.
+
+    A study has one or more parts: experiments or quality measurements. Its claims, tables and figures are computed from
+    the measurements; the same code computes them from the document's printed numbers (`specmeter report --published
+    NAME`).
+
+    \b
+    Examples:
+      specmeter study list
+      specmeter study run moe-306 --variant bench
+      specmeter study show latest
+    """
+
+
+_TRUST = click.option(
+    "--trust", is_flag=True, help="Run the code that your study names (FILE.FUNCTION); read it first."
+)
+
+
+@command.command(name="list")
+@click.argument("folders", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
+    """List the studies with their documents, parts and variants, and those measured under specmeter-runs/.
+
+    FOLDERS are your own studies (folders with a study.yaml), listed after the bundled ones.
+
+    \b
+    Examples:
+      specmeter study list
+      specmeter study list ./mystudy
+      specmeter study list --json | jq '.studies[].name'
+    """
+    from specmeter_studies.show.terminal import print_list
+
+    print_list(folders, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Run this variant of every part that has it; repeatable. Every study has `bench` (bundled models) "
+    "and `quick` (smaller, on top of it).",
+)
+@click.option("--faithful", is_flag=True, help="Arrange the parts as the document did; short for --variant faithful.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME=REFERENCE",
+    help="Use this model where the study says NAME; repeatable.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="[PART.]KEY=VALUE",
+    help="Change a value of one part, or of every part, after variants; repeatable.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
+)
+@click.option("--new", is_flag=True, help="Start a new study even if this one is unfinished.")
+@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@_TRUST
+@click.option("--dry-run", is_flag=True, help="Only show what would be measured, and what cannot be.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    name: str,
+    variants: tuple[str, ...],
+    faithful: bool,
+    models: tuple[str, ...],
+    overrides: tuple[str, ...],
+    out: Path | None,
+    new: bool,
+    offline: bool,
+    trust: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Measure the study NAME (see `specmeter study list`), or resume it.
+
+    NAME may be the folder of your own study (see docs/how-to/write-a-study.md).
+
+    Parts, arms and models that cannot be measured here (missing models, too little memory, an unsuitable binary) are
+    left out with the reason; the rest is measured. Everything is on disk before the next step: after Ctrl-C, a crash or
+    a power cut, the same command measures exactly what is missing. At the end the claims are printed and report.html is
+    written into the study folder.
+
+    \b
+    Examples:
+      specmeter study run moe-306 --variant bench
+      specmeter study run moe-306 --variant bench --variant quick --out here
+      specmeter study run moe-306 --model moe_q4=q4.gguf --model draft_0.8b=small.gguf --offline
+      specmeter study run moe-306 --faithful --dry-run
+      specmeter study run moe-306 --variant bench --set design.blocks=5
+      specmeter study run ./mystudy
+
+    \b
+    Exit codes: 0 everything that can be measured here was, 1 checks found numbers invalid, 2 the study or a flag cannot
+    be used, or nothing can be measured here, 3 an engine failed for some requests, 130 interrupted (run again to
+    resume).
+    """
+    from specmeter.cli.run import stop_like_ctrl_c, undisturbed
+    from specmeter.show.terminal.console import errors
+    from specmeter.store.places import is_study
+    from specmeter_studies.folder import StudyFolder as Folder
+    from specmeter_studies.folder import choose_folder
+    from specmeter_studies.parts import StudyOrder as Asked
+    from specmeter_studies.parts import read_models
+    from specmeter_studies.runner import begin, look, measure_study
+    from specmeter_studies.show.terminal import print_findings, print_left_out, print_stopped
+
+    chosen = (*(("faithful",) if faithful else ()), *variants)
+    ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
+    if dry_run:
+        from specmeter_studies.show.dry_run import print_dry_run
+
+        return 0 if print_dry_run(ready, as_json=as_json) else 2
+    if out is None:
+        folder, resumed = choose_folder(ready.record, new=new)
+    else:
+        folder, resumed = Folder(out), is_study(out)
+        if resumed and new:
+            ctx.fail(f"--new: {out} already holds a study; name another folder")
+    screen = errors()
+    stop_like_ctrl_c()
+    record = begin(ready, folder)
+    screen.say(f"{'resuming' if resumed else 'measuring'} {record.study} in {folder.path}", wrap=False)
+    print_left_out(screen, record)
+    try:
+        complete = measure_study(ready, record, folder, _Watch(screen))
+        report = _write_report(folder, trusted=trust)
+        invalid = print_findings(folder, report, as_json=as_json, trusted=trust)
+    except KeyboardInterrupt:
+        with undisturbed():
+            print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
+        return 130
+    if not complete:
+        screen.say("not everything could be measured; the same command retries what is missing")
+        return 3
+    return 1 if invalid else 0
+
+
+@command.command()
+@click.argument("folder", default="latest")
+@_TRUST
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def show(folder: str, trust: bool, as_json: bool) -> int:
+    """Show what a study found: its claims, its tables, and what was left out.
+
+    FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished study is
+    shown as far as it has come.
+
+    \b
+    Examples:
+      specmeter study show
+      specmeter study show moe-306-20261121-101500
+      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found]'
+
+    \b
+    Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
+    """
+    from specmeter.store.places import find_study
+    from specmeter_studies.folder import StudyFolder as Folder
+    from specmeter_studies.show.terminal import print_findings
+
+    found = Folder(find_study(folder))
+    report = found.report_path if found.report_path.is_file() else None
+    return 1 if print_findings(found, report, as_json=as_json, tables=True, trusted=trust) else 0
+
+
+@command.command()
+@click.argument("folder", default="latest")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write the files into."
+)
+def export(folder: str, out: Path) -> None:
+    """Write a study's data as files, the way its document published them.
+
+    The document's tables as CSV with its own headings, every single request as JSON (one per line), and the environment
+    (BENCHMARK_ENV.md). FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default).
+
+    \b
+    Examples:
+      specmeter study export --out data
+      specmeter study export rtx3090-19-20261121-101500 --out rtx3090
+
+    \b
+    Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
+    """
+    from specmeter.show.terminal.console import output
+    from specmeter.store.places import find_study
+    from specmeter_studies.folder import StudyFolder as Folder
+    from specmeter_studies.show.files import write_data
+
+    output().say_all(map(str, write_data(Folder(find_study(folder)), out)), wrap=False)
+
+
+class _Watch:
+    """Progress on stderr; see `studies.runner.Watch`."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def part_starting(self, part: Part, number: int, of: int) -> None:
+        if of > 1:
+            self._line(f"part {number} of {of}: {part.name}")
+
+    def part_skipped(self, part: Part) -> None:
+        self._line(f"skipped: {part.name}: {part.skipped}")
+
+    def part_failed(self, part: Part, error: SpecmeterError) -> None:
+        self._line(f"warning: {part.name}: {error}")
+
+    def models(self) -> AbstractContextManager[ModelProgress]:
+        from specmeter.show.terminal.progress import model_progress
+
+        return model_progress(self._screen)
+
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
+        from specmeter.cli.run import measure_shown
+        from specmeter.laboratory.run import foresee
+        from specmeter.show.terminal.verdicts import print_findings
+
+        print_findings(self._screen, foresee(prepared), notes=False)
+        return measure_shown(prepared, folder, resumed, self._screen)
+
+    def scoring(self) -> AbstractContextManager[QualityProgress]:
+        from specmeter.show.terminal.progress import part_progress
+
+        return part_progress(self._screen)
+
+    def _line(self, text: str) -> None:
+        self._screen.say(text, wrap=False)
+
+
+def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
+    """The command that goes on in `folder` whatever state it is in, to be pasted into a shell."""
+    words = ["specmeter", "study", "run", order.study]
+    words += [word for variant in order.variants for word in ("--variant", variant)]
+    words += [word for name, reference in order.models.items() for word in ("--model", f"{name}={reference}")]
+    words += [word for override in order.overrides for word in ("--set", override)]
+    words += [
+        *(["--offline"] if order.offline else []),
+        *(["--trust"] if order.trusted else []),
+        *(["--json"] if as_json else []),
+    ]
+    return shlex.join([*words, "--out", str(folder.path)])
+
+
+def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
+    """The page of what was found, in the study folder."""
+    from specmeter.show.words import LANGUAGES
+    from specmeter_studies.show.document import read_study
+    from specmeter_studies.show.page import write_study_page
+
+    return write_study_page([read_study(folder, trusted=trusted)], folder.report_path, LANGUAGES, inside=True)
+
+
+command.add_command(latency)

@@ -1,0 +1,217 @@
+"""apple-quant-ladder: rows of its tables and rules, and the claims that weigh speed, size and loss at once.
+
+Three words of the document have no number of their own. They are taken so: *near-lossless*, perplexity up by less than
+1 %; *suits*, up by less than 10 % at a third of the size or less; *unusable*, perplexity at least doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from specmeter.numbers.estimates import above, below, scaled
+from specmeter_studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import quoted
+
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+    from specmeter_studies.study import StudyData
+    from specmeter_studies.telling import Found
+
+NEAR, SUITS = 1.01, 1.10
+BITS = 4.0
+"""Bits per weight, as the file holds them: names of formats say less."""
+SMALLER = 0.5
+"""Q6_K has at most so much of F16's size: the document says 59 % less."""
+SAME = (0.8, 1.25)
+"""Bytes per second that differ by less than this factor count as one bandwidth."""
+
+
+def rated(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """All rungs, in their order, beside the first."""
+    verdicts = {line.config: line.verdict for line in data.arms}
+    ladder = rungs(data)
+    for rung in ladder:
+        base, read = rung is ladder[0], bandwidth(rung)
+        rate, scored = rung.generation, rung.perplexity
+        yield {
+            "rung": rung,
+            "name": rung.title,
+            "verdict": verdicts.get(rung.name),
+            "speedup": StudyCell(text="1" if base else "", value=None if base else faster(rung, ladder[0])),
+            "change": None if base else percent_change(worse(rung, ladder[0])),
+            "front": {True: "on the front", False: "beaten in all three", None: "not known"}[rung.on_front],
+            "read": read,
+            "rate_told": f"{rung.title}: {quoted(rate.rate if rate else None)}",
+            "perplexity_told": f"{rung.title}: {quoted(scored.estimate if scored else None)}",
+            "read_told": f"{rung.title}: {quoted(None if read is None else scaled(read, 1e-9), 1, ' GB/s')}",
+            "tensors": ", ".join(f"{n} {kind}" for kind, n in rung.quality.tensor_types.items()),
+            "made": rung.quality.made or "given as a file",
+        }
+
+
+def files(data: StudyData) -> list[Mapping[str, object]]:
+    """The same, where what the files hold is known."""
+    return list(rated(data)) if any(rung.quality.tensor_types for rung in rungs(data)) else []
+
+
+def tests(data: StudyData) -> dict[str, str]:
+    """Names of the two tests that are timed."""
+    first = rungs(data)[0]
+    return {
+        key: rate.test.name if rate else key
+        for key, rate in (("generation", first.generation), ("prompt", first.prompt))
+    }
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The perplexity of a rung over that of the full model."""
+
+    rung: Rung
+    loss: Estimate
+
+    @property
+    def change(self) -> Estimate | None:
+        """In percent."""
+        return percent_change(self.loss)
+
+    @property
+    def below_four(self) -> bool:
+        """Whether its file holds less than 4 bits per weight: names of formats say less."""
+        return self.rung.quality.bits_per_weight < BITS
+
+    @property
+    def told(self) -> str:
+        return f"Perplexity of {self.rung.name} against F16: {quoted(self.change, 2, ' %')} ({self.loss.method})"
+
+    @property
+    def told_by_bits(self) -> str:
+        bits = self.rung.quality.bits_per_weight
+        return f"{self.rung.title} ({bits:.2f} bits per weight in its file) {quoted(self.loss, unit='x')}"
+
+
+def losses(data: StudyData) -> list[Loss]:
+    """Of every rung that was scored beside the full model."""
+    ladder = rungs(data)
+    full = named(ladder, "F16")
+    return [Loss(rung, loss) for rung in ladder if full is not None and (loss := worse(rung, full)) is not None]
+
+
+def by_name(data: StudyData) -> dict[str, str]:
+    """Rungs that are below 4 bits by their name alone."""
+    few = [rung for rung in rungs(data) if rung.bits is not None and rung.bits < BITS <= rung.quality.bits_per_weight]
+    names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight)" for rung in few)
+    return {"by_name": f" Below 4 bit by name only, and not counted: {names}." if few else ""}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung over the next larger one, as one of several that hold together."""
+
+    small: Rung
+    large: Rung
+    ratio: Estimate | None
+
+    @property
+    def told(self) -> str:
+        return f"{self.small.title} over {self.large.title} {quoted(self.ratio, unit='x')}"
+
+
+def steps(data: StudyData) -> list[Step]:
+    """From each rung to the next smaller one."""
+    timed = _timed(data)
+    return [Step(small, large, faster(small, large, among=len(timed) - 1)) for large, small in pairwise(timed)]
+
+
+def whole(data: StudyData) -> dict[str, str]:
+    """From the largest to the smallest."""
+    timed = _timed(data)
+    ratio = quoted(faster(timed[-1], timed[0]), unit="x")
+    return {"whole": f"From {timed[0].title} to {timed[-1].title}: {ratio}"}
+
+
+def _timed(data: StudyData) -> list[Rung]:
+    return sorted((rung for rung in rungs(data) if rung.generation), key=lambda rung: -rung.size_bytes)
+
+
+def memory_bound(data: StudyData) -> Found:
+    """Whether the smallest and the largest rung read the same bytes per second."""
+    timed = sorted((rung for rung in rungs(data) if rung.generation), key=lambda rung: rung.bytes_per_token)
+    if len(timed) < 2 or timed[0].bytes_per_token * 1.5 > timed[-1].bytes_per_token:
+        return "cannot tell", "Needs two rungs whose sizes differ by half or more."
+    small, large = timed[0], timed[-1]
+    ratio = faster(small, large)
+    assert ratio is not None
+    read = scaled(ratio, small.bytes_per_token / large.bytes_per_token)
+    shown = "; ".join(
+        f"{rung.title} {quoted(scaled(found, 1e-9), 0, ' GB/s')}"
+        for rung in (large, small)
+        if (found := bandwidth(rung)) is not None
+    )
+    text = (
+        f"If memory alone set the pace, every rung would read the same bytes per second. Read: {shown}; "
+        f"{small.title} over {large.title}: {quoted(read)}, taken as the same from {SAME[0]:g} to {SAME[1]:g}."
+    )
+    if data.bandwidth_bytes_per_s:
+        best = max((found.point for rung in timed if (found := bandwidth(rung)) is not None), default=0.0)
+        text += f" The most that is read is {best / data.bandwidth_bytes_per_s:.0%} of the machine's bandwidth."
+    if below(read, SAME[0]) or above(read, SAME[1]):
+        return "contradicted", text
+    return ("supported" if above(read, SAME[0]) and below(read, SAME[1]) else "cannot tell"), text
+
+
+def suits(data: StudyData) -> Found:
+    """Whether Q4_K_M loses less than a tenth at a third of the size; a larger file can only fail by its loss."""
+    ladder = rungs(data)
+    rung, full = named(ladder, "Q4_K_M"), named(ladder, "F16")
+    found = next((it for it in losses(data) if it.rung.name == "Q4_K_M"), None)
+    if found is None or rung is None or full is None:
+        return "cannot tell", "Q4_K_M and F16 were not both scored on the same windows."
+    share = rung.size_bytes / full.size_bytes
+    text = (
+        f"{found.told}. It has {share:.0%} of {full.title}'s size. Suiting is taken as less than {SUITS - 1:.0%} "
+        "at a third."
+    )
+    if above(found.loss, SUITS):
+        return "contradicted", text
+    return ("supported" if below(found.loss, SUITS) and share <= 1 / 3 else "cannot tell"), text
+
+
+def dominates(data: StudyData) -> Found:
+    """Whether Q6_K is faster than Q5_K_M and loses less."""
+    ladder = rungs(data)
+    six, five = named(ladder, "Q6_K"), named(ladder, "Q5_K_M")
+    if six is None or five is None:
+        return "cannot tell", "Needs Q6_K and Q5_K_M, which llama-quantize makes."
+    speed, loss = faster(six, five), worse(six, five)
+    text = (
+        f"Q6_K over Q5_K_M: rate {quoted(speed, unit='x')}, perplexity {quoted(loss, 4, 'x')}, size "
+        f"{six.size_bytes / five.size_bytes:.2f}x. By size, the third measure beside the two that the document "
+        f"names, {'Q6_K loses' if six.size_bytes > five.size_bytes else 'Q6_K wins as well'}."
+    )
+    if below(speed, 1) or above(loss, 1):
+        return "contradicted", text
+    return ("supported" if above(speed, 1) and below(loss, 1) else "cannot tell"), text
+
+
+def q6(data: StudyData) -> Found:
+    """Whether Q6_K is faster than F16, half its size or less, and loses less than 1 %."""
+    ladder = rungs(data)
+    six, full = named(ladder, "Q6_K"), named(ladder, "F16")
+    if six is None or full is None or six is full:
+        return "cannot tell", "Needs Q6_K, which llama-quantize makes, and F16."
+    speed, loss, share = faster(six, full), worse(six, full), six.size_bytes / full.size_bytes
+    five = named(ladder, "Q5_K_M")
+    against = f"; against Q5_K_M, which the sentence names, {six.size_bytes / five.size_bytes:.2f}x" if five else ""
+    text = (
+        f"Against {full.title}: rate {quoted(speed, unit='x')}, size {1 - share:.1%} less{against}; perplexity "
+        f"{quoted(percent_change(loss), 2, ' %')}. Judged against: faster, half the size or less, under "
+        f"{NEAR - 1:.0%}."
+    )
+    if below(speed, 1) or share > SMALLER or above(loss, NEAR):
+        return "contradicted", text
+    return ("supported" if above(speed, 1) and below(loss, NEAR) else "cannot tell"), text

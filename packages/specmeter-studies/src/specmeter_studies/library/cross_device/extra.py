@@ -1,0 +1,323 @@
+"""cross-device: what its claims need to be told by (bytes, logs, buffers), and rows of its tables.
+
+A draft runs on another machine by llama.cpp's RPC; the document's first result had never left home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from specmeter.engines.registry import spec_of
+from specmeter.errors import EngineError, UsageError
+from specmeter.numbers.estimates import above, below
+from specmeter_studies.library.cross_device.costs import Backend, backends, shared_acceptance
+from specmeter_studies.library.cross_device.latency import Fitted, fitted
+from specmeter_studies.telling import by_counts, by_values, fallen, quoted, share
+
+if TYPE_CHECKING:
+    from specmeter.experiments.file import LoadedExperiment
+    from specmeter.record import Arm, Estimate, Network
+    from specmeter_studies.latency import LatencyModel
+    from specmeter_studies.study import Standing, StudyData
+    from specmeter_studies.telling import Found
+
+OVERHEAD_MS = (51.0, 57.0)
+"""Per drafted token, as claimed."""
+_SMALL, _LARGE = 0.1, 0.5
+"""Share of the overhead that bytes take at most to be no cause of it, and at least to be its main one."""
+_PER_OPERATION = 10
+"""A forward has at least so many operations: fewer answers than that are no call for each."""
+_NO_ADDRESS = "no address is given (--set remotes.NAME=HOST:PORT)"
+_NO_RPC = "the embedded engine has no RPC (--variant relay or rpc, with what `specmeter engines build` makes)"
+
+
+def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001
+    """Arms whose remote machine is not named, does not answer, or cannot be used by this engine -> why."""
+    from specmeter.engines.llama_cpp.native import NativeEngine
+
+    spec = loaded.experiment.engine
+    traits = spec_of(spec.kind).traits
+    found: dict[str, str] = {}
+    for arm in arms:
+        if not any(name.startswith("RPC") for name in arm.engine.draft_devices) or traits.simulated:
+            continue
+        if "rpc" not in traits.settings:
+            found[arm.id] = _NO_RPC
+        elif not arm.engine.rpc:
+            found[arm.id] = _NO_ADDRESS
+        else:
+            try:
+                NativeEngine(Path(spec.binary) if spec.binary else None).meet(arm.engine.rpc)
+            except EngineError as error:
+                found[arm.id] = f"{error.message} ({error.fix})"
+    return found
+
+
+def remotes(data: StudyData) -> list[Backend]:
+    """Drafts that were to run on another machine, in the runs that the document stands by."""
+    return [backend for backend in backends(data) if backend.remote]
+
+
+def overhead(data: StudyData) -> Found:
+    """By what was measured, else by whether the printed rates agree with each other."""
+    remote = remotes(data)
+    known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.stands]
+    if not known:
+        return _printed_overhead(remote)
+    shown = "; ".join(f"{backend.name} {quoted(backend.overhead_ms, 2, ' ms')}" for backend in known)
+    if any(_beyond(backend.overhead_ms, *OVERHEAD_MS) for backend in known):
+        return "contradicted", f"A drafted token takes longer there by: {shown}; this depends on network and machines."
+    inside = all(_within(backend.overhead_ms, *OVERHEAD_MS) for backend in known)
+    return ("supported" if inside else "cannot tell"), f"A drafted token takes longer there by: {shown}."
+
+
+def _printed_overhead(remote: Sequence[Backend]) -> Found:
+    """Of invalid rows nothing is believed, but printed numbers can refute each other."""
+    printed = [backend for backend in remote if backend.overhead_ms is not None]
+    if not printed:
+        return "cannot tell", _nothing(remote)
+    rates = "; ".join(
+        f"{backend.name}: {backend.place.block_ms[0]:.1f} ms - {1000 / (backend.place.alone_rate or 1):.1f} ms = "
+        f"{quoted(backend.overhead_ms, 1, ' ms')}"
+        for backend in printed
+        if backend.place.alone_rate
+    )
+    against = [
+        f"{backend.name} on {row.prompt}: {row.why.removeprefix('draft-time-bound: ')}"
+        for backend in printed
+        for row in backend.rows
+        if row.why.startswith("draft-time-bound")
+    ]
+    if against:
+        return by_values(
+            "contradicted",
+            f"By its own rates it is {rates}; and at those rates drafting alone takes longer than the runs did: "
+            f"{'; '.join(against)}.",
+        )
+    return "cannot tell", f"By its own rates it is {rates}; no run of it stands."
+
+
+def calls(data: StudyData) -> Found:
+    """Whether so many answers came back as a call for each operation would bring."""
+    remote = remotes(data)
+    known = [backend for backend in remote if backend.proven and backend.other_answers is not None]
+    if not known:
+        return (
+            "cannot tell",
+            "Calls are not counted here. llama.cpp's protocol has one command for a whole graph, and one answer "
+            "for its output.",
+        )
+    shown = "; ".join(
+        f"{backend.name}: {backend.place.forwards} forwards brought {backend.place.received_bytes:,.0f} bytes "
+        f"back, each an output of {backend.place.vocabulary} numbers, which leaves at most "
+        f"{backend.other_answers or 0:.1f} other answers per drafted token"
+        for backend in known
+    )
+    most = max(backend.other_answers or 0.0 for backend in known)
+    if most < _PER_OPERATION:
+        return by_counts(
+            "contradicted", f"{shown}. A forward is one command with one answer, not one for each operation."
+        )
+    return "cannot tell", f"{shown}."
+
+
+def bandwidth(data: StudyData) -> Found:
+    """By the bytes that crossed, at the document's 1 Gbit/s."""
+    remote = remotes(data)
+    known = [
+        backend
+        for backend in remote
+        if backend.proven and backend.transfer_ms is not None and backend.overhead_ms is not None
+    ]
+    if not known:
+        return "cannot tell", _least_transfer(data)
+    shares = [(backend, (backend.transfer_ms or 0.0), backend.overhead_ms) for backend in known]
+    shown = "; ".join(
+        f"{backend.name}: {sum(backend.bytes_per_token or (0, 0)) / 1e3:,.1f} kB per drafted token, which take "
+        f"at least {transfer:.2f} ms at 1 Gbit/s, of an overhead of {quoted(overhead, 2, ' ms')}"
+        for backend, transfer, overhead in shares
+    )
+    if any(it is not None and it.high is not None and transfer >= _LARGE * it.high for _, transfer, it in shares):
+        return "contradicted", f"{shown}: on the document's network, bytes alone would be most of it."
+    small = all(it is not None and it.low is not None and transfer <= _SMALL * it.low for _, transfer, it in shares)
+    return ("supported" if small else "cannot tell"), f"{shown}."
+
+
+def _least_transfer(data: StudyData) -> str:
+    vocabulary = next((place.vocabulary for place in data.places if place.machine and place.vocabulary), None)
+    if vocabulary is None:
+        return "Bytes were not counted here."
+    size = 4 * vocabulary
+    least = 1000 * size / (1e9 / 8)
+    return (
+        f"No bytes were published. Each forward of the draft sends its output back, {vocabulary:,} numbers or "
+        f"{size / 1e6:.2f} MB, which takes at least {least:.1f} ms at 1 Gbit/s: {least / OVERHEAD_MS[0]:.0%} of "
+        "51 ms, before any graph is sent."
+    )
+
+
+def first_runs(data: StudyData) -> Found:
+    """By what logs say of the runs; their rates beside the local draft's decide nothing."""
+    withdrawn = [backend for backend in backends(data, withdrawn=True) if backend.remote]
+    if not withdrawn:
+        told = "These runs are the document's own; this data has none of them."
+        return ("cannot tell" if data.origin == "published" else "does not apply here"), told
+    rates = "; ".join(f"{backend.name.partition(' (')[0]} {_change(backend.to_local)}" for backend in withdrawn)
+    logged = [backend for backend in withdrawn if backend.place.held_by]
+    went = [backend for backend in logged if any(it.startswith("RPC") for it in backend.place.held_by)]
+    told = "; ".join(f"{it.name.partition(' (')[0]}: {', '.join(it.place.held_by)}" for it in went or logged)
+    if went:
+        return by_counts(
+            "contradicted", f"Drafts lay on the other machine ({told}). Rates beside the local draft: {rates}."
+        )
+    if logged:
+        logs = sum(len(it.place.held_by) for it in logged)
+        runs = sum(row.decode_rate is not None for it in withdrawn for row in it.rows)
+        if logs >= runs:
+            return by_counts("supported", f"Logs of all say so ({told}). Rates beside the local draft: {rates}.")
+        return (
+            "cannot tell",
+            f"Logs say so of {logs} of {runs} runs ({told}); the others have no log, and their rates beside the "
+            f"local draft's decide nothing: {rates}.",
+        )
+    return "cannot tell", f"No log of them says where the draft lay. Rates beside the local draft: {rates}."
+
+
+def acceptance(data: StudyData) -> Found:
+    """Whether drafts that surely ran elsewhere have the local draft's acceptance all the same."""
+    remote = remotes(data)
+    proven = [(backend, both) for backend in remote if backend.proven and (both := backend.same_acceptance())]
+    same = [(backend, both) for backend, both in proven if both[1] and both[0] == both[1]]
+    if same:
+        shown = "; ".join(f"{backend.name}: {both[0]} of {both[1]} requests" for backend, both in same)
+        return by_counts(
+            "contradicted",
+            "These drafts ran on the other machine, by buffers and bytes, with exactly the local draft's "
+            f"acceptance: {shown}. Greedy drafts are the same wherever they are made.",
+        )
+    if proven:
+        other = sum(both[1] - both[0] for _, both in proven)
+        compared = sum(both[1] for _, both in proven)
+        if compared and other == compared:
+            return by_counts(
+                "supported",
+                f"All {compared} requests drafted there have another acceptance than those drafted here.",
+            )
+        return (
+            "cannot tell",
+            f"{other} of {compared} requests drafted there have another acceptance than those drafted here.",
+        )
+    if len(remote) > 1 and not any(backend.place.held_by for backend in remote):
+        first, second = remote[:2]
+        equal, compared = shared_acceptance(first.rows, second.rows)
+        if compared and equal == compared:
+            return (
+                "cannot tell",
+                f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
+                f"acceptance on {equal} of {compared} prompts, as greedy drafts have wherever they are made. But "
+                f"it is not the local draft's ({share(first.line.acceptance)} and {share(_local(first))}), so no "
+                "run here was certainly remote and has the local acceptance.",
+            )
+    return "cannot tell", _nothing(remote)
+
+
+def _nothing(remote: Sequence[Backend]) -> str:
+    if not remote:
+        return "No draft was made on another machine here."
+    bad = [backend for backend in remote if not backend.line.stands]
+    if bad:
+        return f"{fallen([it.line for it in bad], len(remote))} {bad[0].name}: {bad[0].line.why}."
+    local = remote[0].local
+    if local is not None and not local.line.stands:
+        return f"The local draft that they are compared with does not stand: {local.line.why}."
+    return f"{len(remote)} arms with a remote draft lack this number."
+
+
+def _local(backend: Backend) -> Estimate | None:
+    return backend.local.line.acceptance if backend.local is not None else None
+
+
+def _change(ratio: Estimate | None) -> str:
+    return "unknown" if ratio is None else f"{ratio.point - 1:+.1%}"
+
+
+def _beyond(estimate: Estimate | None, low: float, high: float) -> bool:
+    """Whether the whole interval lies outside of [low, high]."""
+    return below(estimate, low) or above(estimate, high)
+
+
+def _within(estimate: Estimate | None, low: float, high: float) -> bool:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return False
+    return low <= estimate.low and estimate.high <= high
+
+
+# --- rows of tables and figures ---------------------------------------------------------------------------------------
+
+
+def proven(data: StudyData) -> tuple[Backend, ...]:
+    """All places, where any says by buffers or bytes where its draft ran."""
+    found = backends(data)
+    known = any(it.place.held_by or it.place.received_bytes is not None for it in found)
+    return found if known else ()
+
+
+def networks(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Every network that the model is fitted to; none where they are not known, or too few."""
+    model = _model(data)
+    places = {backend.name: backend for backend in backends(data)}
+    for point in model.points if model else ():
+        place = places[point.name]
+        by_model = model.estimate(_through(point.network), "ms") if model else None
+        numbers = {"overhead_ms": place.overhead_ms, "by_model": by_model}
+        yield {"line": place.line, "name": point.name, "network": point.network, **numbers}
+
+
+def fit(data: StudyData) -> dict[str, str]:
+    """The fitted parameters."""
+    model = _model(data)
+    assert model is not None
+    return {
+        "fixed": quoted(model.estimate(lambda it: it.fixed_ms, "ms"), 2, " ms"),
+        "trips": quoted(model.estimate(lambda it: it.trips, "1"), 2, ""),
+        "size": quoted(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1, " kB"),
+    }
+
+
+def _model(data: StudyData) -> Fitted | None:
+    try:
+        return fitted(backends(data))
+    except UsageError:  # no known networks, or too few
+        return None
+
+
+def _through(network: Network) -> Callable[[LatencyModel], float]:
+    return lambda model: model.overhead_ms(network.rtt_ms, network.mbit_per_s)
+
+
+def withdrawn(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """Requests of the runs that the document withdrew."""
+    for it in backends(data, withdrawn=True):
+        for row in it.rows:
+            yield {"place": it.name.partition(" (")[0], "result": row, "is_false": row.verdict == "invalid"}
+
+
+_WORSE: tuple[Standing | None, ...] = (None, "valid", "suspect", "implausible", "invalid")
+"""A mean is as good as the worst of what it is a mean of."""
+
+
+def means(data: StudyData) -> Iterator[Mapping[str, object]]:
+    """The mean over repeats of every prompt in every place."""
+    for it in backends(data):
+        for prompt in dict.fromkeys(row.prompt for row in it.rows) or ("",):
+            rows = [row for row in it.rows if row.prompt == prompt and row.decode_rate is not None]
+            yield {
+                "place": it.name,
+                "prompt": prompt,
+                "name": f"{it.name}, {prompt}: mean of {len(rows)}",
+                "rate": fmean(row.decode_rate or 0.0 for row in rows) if rows else None,
+                "verdict": _WORSE[max((_WORSE.index(row.verdict) for row in rows), default=0)],
+            }

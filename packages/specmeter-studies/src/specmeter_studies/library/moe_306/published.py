@@ -1,0 +1,247 @@
+"""moe-306 as published: 306 rows and the tables made from them, with what the audit rules about each.
+
+The lines of suites A to D are rows of the paper's Tables 4 and 5; rates get intervals over the three repeats, which the
+paper's standard deviation over prompts and repeats together cannot give. Suite F is in none of the tables; its lines
+are made from its rows, where a baseline and a speculative run of the same length and repeat follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache
+from statistics import fmean
+
+from specmeter.audit import published as tables
+from specmeter.numbers.estimates import student_mean
+from specmeter.numbers.stats import Pool, geometric_speedup
+from specmeter.record import Estimate
+from specmeter_studies import from_claims
+from specmeter_studies.apple_published import raw_logs
+from specmeter_studies.library.moe_306 import lines
+from specmeter_studies.study import ArmResult, ModelUsed, Ran, Result, StudyData
+
+_TABLES, _RUNS = "moe-306/tables.csv", "moe-306/runs.csv"
+_KINDS = {"short_factual": "fact", "code_gen": "code", "long_reasoning": "reason", "chinese": "zh"}
+"""The paper's names of prompts -> ours."""
+
+_MODELS = (
+    ("moe_q4", "Qwen3.5-35B-A3B", "Q4_K_M", 35.0, 3.0),
+    ("moe_q8", "Qwen3.5-35B-A3B", "Q8_0", 35.0, 3.0),
+    ("draft_0.8b", "Qwen3.5-0.8B", "Q8_0", 0.8, 0.8),
+    ("draft_2b", "Qwen3.5-2B", "Q8_0", 2.0, 2.0),
+    ("dense_0.8b", "Qwen3.5-0.8B", "BF16", 0.8, 0.8),
+    ("dense_2b", "Qwen3.5-2B", "Q8_0", 2.0, 2.0),
+    ("dense_4b", "Qwen3.5-4B", "Q8_0", 4.0, 4.0),
+    ("dense_9b", "Qwen3.5-9B", "BF16", 9.0, 9.0),
+)
+"""Table 2: id, model, quantization, total and active parameters in 1e9."""
+
+_EXPERTS, _EXPERTS_USED = 256, 8
+"""Of Qwen3.5-35B-A3B, by its published configuration; the paper says 128 and 2."""
+
+_ALL_ACCEPTED = (
+    "acceptance-by-construction: every run of this suite says that exactly 100 % of the drafts were accepted, "
+    "while the same models have under 6 % in the other suites"
+)
+
+NOTES = (
+    "The speedups of all 18 speculative configurations contradict the acceptance printed beside them: a step "
+    "that accepts hardly anything emits one token and costs at least one forward. They support nothing.",
+    "Drafts are priced by the rates of Table 4, which has the 0.8B model in BF16; as a draft it ran in Q8_0, at "
+    "most 1.88 times as fast by its bytes. Rulings state what follows with that too.",
+    "Baselines come from another program (llama-bench, random tokens) than the speculative runs "
+    "(llama-speculative, text), and from another time: no speedup of suites B and D has a baseline on its own "
+    "prompts.",
+    "The paper names 128 experts with 2 chosen; the model has 256 and chooses 8.",
+)
+
+
+@cache
+def published() -> StudyData:
+    """The paper's numbers."""
+    runs = tuple(_results())
+    swept = [run for run in runs if _is_swept(run)]
+    return StudyData(
+        study="moe-306",
+        origin="published",
+        title="published by AtomGradient, March 2026, measured on an Apple M2 Ultra",
+        results=runs,
+        arms=(*_table_lines(runs), *_swept_lines(swept), *_kind_lines(runs), *_length_lines(swept)),
+        models=tuple(_model(*model) for model in _MODELS),
+        machine="Apple M2 Ultra, 192 GB",
+        bandwidth_bytes_per_s=next(
+            claim.bandwidth_bytes_per_s for claim in tables.table(_RUNS) if claim.bandwidth_bytes_per_s
+        ),
+        parts=(Ran(part="moe-306", status="measured"),),
+        notes=(_root_cause(), *NOTES, _audited()),
+    )
+
+
+def _root_cause() -> str:
+    """What the same author's raw logs prove by counting; of this study's own runs no log was published."""
+    logs = raw_logs()
+    log = next(it for it in logs if "35B-A3B" in it.models)
+    share = [it.failed / it.asked for it in logs]
+    return (
+        "Root cause, shown by raw logs of the same author and program: verifications failed. No log of these "
+        f"very runs was published; {len(logs)} of the same author's other document were. In each "
+        f"{log.took_place} verifications took place, and {min(share):.0%} to {max(share):.0%} of those asked for "
+        "failed, whose stale results were read as tokens. The one of 35B-A3B with a 0.8B draft and gamma 4 "
+        f"prints {log.rate:.1f} tok/s at {100 * log.acceptance:.1f} % accepted, with {log.failed} of {log.asked} "
+        "verifications failed; Table 5 prints 63.4 tok/s at 2.6 %."
+    )
+
+
+def _audited() -> str:
+    return f"`specmeter audit --published moe-306` rules on the document's own {from_claims.tally('moe-306')}."
+
+
+def prompts_timed() -> tuple[int, int]:
+    """(rows of suite F with drafts that print how long the prompt took, rows of suite F with drafts)."""
+    drafted = [claim for claim in tables.table(_RUNS) if claim.row.startswith("F_sd_")]
+    return sum(claim.prompt_ms is not None for claim in drafted), len(drafted)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def _results() -> Iterator[Result]:
+    runs = list(from_claims.rulings("moe-306", _RUNS))
+    drafted = [it.claim for it in runs if it.claim.conditions["suite"] == "F" and it.claim.method != "none"]
+    constructed = all(claim.acceptance == 1 for claim in drafted)
+    for ruling in runs:
+        claim = ruling.claim
+        swept, kind = claim.conditions["suite"] == "F", claim.conditions["prompt"]
+        unnamed = "random tokens" if kind == "bench" else f"length-{claim.prompt_n}"
+        config = _config(claim.target or "", claim.draft, claim.gamma, swept=swept)
+        made = from_claims.result(ruling, config=config, prompt=_KINDS.get(kind, unnamed))
+        if swept and made.method != "none" and constructed and made.verdict is None:
+            made = made.model_copy(update={"verdict": "suspect", "why": _ALL_ACCEPTED})
+        yield made
+
+
+def _config(target: str, draft: str | None, gamma: int | None, *, swept: bool) -> str:
+    if swept:
+        return f"{target}/lengths" if gamma is None else f"{target}/lengths-g{gamma}"
+    return f"{target}/none" if gamma is None else f"{target}/draft-simple/{draft}/g{gamma}"
+
+
+def _is_swept(run: Result) -> bool:
+    """Whether a run belongs to suite F."""
+    return "/lengths" in run.config
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def _table_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
+    """Rows of Tables 4 and 5."""
+    for ruling in from_claims.rulings("moe-306", _TABLES):
+        claim = ruling.claim
+        config = _config(claim.target or "", claim.draft, claim.gamma, swept=False)
+        measured = [run for run in runs if run.config == config]
+        line = from_claims.arm(ruling, config=config, requests=len(measured))
+        yield line.model_copy(update={"suite": lines.suite(line), **_measured(measured)})
+
+
+def _swept_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
+    """Suite F over all lengths."""
+    for group in _grouped(swept, lambda run: run.config):
+        yield _line(group, swept)
+
+
+def _length_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
+    """Suite F by length."""
+    for group in _grouped(swept, lambda run: (run.config, run.prompt_tokens)):
+        length = group[0].prompt_tokens
+        same = [run for run in swept if run.prompt_tokens == length]
+        yield _line(group, same).model_copy(update={"prompt_tokens": length})
+
+
+def _kind_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
+    """Suites B and D by prompt; the baseline is that of the paper: other prompts, another program."""
+    drafted = [run for run in runs if run.method != "none" and not _is_swept(run)]
+    for group in _grouped(drafted, lambda run: (run.config, run.prompt)):
+        first = group[0]
+        plain = [run for run in runs if run.target == first.target and run.prompt == "random tokens"]
+        claimed = fmean(map(_rate, group)) / fmean(map(_rate, plain))
+        yield _line(group, ()).model_copy(update={"prompt": first.prompt, "claimed_speedup": claimed})
+
+
+def _line(group: Sequence[Result], same: Sequence[Result]) -> ArmResult:
+    """A line made from runs, as good as the worst of them, with its speedup over the plain runs among `same`."""
+    order = ("invalid", "implausible", "suspect", None)
+    worst = min(group, key=lambda run: order.index(run.verdict))
+    line = ArmResult(
+        config=worst.config,
+        target=worst.target,
+        draft=worst.draft,
+        method=worst.method,
+        gamma=worst.gamma,
+        requests=len(group),
+        verdict=worst.verdict,
+        why=worst.why,
+    )
+    line = line.model_copy(update={"suite": lines.suite(line), **_measured(group)})
+    plain = [run for run in same if run.method == "none"]
+    if not line.speculates or not plain or not line.stands:
+        return line
+    ours, theirs = _by_repeat(group), _by_repeat(plain)
+    pairs = [(Pool(ours[repeat], 1000.0), Pool(theirs[repeat], 1000.0)) for repeat in sorted(ours) if repeat in theirs]
+    return line.model_copy(update={"speedup": geometric_speedup(pairs)})
+
+
+def _measured(group: Sequence[Result]) -> dict[str, Estimate | None]:
+    """Rate over repeats; acceptance over prompts, since greedy text repeats itself."""
+    drafted = [run for run in group if run.acceptance is not None]
+    by_prompt = [
+        fmean(run.acceptance or 0.0 for run in runs)
+        for runs in _grouped(drafted, lambda run: (run.prompt, run.prompt_tokens))
+    ]
+    return {
+        "decode_rate": _mean(list(_by_repeat(group).values()), "tok/s", "mean of runs; Student t over repeats"),
+        "acceptance": _mean(by_prompt, "1", "mean of runs; Student t over prompts") if by_prompt else None,
+    }
+
+
+def _mean(values: Sequence[float], unit: str, method: str) -> Estimate:
+    """No interval where values are one or all alike: copies tell nothing about the next one."""
+    alone = f"{method}; no interval, no variation"
+    return student_mean(values, unit, method, alone=alone, least=0.0)
+
+
+def _by_repeat(group: Sequence[Result]) -> dict[int, float]:
+    """Repeat -> mean rate of its runs."""
+    return {runs[0].repeat: fmean(map(_rate, runs)) for runs in _grouped(group, lambda run: run.repeat)}
+
+
+def _rate(run: Result) -> float:
+    return run.decode_rate or 0.0
+
+
+def _grouped(runs: Sequence[Result], key: Callable[[Result], Hashable]) -> list[list[Result]]:
+    found: dict[Hashable, list[Result]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return list(found.values())
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def _model(name: str, reference: str, quantization: str, total: float, active: float) -> ModelUsed:
+    """A model of the paper; the sizes are those that the audit has from there."""
+    mixture = active < total
+    claim = next((claim for claim in tables.table(_TABLES) if claim.target == name), None)
+    size, one = (claim.size_bytes, claim.bytes_per_token) if claim is not None else (None, None)
+    return ModelUsed(
+        name=name,
+        reference=reference,
+        size_bytes=size,
+        parameters=total * 1e9,
+        active_parameters=active * 1e9,
+        bytes_per_token=one or size,
+        experts=_EXPERTS if mixture else 0,
+        experts_used=_EXPERTS_USED if mixture else 0,
+        quantization=quantization,
+    )

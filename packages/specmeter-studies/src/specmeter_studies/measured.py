@@ -1,0 +1,132 @@
+"""Data of a study from our own runs and quality measurements: what published numbers are put beside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.analysis.explain.memory_price import arm_prices
+from specmeter.analysis.reading import read_run
+from specmeter.quality import QualityReport
+from specmeter.store import RunState, RunStore
+from specmeter_studies import setting
+from specmeter_studies.loading import find
+from specmeter_studies.rows import RunRows, draft_places
+from specmeter_studies.study import ModelUsed, Ran, StudyData
+
+if TYPE_CHECKING:
+    from specmeter_studies.loading import Study
+
+
+def from_run(study: Study | str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
+    """What a run folder says about a study; `part` is what the study calls that run (default: its experiment).
+
+    Lines are named after the document's suites where the study has a function for it; where a study has `several`
+    experiments, lines come with the part as their suite. Raises `StoreError` for a folder that is not a run,
+    `UsageError` for an unknown study.
+    """
+    study = find(study) if isinstance(study, str) else study
+    report = read_run(folder)
+    part = part or report.name
+    with RunStore.open(folder, readonly=True) as store:
+        generation = json.loads(store.experiment_json).get("generation", {})
+        rows = RunRows(
+            report=report,
+            rows=tuple(store.rows()),
+            prompts={prompt.id: prompt for prompt in store.prompts()},
+            max_tokens=generation.get("max_tokens"),
+        )
+        hosts = tuple(store.hosts())
+        places = tuple(draft_places(store))
+        models = {model.name: model for model in report.models}
+        memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
+        unions = {routing.target: routing.union for routing in store.routing()}
+        on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
+    simulated = any(model.simulated for model in report.models)
+    return StudyData(
+        study=study.name,
+        origin="measured",
+        title=setting.title(report.models),
+        results=tuple(rows.results(part if several else "")),
+        arms=tuple(
+            line.model_copy(update={"suite": study.suite_of(line)}) for line in rows.lines(part if several else "")
+        ),
+        models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
+        places=places,
+        memory=memory,
+        hosts=setting.distinct(hosts),
+        bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
+        parts=(ran(part, report.state, checked=report.certificate is not None),),
+        notes=setting.notes(report.models),
+    )
+
+
+def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
+    """What a quality measurement says about the study `name`; `part` is the plan's name."""
+    models = tuple(item.model for item in report.models)
+    reason = "" if report.complete else "interrupted before everything was measured"
+    return StudyData(
+        study=name,
+        origin="measured",
+        title=setting.title(models),
+        models=tuple(map(setting.model_used, models)),
+        quality=(report,),
+        hosts=(report.host,),
+        bandwidth_bytes_per_s=setting.bandwidth((report.host,), on_gpu=bool(report.settings.gpu_layers)),
+        parts=(
+            Ran(part=part, status="measured" if report.complete else "incomplete", reason=reason),
+            *(Ran(part=f"{part}: {item.name}", status="skipped", reason=item.reason) for item in report.skipped),
+        ),
+        notes=setting.notes(models),
+    )
+
+
+def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> StudyData:
+    """All parts of a study as one; `more` are parts, or pieces of parts, without data of their own.
+
+    Models, machines and notes are listed once; the bandwidth only where all parts agree on it.
+    """
+    bandwidths = {data.bandwidth_bytes_per_s for data in parts}
+    titles = tuple(dict.fromkeys(data.title for data in parts))
+    return StudyData(
+        study=name,
+        origin="measured",
+        title="; ".join(titles) or "nothing measured",
+        results=tuple(result for data in parts for result in data.results),
+        arms=tuple(line for data in parts for line in data.arms),
+        models=_distinct(model for data in parts for model in data.models),
+        quality=tuple(report for data in parts for report in data.quality),
+        places=tuple(place for data in parts for place in data.places),
+        memory=tuple(price for data in parts for price in data.memory),
+        hosts=setting.distinct(host for data in parts for host in data.hosts),
+        bandwidth_bytes_per_s=bandwidths.pop() if len(bandwidths) == 1 else None,
+        parts=(*(ran for data in parts for ran in data.parts), *more),
+        notes=tuple(dict.fromkeys(note for data in parts for note in data.notes)),
+    )
+
+
+def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
+    """Each model once, with its experts where any part has read them."""
+    found: dict[tuple[str, str], ModelUsed] = {}
+    for model in models:
+        key = (model.name, model.reference)
+        if key not in found or found[key].union is None:
+            found[key] = model
+    return tuple(found.values())
+
+
+def ran(part: str, state: RunState, *, checked: bool) -> Ran:
+    """How far an experiment has come; one whose run was stopped before it was checked is not measured yet."""
+    if state.is_finished(checked=checked):
+        return Ran(part=part, status="measured", reason="")
+    if state.state == "complete":
+        reason = f"all {state.planned} requests were measured, but not checked yet"
+        return Ran(part=part, status="incomplete", reason=reason)
+    reason = f"{state.ok} of {state.planned} requests were measured" + (
+        f", {state.failed} failed" if state.failed else ""
+    )
+    if state.reason:
+        reason += f" ({state.reason})"
+    return Ran(part=part, status="incomplete", reason=reason)

@@ -1,0 +1,1 @@
+"""Quality plans of studies, one YAML file each: `specmeter quality --plan NAME`."""

@@ -1,0 +1,92 @@
+"""What a study was measured with: models, machines, bandwidth, and what a reader has to know of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from specmeter_studies.study import ModelUsed
+
+if TYPE_CHECKING:
+    from specmeter.record import ExpertUnion, Host, ModelIdentity
+
+BENCH_NOTE = (
+    "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
+    "is meaningless; they show how the study is measured, not what it finds about the document's models."
+)
+MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
+TIMING_NOTE = "Some models have random weights: their acceptance means nothing."
+STAND_INS = ("bench", "mock")
+"""Origins of models that no document names."""
+
+_QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
+
+
+def title(models: Sequence[ModelIdentity]) -> str:
+    """What numbers from these models are."""
+    origins = {model.origin for model in models}
+    if "mock" in origins:
+        return "simulated with the mock engine"
+    return "measured here with the bench models" if "bench" in origins else "measured here"
+
+
+def notes(models: Sequence[ModelIdentity]) -> tuple[str, ...]:
+    """What a reader has to know before any number."""
+    origins = {model.origin for model in models}
+    found = [note for origin, note in (("bench", BENCH_NOTE), ("mock", MOCK_NOTE)) if origin in origins]
+    if any(model.timing_only for model in models):
+        found.append(TIMING_NOTE)
+    return tuple(found)
+
+
+def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelUsed:
+    """A model as a run identified it, with the experts that its texts choose where they were read."""
+    header, stand_in = model.header, model.origin in STAND_INS
+    if header is None:
+        return ModelUsed(
+            name=model.name, reference=model.reference, size_bytes=model.size_bytes or None, stand_in=stand_in
+        )
+    return ModelUsed(
+        name=model.name,
+        reference=model.reference,
+        size_bytes=model.size_bytes,
+        parameters=header.parameters,
+        active_parameters=header.active_parameters,
+        bytes_per_token=header.bytes_per_token,
+        experts=header.experts,
+        experts_used=header.experts_used,
+        union=union,
+        quantization=quantization(model.reference) or header.quantization,
+        stand_in=stand_in,
+    )
+
+
+def quantization(reference: str) -> str:
+    """`Q4_K_M` from a reference that says so in its file's name or as `?quant=`; empty where it does not."""
+    found = _QUANTIZATION.findall(reference[:1000])
+    return str(found[-1]).upper() if found else ""
+
+
+def distinct(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    """Each machine once, as it was at its last start."""
+    return tuple({(host.hostname_sha256, host.cpu): host for host in hosts}.values())
+
+
+def bandwidth(hosts: Sequence[Host], *, on_gpu: bool) -> float | None:
+    """Bytes per second of the memory that weights were read from; None for several machines, or where nothing is known.
+
+    Of processors, what was measured on that machine (`specmeter doctor --bandwidth`), else the peak that the maker
+    states. Of GPUs the peak.
+    """
+    from specmeter.host.bandwidth import remembered
+    from specmeter.theory import catalogue
+
+    if len(distinct(hosts)) != 1:
+        return None
+    host = hosts[-1]
+    if not on_gpu and (measured := remembered(host)) is not None:
+        return measured.read.point * 1e9
+    names = ", ".join(gpu.name for gpu in host.gpus) if on_gpu else host.cpu
+    peak = catalogue.peak(names) if names else None
+    return peak.low if peak is not None and peak.low == peak.high else None

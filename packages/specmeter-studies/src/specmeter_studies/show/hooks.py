@@ -1,0 +1,111 @@
+"""What specmeter asks this package for; see `specmeter.show.studies`. Nothing heavy is imported before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import specmeter_studies
+from specmeter.show.studies import Shown
+
+if TYPE_CHECKING:
+    from specmeter.analysis.reading import RunReport
+    from specmeter.show.table import Table
+    from specmeter.show.words import Language
+    from specmeter_studies.show.document import StudyDocument
+    from specmeter_studies.show.site import Study
+
+EXPERIMENTS = "specmeter_studies.experiments"
+RULINGS = ("supported", "contradicted", "cannot tell", "does not apply here")
+
+
+def names() -> tuple[str, ...]:
+    """All bundled studies."""
+    return specmeter_studies.names()
+
+
+def sentences() -> Iterator[Traversable]:
+    """Files with the sentences of all studies, and of each bundled one, in Chinese."""
+    yield resources.files("specmeter_studies") / "zh.toml"
+    for folder in resources.files("specmeter_studies.library").iterdir():
+        if (file := folder / "zh.toml").is_file():
+            yield file
+
+
+def of_run(run: RunReport) -> StudyDocument | None:
+    """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+    from specmeter_studies.show.document import document_of_run
+
+    return document_of_run(run)
+
+
+def shown(folder: Path, languages: Sequence[Language]) -> Shown:
+    """A study folder. Raises `StoreError` or `UsageError` for a damaged one."""
+    from specmeter.store.run import REPORT_NAME
+    from specmeter_studies.folder import StudyFolder
+    from specmeter_studies.show.document import read_study
+
+    return _shown([read_study(StudyFolder(folder))], folder / REPORT_NAME, languages)
+
+
+def published(name: str, languages: Sequence[Language]) -> Shown:
+    """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
+    from specmeter_studies.show.document import published_documents
+
+    return _shown(published_documents(name), Path(f"{name}-published.html"), languages)
+
+
+def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[Language]) -> Shown:
+    from specmeter_studies.show.page import write_study_page, write_study_tables
+
+    return Shown(
+        lambda: [it for study in studies for it in study.figures],
+        lambda to: write_study_tables(studies, to, languages),
+        lambda path, inside: [write_study_page(studies, path, languages, inside=inside)],
+        place,
+    )
+
+
+def list_published() -> Iterator[str]:
+    """A line for each name that `published` takes."""
+    from specmeter_studies.show.document import GROUPS
+
+    for name in names():
+        study = specmeter_studies.find(name)
+        printed = "" if study.published() is not None else " (printed no numbers)"
+        yield f"{name}: {study.title}{printed}"
+    for name, members in GROUPS.items():
+        yield f"{name}: {', '.join(members)}"
+
+
+def on_site(folder: Path, slug: Callable[[str], str]) -> Study:
+    """A study folder for a site. Raises `StoreError` or `UsageError` for a damaged one."""
+    from specmeter_studies.show import site
+
+    return site.on_site(folder, slug)
+
+
+def published_on_site(name: str, slug: Callable[[str], str]) -> list[Study]:
+    """The studies of a name, or of a group of them, each for a page of its own."""
+    from specmeter_studies.show import site
+
+    return site.published_on_site(name, slug)
+
+
+def site_claims(studies: Sequence[Study]) -> Table:
+    """How many claims of each study of a site were ruled how."""
+    from specmeter_studies.show import site
+
+    return site.site_claims(studies)
+
+
+def compare_machines(
+    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], *, as_json: bool
+) -> int:
+    """What `specmeter compare --machines` does; returns its exit code."""
+    from specmeter_studies.show import machines
+
+    return machines.compare_machines(runs, bandwidths, html, languages, as_json=as_json)

@@ -1,0 +1,246 @@
+"""What specmeter says about the paper's own numbers; each expectation is arithmetic on what the paper printed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from specmeter.record import Estimate
+from specmeter_studies import findings
+from specmeter_studies.from_claims import rulings
+from specmeter_studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
+from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, speculative, suite
+from specmeter_studies.library.moe_306.published import published
+from specmeter_studies.study import ClaimRuling, StudyTable
+
+DATA = published()
+FOUND = findings("moe-306", DATA)
+
+
+def claim(claim_id: str) -> ClaimRuling:
+    return next(claim for claim in FOUND.claims if claim.id == claim_id)
+
+
+def table(key: str) -> StudyTable:
+    return next(table for table in FOUND.tables if table.key == key)
+
+
+def texts(made: StudyTable, row: int) -> list[str]:
+    """Cells of a row as they would be shown; struck ones in ~."""
+    shown: list[str] = []
+    for cell in made.rows[row]:
+        value = cell.value.point if isinstance(cell.value, Estimate) else cell.value
+        text = cell.text if value is None else f"{value:.{cell.digits}f}"
+        shown.append(f"~{text}~" if cell.struck else text)
+    return shown
+
+
+def test_all_306_runs_are_there_in_their_suites() -> None:
+    counted: Counter[str] = Counter()
+    for line in overall(DATA):
+        assert suite(line) == line.suite
+        counted[line.suite] += line.requests
+    assert len(DATA.results) == 306
+    assert counted == {"A": 18, "B": 144, "C": 36, "D": 72, "F": 36}
+    assert tokens_generated(DATA) == 256
+
+
+def test_no_speculative_row_of_the_tables_is_plausible() -> None:
+    lines = speculative(DATA)
+    assert len(lines) == 18
+    for line in lines:
+        assert line.verdict == "implausible"
+        assert "; needs " in line.why
+        assert line.speedup is None
+        assert line.claimed_speedup is not None
+    assert Counter(line.why.partition(":")[0] for line in lines) == {
+        "speedup-above-tau": 9,
+        "speedup-above-cost-bound": 9,
+    }
+
+
+def test_the_sweep_over_lengths_says_100_percent_everywhere_and_is_suspect() -> None:
+    drafted = [line for line in by_length(DATA) if line.speculates]
+    assert [line.prompt_tokens for line in drafted] == [32, 64, 128, 256, 512, 1024]
+    for line in drafted:
+        assert line.acceptance is not None
+        assert line.acceptance.point == 1
+        assert line.verdict == "suspect"
+    speedups = [round(line.speedup.point, 2) for line in drafted if line.speedup]
+    assert speedups == [1.26, 1.24, 1.2, 1.19, 1.19, 1.19]  # the paper: 1.26 at 32 tokens, about 1.19 from 256
+
+
+RULINGS = {
+    "contribution-1": "contradicted",  # 21 of 216 generations
+    "contribution-2": "contradicted",  # 0.24 % of 16 permits 1.04
+    "contribution-3": "contradicted",  # its own Figure 1: 35e9 gain less than 9e9
+    "contribution-4": "cannot tell",
+    "finding-1": "contradicted",
+    "finding-2": "cannot tell",
+    "finding-3": "cannot tell",
+    "finding-4": "cannot tell",
+    "practice-1": "contradicted",
+    "practice-2": "cannot tell",
+    "practice-3": "contradicted",  # its own Table 5: 1.05, 0.98, 1.12
+    "practice-4": "cannot tell",
+    "equation-2": "contradicted",  # 19.4 where 1.26 is printed
+    "moe-tax": "contradicted",  # 1139 GB/s of 800
+    "verification-cost": "cannot tell",
+    "range": "contradicted",  # its own Table 5: 8 of 12 outside
+    "lossless": "cannot tell",
+    "draft-cost": "contradicted",  # 138.0 and 110.4 tok/s
+    "moe-slower": "supported",
+    "compute-bound": "contradicted",  # 2 x 4e9 x 67.2 of 27e12
+    "figure-5-cause": "cannot tell",  # no time of the prompt with drafts
+    "section-5-2": "contradicted",  # 16 rounds of 1.04 tokens
+    "experts": "contradicted",
+    "section-5-3": "cannot tell",
+}
+COUNTS = {"section-5-2", "experts"}
+VALUES = {
+    "contribution-1", "contribution-2", "contribution-3", "finding-1",
+    "practice-1", "practice-3", "equation-2", "range",
+}  # fmt: skip
+
+
+def test_rulings() -> None:
+    assert {claim.id: claim.ruling for claim in FOUND.claims} == RULINGS
+
+
+@pytest.mark.parametrize(
+    ("claim_id", "numbers"),
+    [
+        (
+            "contribution-1",
+            ["216 generations", " 21 accepted", "11.4 %", "reach 4.0 %", "all 18 generations of suite F"],
+        ),
+        (
+            "contribution-2",
+            [
+                "6 of 12",
+                "Too high as well are 6 more once",
+                "1.30x",
+                "0.24 %",
+                "1.04x",
+                "0.15x",
+                "as the paper itself has it",
+            ],
+        ),
+        ("contribution-2", ["BF16, while as a draft it runs in Q8_0", "1.88 times as fast by its bytes: 0.25x"]),
+        ("contribution-3", ["MoE Q4 has more parameters than Dense 9B", "1.18x against 1.64x"]),
+        ("finding-1", ["6 of 6", "as the paper itself has it"]),
+        ("practice-1", ["2 of 2", "1.04x"]),
+        ("finding-2", ["4 of 4", "speedup-above-tau"]),
+        ("practice-3", ["18 of 18", "9 break speedup-above-tau", "9 break speedup-above-cost-bound"]),
+        ("practice-3", ["Dense 4B with draft 0.8B: gamma 4 1.05, gamma 8 0.98, gamma 16 1.12"]),
+        ("range", ["8 of 12", "MoE Q4, 0.8B draft, gamma 4 1.15x"]),
+        ("draft-cost", ["1.25x [1.24, 1.26]", "2.35x"]),
+        ("compute-bound", ["Dense 4B 2.0 % of 27 TFLOP/s"]),
+        ("figure-5-cause", ["18 rows of suite F with drafts 0 print", "55.0 to 55.3 tok/s"]),
+        ("section-5-2", ["give 17 tokens of 256", "247 rounds of 14.9 ms", "18.1 ms"]),
+        ("experts", ["256 experts", "chooses 8"]),
+        ("lossless", ["42% to 66%"]),
+        ("finding-4", ["1.26x", "exactly 100 %"]),
+        ("equation-2", ["19.4x", "1.26x"]),
+        ("moe-tax", ["1933.0 GB/s", "800.0 GB/s", "9%"]),
+    ],
+)
+def test_what_was_found_names_numbers_and_bounds(claim_id: str, numbers: list[str]) -> None:
+    for number in numbers:
+        assert number in claim(claim_id).found
+
+
+def test_every_ruling_says_what_it_rests_on() -> None:
+    for it in FOUND.claims:
+        decided = it.ruling in ("supported", "contradicted")
+        expected = "counts" if it.id in COUNTS else "printed values" if it.id in VALUES else "intervals"
+        assert it.rests_on == (expected if decided else ""), it.id
+
+
+def test_the_root_cause_is_told_from_counts_in_raw_logs() -> None:
+    """134 of 174 verifications of 35B-A3B with 0.8B failed: 40 in each of four logs took place."""
+    assert "134 of 174 verifications failed" in DATA.notes[0]
+    logs = table("raw-logs")
+    assert [texts(logs, row)[2:5] for row in range(4)] == [
+        ["177", "40", "137"], ["174", "40", "134"], ["150", "40", "110"], ["177", "40", "137"],
+    ]  # fmt: skip
+
+
+def test_no_bound_that_is_broken_holds_with_a_draft_as_fast_as_its_format_permits() -> None:
+    for row in equations(DATA):
+        claimed = row.line.claimed_speedup
+        assert claimed is not None
+        assert (row.format is not None) == (row.line.draft == SMALL)
+        assert row.permitted_at_most is not None
+        assert claimed > row.permitted_at_most
+
+
+def test_the_page_counts_as_the_audit_does() -> None:
+    audited = Counter(ruling.verdict for ruling in rulings("moe-306"))
+    assert DATA.notes[-1].endswith(f"{audited['implausible']} implausible, {audited['possible']} possible.")
+    runs = Counter(ruling.verdict for ruling in rulings("moe-306", "moe-306/runs.csv"))
+    shown = Counter(result.verdict for result in DATA.results)
+    assert (shown["implausible"], shown["invalid"]) == (runs["implausible"], runs["impossible"]) == (216, 0)
+
+
+def test_equations_on_the_papers_numbers() -> None:
+    """MoE Q4, 0.8B, gamma 16: acceptance 0.00238, so tau 1.038; 16 x 1.26 / 1.038; c = 55.28 / 138.04."""
+    row = next(r for r in equations(DATA) if r.line is at(DATA, "moe_q4", SMALL, 16))
+    assert row.tau == pytest.approx(1 + 16 * 0.0023825)
+    assert row.draft_cost == pytest.approx(55.27768 / 138.03983, rel=1e-5)
+    assert row.permitted == pytest.approx(row.tau / (1 + 16 * 55.27768 / 138.03983), rel=1e-5)
+    assert row.claimed == pytest.approx(16 * 1.26 / row.tau)
+    assert row.nothing_accepted is None
+
+
+def test_traffic_by_all_bytes_and_by_active_ones() -> None:
+    by_target = {row.line.target: row for row in traffic(DATA) if not row.line.speculates}
+    four = by_target["moe_q4"]
+    assert four.whole is not None
+    assert four.whole.point / 1e9 == pytest.approx(20.6 * 55.27768, rel=1e-5)  # the paper: 1138
+    assert four.least is not None
+    assert four.least.point / 1e9 == pytest.approx(20.6 * 3 / 35 * 55.27768, rel=1e-5)
+    assert all(row.least is not None and row.least.point < 800e9 for row in by_target.values())
+
+
+def test_rounds_that_are_shorter_than_a_token() -> None:
+    """The paper: 16 rounds of 229 ms; with tau there are 247 of 14.9 ms, where one plain token takes 18.1."""
+    row = next(r for r in rounds(DATA, 256) if r.line is at(DATA, "moe_q4", SMALL, 16))
+    assert (row.paper_rounds, round(row.paper_ms.point)) == (16, 229)
+    assert round(row.rounds) == 247
+    assert row.plain_ms is not None
+    assert row.ms.point == pytest.approx(14.89, abs=0.01)
+    assert row.ms.point < row.plain_ms.point == pytest.approx(18.09, abs=0.01)
+
+
+def test_tables_print_what_the_paper_prints() -> None:
+    assert [made.key for made in FOUND.tables] == [
+        "table-2", "table-3", "table-4", "table-5", "table-6", "equations", "section-5-2", "section-5-2-rounds",
+        "raw-logs",
+    ]  # fmt: skip
+    assert texts(table("table-3"), -1) == ["total", "", "306"]
+    assert [texts(table("table-4"), row)[0:4:3] for row in range(6)] == [
+        ["Dense 0.8B", "138.0"],
+        ["Dense 2B", "110.4"],
+        ["MoE Q4", "55.3"],
+        ["MoE Q8", "49.9"],
+        ["Dense 4B", "67.2"],
+        ["Dense 9B", "33.4"],
+    ]
+    assert texts(table("table-5"), 2) == ["MoE Q4", "0.8B", "16", "69.7", "1.26", "0.2", "-"]
+    assert texts(table("table-6"), 5)[-1] == "no valid pair"
+
+
+def test_figures_mark_what_is_false() -> None:
+    figures = {figure.key: figure for figure in FOUND.figures}
+    assert set(figures) == {
+        "figure-1", "figure-2", "figure-3", "figure-4", "figure-5-throughput", "figure-5-speedup",
+    }  # fmt: skip
+    assert {point.verdict for key in ("figure-1", "figure-2") for point in figures[key].points} == {"implausible"}
+    assert len(figures["figure-2"].points) == 18
+    assert len(figures["figure-3"].points) == 24
+    assert {(point.x, round(point.y, 2)) for point in figures["figure-1"].points} == {
+        (3.0, 1.18), (3.0, 1.22), (4.0, 0.98), (9.0, 1.64),
+    }  # fmt: skip
+    assert {line.target for line in speculative(DATA, "B")} == set(MOE)

@@ -1,0 +1,165 @@
+"""apple-quant-ladder: rulings on the published numbers, both rulings of every claim, and the quick variant for real."""
+
+from __future__ import annotations
+
+import pytest
+
+from claims_of import rulings, said
+from engines.llama_fixtures import NO_NATIVE, native
+from quant_data import SIZES, ladder
+from specmeter.record import Estimate
+from specmeter_studies import find, findings
+from specmeter_studies.library.apple_quant_ladder.published import ladder as published
+from specmeter_studies.measured import from_quality
+from specmeter_studies.quality.plan import load_plan
+from specmeter_studies.quality.planned import measure_plan
+from specmeter_studies.rungs import faster, named, rungs, worse
+from specmeter_studies.study import StudyData
+
+STUDY = find("apple-quant-ladder")
+
+BOUND = {name: 36.8 * 8.4 / size for name, size in SIZES.items()}
+"""Rates of a machine whose memory decides alone."""
+GOOD = {"F16": 1.0, "Q8_0": 1.002, "Q6_K": 1.005, "Q5_K_M": 1.02, "Q4_K_M": 1.04, "Q3_K_M": 2.5, "Q2_K": 3.67}
+BAD = {"F16": 1.0, "Q8_0": 1.05, "Q6_K": 1.2, "Q5_K_M": 1.1, "Q4_K_M": 1.3, "Q3_K_M": 1.2, "Q2_K": 1.5}
+SLOW = {"F16": 60.0, "Q8_0": 55.0, "Q6_K": 40.0, "Q5_K_M": 45.0, "Q4_K_M": 42.0, "Q3_K_M": 41.0, "Q2_K": 40.0}
+FALSE_BY_BAD = {
+    "memory-bound", "smaller-is-faster", "q8-near-lossless", "q6-dominates-q5", "q6-numbers", "q4-suits",
+    "sub-4-bit-unusable", "q2-perplexity",
+}  # fmt: skip
+
+
+def test_what_the_published_numbers_show() -> None:
+    data = published()
+    assert rulings(data) == {
+        "memory-bound": "contradicted",
+        "smaller-is-faster": "cannot tell",
+        "q8-near-lossless": "cannot tell",
+        "q6-dominates-q5": "cannot tell",
+        "q6-numbers": "cannot tell",
+        "q4-suits": "cannot tell",
+        "sub-4-bit-unusable": "supported",
+        "q2-perplexity": "cannot tell",  # 267 % [211, 334]
+    }
+    # 8.424 GB x 36.79 tok/s and 1.798 GB x 72.77 tok/s, of 800 GB/s
+    assert "F16 310 GB/s [170, 450]; Q2_K 131 GB/s" in said(data, "memory-bound")
+    assert "39% of the machine's bandwidth" in said(data, "memory-bound")
+    assert "size 58.9% less; against Q5_K_M, which the sentence names, 1.11x" in said(data, "q6-numbers")
+    assert "Q5_K_M over Q6_K 0.91x" in said(data, "smaller-is-faster")
+    assert "Q2_K (3.42 bits per weight in its file) 3.67x" in said(data, "sub-4-bit-unusable")
+    assert "Below 4 bit by name only, and not counted: Q3_K_M (4.29 bits per weight)" in said(
+        data, "sub-4-bit-unusable"
+    )
+
+
+def test_the_spread_of_the_published_rates_is_what_widens_their_ratios() -> None:
+    found = rungs(published())
+    five, six, two, three = (named(found, name) for name in ("Q5_K_M", "Q6_K", "Q2_K", "Q3_K_M"))
+    assert five is not None
+    assert six is not None
+    assert two is not None
+    assert three is not None
+    # Welch: ln(61.98 / 56.60) +- 2.47 sqrt((13.69 / 61.98)^2 / 4 + (10.81 / 56.60)^2 / 4)
+    assert faster(six, five) == _near(1.0951, 0.764, 1.570)
+    assert faster(two, three) == _near(1.0585, 1.054, 1.063)
+    # ln(40.6023 / 12.6678) +- 1.96 sqrt((2.6316 / 40.6023)^2 + (0.7126 / 12.6678)^2)
+    assert worse(two, three) == _near(3.2052, 2.709, 3.793)
+
+
+class _Near:
+    def __init__(self, point: float, low: float, high: float) -> None:
+        self.values = (point, low, high)
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Estimate)
+        return (other.point, other.low, other.high) == pytest.approx(self.values, rel=0.004)
+
+    def __repr__(self) -> str:
+        return f"about {self.values}"
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def _near(point: float, low: float, high: float) -> _Near:
+    return _Near(point, low, high)
+
+
+def test_a_ladder_as_the_document_has_it_supports_everything() -> None:
+    good = rulings(ladder(BOUND, GOOD))
+    assert set(good.values()) - {"supported"} == {"contradicted"}
+    # Only one claim falls: memory-bound rates rise with every byte less, so Q6_K cannot be faster than Q5_K_M.
+    assert [name for name, ruling in good.items() if ruling != "supported"] == ["q6-dominates-q5"]
+    dominating = {**BOUND, "Q5_K_M": BOUND["Q6_K"] * 0.9}
+    assert rulings(ladder(dominating, GOOD))["q6-dominates-q5"] == "supported"
+
+
+def test_a_ladder_of_the_opposite_contradicts_everything() -> None:
+    found = rulings(ladder(SLOW, BAD))
+    assert {name for name, ruling in found.items() if ruling == "contradicted"} == FALSE_BY_BAD
+
+
+def test_wide_spreads_decide_nothing_about_speed() -> None:
+    found = rulings(ladder(BOUND, GOOD, noise=0.6))
+    assert found["smaller-is-faster"] == "cannot tell"
+    assert found["q6-dominates-q5"] == "cannot tell"
+
+
+def test_rungs_that_are_missing_are_said_to_be() -> None:
+    few = {name: BOUND[name] for name in ("F16", "Q8_0")}
+    data = ladder(few, GOOD)
+    assert rulings(data)["q6-dominates-q5"] == rulings(data)["sub-4-bit-unusable"] == "cannot tell"
+    assert "llama-quantize" in said(data, "q6-dominates-q5")
+    assert set(rulings(StudyData(study="apple-quant-ladder", origin="measured", title="")).values()) == {"cannot tell"}
+
+
+def test_the_document_s_table_and_figures() -> None:
+    data = published()
+    table = STUDY.tables(data)[0]
+    assert [row[0].text for row in table.rows] == list(SIZES)
+    assert len(table.columns) == len(table.rows[0])
+    assert table.verdicts == (None,) * 7  # no bound refutes any of the rates
+    change = table.rows[6][table.columns.index("change [%]")].value
+    assert isinstance(change, Estimate)
+    assert change.point == pytest.approx(267.3, abs=0.05)
+    assert [figure.key for figure in STUDY.figures(data)] == ["rate-by-size", "perplexity-by-size", "bytes-per-second"]
+    assert all(len(figure.points) == 7 for figure in STUDY.figures(data))
+    front = {point.x: point.series for point in STUDY.figures(data)[1].points}
+    assert front[3.464055584] == "on the front"
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    empty = StudyData(study="apple-quant-ladder", origin="measured", title="")
+    assert STUDY.tables(empty) == STUDY.figures(empty) == ()
+
+
+def test_the_quick_variant_for_real() -> None:
+    loaded = load_plan("apple-quant-ladder", ["quantizer=none", "threads=1"], variants=["bench", "quick"])
+    kept: list[bool] = []
+    report = measure_plan(loaded, progress=lambda *_: None, keep=lambda it: kept.append(it.complete))
+    assert kept[-1]
+    assert len(kept) == 6 + 2 + 1  # a score of each model, two blocks, the whole
+    assert [model.model.name for model in report.models] == ["F16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"]
+    assert {item.name for item in report.skipped} == {"Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"}
+    assert report.applied == ("bench", "quick")
+    found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
+    assert found.data.title == "measured here with the bench models"
+    assert {claim.id for claim in found.claims} == FALSE_BY_BAD
+    assert [len(table.rows) for table in found.tables] == [6, 6]
+    assert next(ran for ran in found.data.parts if ran.part.endswith("Q2_K")).status == "skipped"
+    files = {row[0].text: row[2].text for row in found.tables[1].rows}
+    assert files["Q4_0"] == "50 Q4_0, 29 F32"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(native("llama-quantize") is None, reason=NO_NATIVE)
+def test_the_whole_ladder_where_llama_quantize_is_found() -> None:
+    """Nothing names the tool: it is found, and every rung of the document is made, none stands in."""
+    only = ["threads=1", "repeats=1", "windows=1"]
+    loaded = load_plan("apple-quant-ladder", only, variants=["bench", "quick"])
+    report = measure_plan(loaded, progress=lambda *_: None, keep=lambda _: None)
+    assert [model.model.name for model in report.models] == list(GOOD)
+    assert not report.skipped
+    found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
+    files = {row[0].text: row[2].text for row in found.tables[1].rows}
+    assert "Q4_K" in files["Q4_K_M"], "a K-quant is what its name says"
+    assert "Q2_K" in files["Q2_K"]

@@ -1,0 +1,101 @@
+"""What other packages add: commands, and the studies of published documents.
+
+A package says so by entry points, and these are read from `*.dist-info/entry_points.txt` here: that takes a
+millisecond, and with `importlib.metadata` every `--help` would wait forty.
+
+    specmeter.commands   a name's first word is the command, the rest its line of help; its value is a click command
+    specmeter.studies    leads to a module with what `Studies` asks for
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from specmeter.errors import UsageError
+
+INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
+OF_STUDIES = ("study", "quality")
+"""Commands that come with the package of studies."""
+OWN_CODE = "specmeter_study_"
+"""How the names of modules begin that are code of a user's own study."""
+
+
+class Command(NamedTuple):
+    """A command of another package."""
+
+    about: str
+    """Its line of help."""
+    place: str
+    """`MODULE:NAME` of the click command."""
+
+
+class Studies(Protocol):
+    """What rooms of every floor ask the package of studies for; `show.studies` asks for more."""
+
+    EXPERIMENTS: str
+    """The package that its experiments lie in."""
+
+    def names(self) -> tuple[str, ...]:
+        """All its studies."""
+        ...
+
+    def sentences(self) -> Iterable[Traversable]:
+        """Files with its sentences in Chinese."""
+        ...
+
+
+def commands() -> dict[str, Command]:
+    """The commands of other packages, by name."""
+    named = ((*name.partition(" "), place) for name, place in _entries().get("specmeter.commands", {}).items())
+    return {name: Command(about, place) for name, _, about, place in named}
+
+
+def studies() -> Studies | None:
+    """The package of studies; None where it is not installed."""
+    place = next(iter(_entries().get("specmeter.studies", {}).values()), None)
+    return None if place is None else cast("Studies", load(place))
+
+
+def not_installed(what: str) -> UsageError:
+    """The error for what only the package of studies can do."""
+    return UsageError(f"{what}: studies are a package of their own, which is not installed", fix=INSTALL)
+
+
+def load(place: str) -> Any:
+    """What `MODULE` or `MODULE:NAME` leads to."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name) if name else import_module(module)
+
+
+@cache
+def _entries() -> Mapping[str, Mapping[str, str]]:
+    """Group -> name -> place, of the groups above; what comes first on the path counts."""
+    found: dict[str, dict[str, str]] = {}
+    for folder in sys.path:
+        for text in _texts(folder or os.curdir):
+            group = ""
+            for line in text.splitlines():
+                name, equals, place = line.partition("=")
+                if line.startswith("["):
+                    group = line.strip("[] \t")
+                elif equals and group.startswith("specmeter."):
+                    found.setdefault(group, {}).setdefault(name.strip(), place.strip())
+    return found
+
+
+def _texts(folder: str) -> Iterable[str]:
+    """What the packages in a folder of the path add to specmeter; what cannot be read adds nothing."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for name in sorted(entry.path for entry in entries if entry.name.endswith(".dist-info")):
+            with suppress(OSError, ValueError):
+                text = Path(name, "entry_points.txt").read_text(encoding="utf-8")
+                if "[specmeter." in text:
+                    yield text
