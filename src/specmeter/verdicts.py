@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from specmeter.record import Finding, Severity, Unchecked, Verdict
+from specmeter.record.judged import Finding, Severity, Unchecked, Verdict
 
 VERDICTS: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}
 """What a finding makes of that which it is about."""
