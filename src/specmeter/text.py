@@ -37,6 +37,11 @@ class Uncertain(Protocol):
 # --- text from outside -----------------------------------------------------------------------------------------------
 
 
+def csv_cell(text: str) -> str:
+    """`text` with an apostrophe before it where a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def printable(text: str) -> str:
     """`text` on one line; characters that a terminal would act on, or that reverse the text, become `�`."""
     return "".join(

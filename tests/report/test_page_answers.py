@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from report_pages import Looked
 
 from mock_probe import mock_probe
+from report_pages import Looked
 from specmeter.analysis.explain.ceiling import ceilings
 from specmeter.analysis.reading import read_run
 from specmeter.show.matrix_figure import matrix

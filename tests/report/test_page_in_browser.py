@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_pages import ATTACK, Looked
 
+from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
 
 Look = Callable[..., Looked]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_pages import Looked
 
+from report_pages import Looked
 from specmeter.cli import invoke
 
 Look = Callable[..., Looked]

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape as safe
 from typing import TYPE_CHECKING
 
-from specmeter.show.export.formats import FORMULA_STARTS
 from specmeter.show.table import Cell, Table, told
 from specmeter.store.environment import code, escape
-from specmeter.text import printable
+from specmeter.text import csv_cell, printable
 
 if TYPE_CHECKING:
     from specmeter.show.words import Words
@@ -66,7 +65,7 @@ def csv_text(table: Table, words: Words) -> str:
     ]
     head: list[str] = []
     for place, column in enumerate(table.columns):
-        name = _cell(printable(column.title)) or column.key
+        name = csv_cell(printable(column.title)) or column.key
         head.append(name)
         if place in estimated:
             head += [f"{name}_{part}" for part in ("low", "high", "level", "n", "of")]
@@ -144,13 +143,9 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
     if is_number:
         yield "" if cell.value is None or left_out else _number(cell.value)
     else:
-        yield "" if cell.text == "-" else _cell(printable(cell.id) or told(cell.text, words))
+        yield "" if cell.text == "-" else csv_cell(printable(cell.id) or told(cell.text, words))
     if is_estimated:
         yield from ("",) * 5
-
-
-def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def _number(value: float) -> str:

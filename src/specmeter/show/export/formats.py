@@ -11,12 +11,11 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from specmeter.errors import UsageError
+from specmeter.text import csv_cell
 
 if TYPE_CHECKING:
     from specmeter.show.export.columns import Column
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet runs a text cell that starts like this; CSV gets an apostrophe before it."""
 BATCH_ROWS = 512
 """Rows in memory at a time; a request with its tokens and arrival times takes some 30 KB there."""
 
@@ -100,8 +99,7 @@ def _csv_cell(column: Column, value: Any) -> Any:
     if value is None:
         return ""
     if column.type == "text":
-        text = str(value)
-        return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+        return csv_cell(str(value))
     if column.type == "boolean":
         return "true" if value else "false"
     return value if column.type in ("integer", "number") else _json(value)
