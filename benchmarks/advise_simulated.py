@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from specmeter.analysis.stalls import excesses, limit
+from specmeter.analysis.requests import excesses, limit
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockEngine, MockSpec
 from specmeter.engines.mock.spec import Drafter, TargetModel, mock_model

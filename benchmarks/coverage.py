@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmeter.analysis.answer import least_units
-from specmeter.analysis.gain import speedup_over_prompts
-from specmeter.analysis.stalls import excesses, limit
+from specmeter.analysis.pairing import speedup_over_prompts
+from specmeter.analysis.requests import excesses, limit
 from specmeter.experiments.schedule import plan
 from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.shares import bounded_ratio

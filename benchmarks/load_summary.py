@@ -14,9 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from specmeter.analysis.load.figures import MeasuredCell, cell_figures
-from specmeter.analysis.load.summary import LoadTable
-from specmeter.analysis.load.times import CellTimes, Sent
+from specmeter.analysis.load.summary import LoadTable, MeasuredCell, cell_figures
+from specmeter.analysis.load.window import CellTimes, Sent
 from specmeter.record import Load, LoadCell
 
 TOKENS = 8

@@ -23,8 +23,7 @@ import numpy as np
 from specmeter.engines.llama_cpp.start import default_threads
 from specmeter.models.cores import shipped
 from specmeter.models.reference import resolve
-from specmeter.quality import SpeedTest
-from specmeter.quality.windows import perplexity
+from specmeter.quality import SpeedTest, perplexity
 from specmeter.record import EngineSettings, ModelIdentity
 from specmeter.workloads.packaged import held_out_text
 from specmeter_studies.quality.child import score_apart, time_apart

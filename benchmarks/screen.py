@@ -23,11 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from specmeter.advise.advice import Asked
-from specmeter.advise.course import Silent
-from specmeter.advise.grid import grid
+from specmeter.advise.pipeline import Silent
+from specmeter.advise.question import grid
 from specmeter.advise.screen import Outlook, choose, explore, look, pilots
 from specmeter.analysis.reading import read_run
-from specmeter.laboratory import scout
+from specmeter.laboratory import pre_measure
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.record import Estimate
 from specmeter.store import RunStore
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--beside-others", action="store_true", help="count probes whatever else the machine does")
     given = parser.parse_args()
     if given.beside_others:
-        scout.is_busy = lambda _shares, _gate: False
+        pre_measure.is_busy = lambda _shares, _gate: False
     settings = [
         f"generation.max_tokens={given.tokens}",
         "workloads=[{source: bench, per_kind: 1, kinds: [code, reason, edit]}]",

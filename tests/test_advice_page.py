@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from advices import ALL, BEST, FATES, HOSTILE, confirmed, drafts, est
-from specmeter.advise import examination
-from specmeter.advise.advice import Fate
-from specmeter.advise.files import write_advice
+from specmeter.advise import confirm
+from specmeter.advise.advice import Fate, write_advice
 from specmeter.cli import invoke
 from specmeter.show.advice_figures import advice_figures
-from specmeter.show.advice_sentence import names_of
+from specmeter.show.advice_report import names_of
 from specmeter.show.page.advice_page import advice_page
 
 FOLDER = Path("specmeter-runs/advise-dense")
@@ -98,7 +97,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr(examination, "differences", nothing)
+    monkeypatch.setattr(confirm, "differences", nothing)
 
 
 @pytest.mark.usefixtures("believed")

@@ -12,14 +12,13 @@ from typing import Any, get_args
 import pytest
 
 from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, est, off, repeated, undecided
-from specmeter.advise.advice import Advice, Fate, StageRun
-from specmeter.advise.files import read_advice, write_advice
+from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
-from specmeter.show import advice_sentence as said
+from specmeter.show import advice_report as said
 from specmeter.show.notebook import ShownAdvice
 from specmeter.show.terminal import advice as terminal
-from specmeter.show.terminal.advice_progress import AdviceProgress
+from specmeter.show.terminal.advice import AdviceProgress
 from specmeter.show.terminal.console import Screen
 from specmeter.show.words import LANGUAGES, words
 

@@ -14,12 +14,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
-from specmeter.analysis.explain.account import Account, ArmAccount, explain, probes_by_arm
-from specmeter.analysis.explain.experts import experts_of
-from specmeter.analysis.explain.parts import means_of, split
-from specmeter.analysis.explain.reason import Round, sentence, without
+from specmeter.analysis.explain.account import Account, ArmAccount, Round, explain, probes_by_arm, sentence, without
+from specmeter.analysis.explain.parts import experts_of, means_of, split
 from specmeter.analysis.reading import read_run
-from specmeter.analysis.tally import TIMES, Tally, read_tallies, tally_of, total
+from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint

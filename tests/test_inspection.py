@@ -15,6 +15,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
 from specmeter.record import Unchecked
+from specmeter.record.verdict import about_arm, about_run
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
 from specmeter.store.hashes import PARTS
@@ -22,7 +23,6 @@ from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, about_request
 from specmeter.validity.checks.judge import certify, judge
 from specmeter.validity.inspection import inspect
-from specmeter.verdicts import about_arm, about_run
 from test_measure import faults, measured, write
 
 

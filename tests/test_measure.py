@@ -20,7 +20,7 @@ from specmeter.measure import Work
 from specmeter.measure.loop import _Bench
 from specmeter.record import Prompt, Request
 from specmeter.store import RunState, RunStore
-from specmeter.store.places import find_run
+from specmeter.store.locate import find_run
 
 if TYPE_CHECKING:
     from specmeter.engines import EngineSession

@@ -8,8 +8,7 @@ import pytest
 
 from hosts import HOST
 from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
-from specmeter.quality import ModelQuality, Perplexity, QualityReport, TextIdentity
-from specmeter.quality.files import kept_reports, save_report
+from specmeter.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
 from specmeter.record import (
     Arm,
     DeviceUse,

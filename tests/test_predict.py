@@ -17,9 +17,8 @@ from mock_probe import mock_probe, written
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
-from specmeter.analysis.prediction.forecast import Forecaster, synthetic
-from specmeter.analysis.prediction.lookups import Asked, NgramMap, follow
-from specmeter.analysis.prediction.outcomes import accuracy
+from specmeter.analysis.prediction.forecast import Forecaster, accuracy, synthetic
+from specmeter.analysis.prediction.ngram_replay import Asked, NgramMap, follow
 from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run

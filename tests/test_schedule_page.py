@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from advices import HOSTILE, LOADS, SCHEDULES
-from specmeter.advise import examination
-from specmeter.advise.files import write_advice
+from specmeter.advise import confirm
+from specmeter.advise.advice import write_advice
 from specmeter.advise.schedule import folder_of, write_schedule
 from specmeter.cli import invoke
-from specmeter.show.page.schedule_page import schedule_page
+from specmeter.show.page.advice_page import schedule_page
 
 FOLDER = Path("specmeter-runs/schedule-dense")
 
@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr(examination, "differences", nothing)
+    monkeypatch.setattr(confirm, "differences", nothing)
     monkeypatch.chdir(tmp_path)
     place = Path("specmeter-runs/schedule-dense")
     write_schedule(SCHEDULES["up-to"], place)

@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from advices import ALL, HOSTILE, LOADS, SCHEDULES, at_load, confirmed, drafts, off, paired, schedule, undecided
-from specmeter.advise.advice import Advice
-from specmeter.advise.files import write_advice
+from specmeter.advise.advice import Advice, write_advice
 from specmeter.advise.schedule import Schedule, folder_of, read_schedule, write_schedule
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Load
-from specmeter.show import advice_sentence
-from specmeter.show import schedule_sentence as said
+from specmeter.show import advice_report
+from specmeter.show import schedule_report as said
 from specmeter.show.notebook import ShownSchedule
-from specmeter.show.schedule_tables import by_clients
+from specmeter.show.schedule_report import by_clients
 from specmeter.show.table import told
-from specmeter.show.terminal import schedule as terminal
+from specmeter.show.terminal import advice as terminal
 from specmeter.show.terminal.console import Screen
 from specmeter.show.words import LANGUAGES, words
 
@@ -158,7 +157,7 @@ def test_other_programs_are_told_the_table_or_a_line_for_each_load(
 def test_an_advice_of_a_schedule_says_its_load_once() -> None:
     arm = drafts(4).model_copy(update={"load": Load(clients=4, requests=8)})
     advice = at_load(confirmed(arm=arm, arms=(arm,)), 4)
-    told = advice_sentence.headline(advice, advice_sentence.names_of(advice)).told(ENGLISH)
+    told = advice_report.headline(advice, advice_report.names_of(advice)).told(ENGLISH)
     assert told.startswith("dense, 4 clients: speculate with small draft, 4 tokens: 1.92x")
 
 

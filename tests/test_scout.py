@@ -11,7 +11,7 @@ import yaml
 
 from specmeter.errors import EngineError
 from specmeter.experiments.file import load
-from specmeter.laboratory import evidence, scout
+from specmeter.laboratory import evidence, pre_measure
 from specmeter.laboratory.run import prepare, run
 from specmeter.profile.replay import Round
 from specmeter.record import StepRound
@@ -33,9 +33,9 @@ EXPERIMENT: dict[str, Any] = {
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """These runs are too short for a probe in a tenth of their time, and the machine may be busy with other tests."""
-    monkeypatch.setattr(scout, "SHARE", 100.0)
-    monkeypatch.setattr(scout, "MOST_ROUNDS", 1)
-    monkeypatch.setattr(scout, "is_busy", lambda _shares, _gate: False)
+    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
+    monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
 
 
 def written(folder: Path, **changes: Any) -> str:
@@ -76,7 +76,7 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
 def test_a_probe_that_was_interrupted_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, folder = written(tmp_path), tmp_path / "run"
     with monkeypatch.context() as once:
-        once.setattr(scout, "measure_round", raising(KeyboardInterrupt()))
+        once.setattr(pre_measure, "measure_round", raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             run(prepare(load(file)), folder, Silent())
     with RunStore.open(folder, readonly=True) as store:
@@ -89,7 +89,7 @@ def test_a_probe_that_was_interrupted_is_taken_anew(tmp_path: Path, monkeypatch:
 
 @pytest.mark.usefixtures("patient")
 def test_a_probe_that_fails_leaves_a_reason_and_no_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scout, "measure_round", raising(EngineError("it broke", fix="mend it")))
+    monkeypatch.setattr(pre_measure, "measure_round", raising(EngineError("it broke", fix="mend it")))
     folder = tmp_path / "run"
     assert run(prepare(load(written(tmp_path))), folder, Silent()).state == "complete"
     with RunStore.open(folder, readonly=True) as store:
@@ -100,8 +100,8 @@ def test_a_probe_that_fails_leaves_a_reason_and_no_failed_run(tmp_path: Path, mo
 
 def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy = StepRound(plain_ms=10.0, step_ms={5: 20.0}, other_cpu_percent=(60.0, 70.0))
-    monkeypatch.setattr(scout, "SHARE", 100.0)
-    monkeypatch.setattr(scout, "measure_round", lambda _engine, order, _index: [busy] * len(order.drafting))
+    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
+    monkeypatch.setattr(pre_measure, "measure_round", lambda _engine, order, _index: [busy] * len(order.drafting))
     folder = tmp_path / "run"
     run(prepare(load(written(tmp_path))), folder, Silent())
     with RunStore.open(folder, readonly=True) as store:

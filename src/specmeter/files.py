@@ -70,7 +70,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Holds the lock on a file; waits for whoever has it. The file stays: removing it would race with the next one.
+    """Holds the lock on a file; waits for its holder. The file stays: removing it would race with the next one.
 
     Raises `OSError`.
     """

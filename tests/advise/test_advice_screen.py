@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specmeter.advise.advice import Asked
-from specmeter.advise.grid import changed, grid
+from specmeter.advise.question import changed, grid
 from specmeter.advise.screen import HAIR, Choice, Outlook, choose, explore, look, pilots, simplicity
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.numbers.estimates import of_draws

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from specmeter.advise.advice import Advice, Asked
-from specmeter.advise.again import again, changes, holds
-from specmeter.advise.course import Silent, advise
+from specmeter.advise.folder import again, changes, holds
+from specmeter.advise.pipeline import Silent, advise
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.record import Request

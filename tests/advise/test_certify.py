@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from specmeter.advise.certify import Certification, Certified, certify, rule
+from specmeter.advise.controllers import Certification, Certified, certify, rule
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import from_log, least_of

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specmeter.advise.advice import Advice, Asked
-from specmeter.advise.course import Silent, advise, choose_folder
-from specmeter.advise.files import read_advice
+from specmeter.advise.advice import Advice, Asked, read_advice
+from specmeter.advise.pipeline import Silent, advise, choose_folder
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.store import RunStore
-from specmeter.store.places import find_advice, find_advices, find_run
+from specmeter.store.locate import find_advice, find_advices, find_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

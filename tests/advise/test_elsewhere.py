@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 from advices import ALL, NGRAM, SCHEDULES, confirmed, drafts, off, schedule, undecided
-from specmeter.advise.elsewhere import PROGRAMS, TABLES, also_for, by_batch_size, check_program, tables, written_for
+from specmeter.advise.export_commands import (
+    PROGRAMS,
+    TABLES,
+    also_for,
+    by_batch_size,
+    check_program,
+    tables,
+    written_for,
+)
 from specmeter.advise.schedule import Schedule
 from specmeter.errors import UsageError
 from specmeter.record import Arm

@@ -12,15 +12,14 @@ import pytest
 
 from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
-from specmeter.advise.again import again
-from specmeter.advise.confirm import Confirmed, Shown, decide
-from specmeter.advise.course import Silent, advise
-from specmeter.advise.examination import differences, examined
-from specmeter.advise.files import read_advice, write_advice
+from specmeter.advise.advice import read_advice, write_advice
+from specmeter.advise.confirm import Confirmed, Shown, decide, differences, examined
+from specmeter.advise.folder import again
+from specmeter.advise.pipeline import Silent, advise
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
-from specmeter.show.advice_sentence import stage_of
+from specmeter.show.advice_report import stage_of
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice

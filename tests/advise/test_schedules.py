@@ -14,11 +14,9 @@ import pytest
 import specmeter
 from specmeter.advise.advice import Asked
 from specmeter.advise.candidates import Candidates
-from specmeter.advise.course import Silent
 from specmeter.advise.folder import choose_again, choose_folder
-from specmeter.advise.grid import MOST_PER_KIND, grid
-from specmeter.advise.loads import advise_loads, again_loads
-from specmeter.advise.question import ask
+from specmeter.advise.pipeline import Silent, advise_loads, again_loads
+from specmeter.advise.question import MOST_PER_KIND, ask, grid
 from specmeter.advise.schedule import Schedule, clients_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError

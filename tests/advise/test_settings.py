@@ -9,7 +9,7 @@ import pytest
 
 from specmeter.advise import settings
 from specmeter.advise.advice import Asked
-from specmeter.advise.course import Silent, advise
+from specmeter.advise.pipeline import Silent, advise
 from specmeter.advise.settings import alternatives
 from specmeter.engines.mock.play import Player
 from specmeter.engines.registry import spec_of

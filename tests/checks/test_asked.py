@@ -10,7 +10,7 @@ import pytest
 
 from checks.factory import BASE, SD, found, run_data, with_arms, with_sessions
 from checks.mock_run import mock_run
-from specmeter.validity.checks.asked import experiment_differs, model_differs
+from specmeter.validity.checks.plan_fidelity import experiment_differs, model_differs
 from specmeter.validity.checks.run_data import RunData
 
 

@@ -36,8 +36,7 @@ from specmeter.validity.checks.bounds import (
     speedup_above_tau,
 )
 from specmeter.validity.checks.judge import judge
-from specmeter.validity.checks.request_data import Steps
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.run_data import RunData, Steps
 
 CLEAN = run_data()
 GB = 1_000_000_000

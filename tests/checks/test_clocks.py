@@ -10,8 +10,7 @@ import pytest
 from checks.factory import BASE, EPOCH, SD, TOKENS, found, load, run_data, simulated, with_requests, with_sessions
 from checks.mock_run import mock_run
 from specmeter.validity.checks.clocks import decode_time_differs, times_overlap
-from specmeter.validity.checks.request_data import Arrivals, RequestData, Steps
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
 
 
 def streamed(data: RunData, stretch: float = 1.0, late_ms: float = 0.0, arm_id: str | None = None) -> RunData:

@@ -29,8 +29,7 @@ from specmeter.validity.checks import controls
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.controls import accept_all, accept_none, baseline_again
 from specmeter.validity.checks.judge import judge
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 AGAIN, ALL, NONE = (f"{BASE}/{name}" for name in ("again", "accept-all", "accept-none"))
 ASKED = experiment(design={"blocks": 4, "controls": True})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checks.factory import BASE, SD, found, run_data, simulated, with_requests
-from specmeter.validity.checks.copies import copied_requests
-from specmeter.validity.checks.request_data import Arrivals, RequestData
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.records import copied_requests
+from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData
 
 TIMES = ("wall_ms", "ttft_ms", "prompt_ms", "predicted_ms")
 

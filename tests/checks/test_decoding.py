@@ -27,8 +27,8 @@ from factory import (
 
 from specmeter.audit.read.engine_log import Checkpoints, Sign
 from specmeter.store.hashes import PARTS
-from specmeter.validity.checks import cost_probes, decoding
-from specmeter.validity.checks.cost_probes import synthetic_on, timing_only
+from specmeter.validity.checks import controls, decoding
+from specmeter.validity.checks.controls import synthetic_on, timing_only
 from specmeter.validity.checks.decoding import (
     checkpoint_cost,
     draft_decode_failed,
@@ -41,7 +41,7 @@ from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RunData
 
 FAILED = Sign(7, ("failed to decode, ret = -1",))
-CHECKS = (*decoding.CHECKS, *cost_probes.CHECKS)
+CHECKS = (*decoding.CHECKS, *controls.COST_PROBE_CHECKS)
 CLEAN = run_data()
 
 
@@ -266,8 +266,8 @@ def test_a_recurrent_target_without_logs_is_not_seen() -> None:
 
 def test_times_of_an_engine_that_was_looked_into_are_none() -> None:
     looked = run_data(experiment(engine={"kind": "libllama", "record_experts": True}))
-    assert [it.arm_id for it in found(cost_probes.experts_recorded, looked)] == [BASE, SD]
-    assert not found(cost_probes.experts_recorded, CLEAN)
+    assert [it.arm_id for it in found(controls.experts_recorded, looked)] == [BASE, SD]
+    assert not found(controls.experts_recorded, CLEAN)
 
 
 # --- synthetic-on, timing-only ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mock_run import mock_run
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.record import EngineSettings
 from specmeter.store.hashes import PARTS
-from specmeter.validity.checks.likeness import CHECKS, baseline_unlike
+from specmeter.validity.checks.baseline import LIKENESS_CHECKS, baseline_unlike
 from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
@@ -35,7 +35,7 @@ OTHERS: dict[str, Any] = {
 
 
 def test_parts() -> None:
-    for check in CHECKS:
+    for check in LIKENESS_CHECKS:
         assert set(check.saw) <= set(PARTS)
         assert check.before
 

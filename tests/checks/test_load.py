@@ -12,10 +12,10 @@ from factory import found, unchecked, with_arms, with_requests, with_sessions
 from mock_run import mock_run
 
 from specmeter.record import LoadCell
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks import load
 from specmeter.validity.checks.counters import conservation
 from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings
 
 BASE, SD = "dense/none/c4", "dense/draft-simple/small/g4/c4"
 

@@ -38,8 +38,7 @@ from specmeter.validity.checks.output import (
     output_differs,
     thinking_truncated,
 )
-from specmeter.validity.checks.request_data import BUCKETS, RequestData, token_histogram
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
 from specmeter.validity.checks.sampled import sampled_distribution
 
 CLEAN = run_data()

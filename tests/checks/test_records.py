@@ -9,10 +9,8 @@ import pytest
 
 from checks.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_prompts, with_requests, without_requests
 from checks.mock_run import mock_run
-from specmeter.validity.checks.printed import Printed, PrintedRequests
 from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
-from specmeter.validity.checks.request_data import Arrivals, RequestData, Steps
-from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.run_data import Arrivals, Printed, PrintedRequests, RequestData, RunData, Steps
 
 WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
 

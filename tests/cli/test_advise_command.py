@@ -144,7 +144,7 @@ def test_durations_are_read_by_one_parser() -> None:
 
 
 def test_the_help_names_every_kind_and_program(capsys: pytest.CaptureFixture[str]) -> None:
-    from specmeter.advise.elsewhere import PROGRAMS
+    from specmeter.advise.export_commands import PROGRAMS
 
     assert invoke(["advise", "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())  # lines are broken within names

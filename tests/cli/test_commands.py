@@ -233,7 +233,7 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
     def broken(_run: str) -> Path:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("specmeter.store.places.find_run", broken)
+    monkeypatch.setattr("specmeter.store.locate.find_run", broken)
     assert invoke(["show"]) == 3
     error = capfd.readouterr().err
     assert "specmeter itself failed (ConnectionError" in error

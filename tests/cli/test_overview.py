@@ -13,10 +13,10 @@ import pytest
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.record import Estimate
+from specmeter.record.verdict import about_arm, about_run
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import Screen
-from specmeter.show.terminal.overview import MOST_NOTES, Note, main_answers, notes, overview, print_overview
-from specmeter.verdicts import about_arm, about_run
+from specmeter.show.terminal.run import MOST_NOTES, Note, main_answers, notes, overview, print_overview
 
 FAST = "dense/draft-simple/small/g4"
 

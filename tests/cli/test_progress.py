@@ -14,8 +14,7 @@ from specmeter.laboratory.run import Prepared, prepare
 from specmeter.record import Estimate, Request
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import Screen
-from specmeter.show.terminal.interim import Interim
-from specmeter.show.terminal.progress import RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
+from specmeter.show.terminal.progress import Interim, RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
 from specmeter.show.words import words
 from specmeter.store import RequestKey, RunStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from specmeter.record import Estimate
-from specmeter.show.table import Cell, Column, Table, estimated, numbers, row, text
+from specmeter.show.table import Cell, Column, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen
 
 RATE = Estimate(point=58.4, low=56.1, high=60.7, n=3, unit="tok/s", method="m")
@@ -26,8 +26,8 @@ def shown(table: Table, width: int, *, caption: bool = False) -> list[str]:
 
 
 def results(*, suspect: bool = False, struck: bool = False) -> Table:
-    speedup = estimated(SPEEDUP, 2, mark="suspect" if suspect else None, struck=struck)
-    return Table("results", COLUMNS, [row("draft/g4", "27.1", estimated(RATE, 1), speedup)], "results")
+    speedup = estimate_cell(SPEEDUP, 2, mark="suspect" if suspect else None, struck=struck)
+    return Table("results", COLUMNS, [row("draft/g4", "27.1", estimate_cell(RATE, 1), speedup)], "results")
 
 
 def test_a_table_that_fits_is_whole() -> None:

@@ -17,11 +17,10 @@ from specmeter.profile.figures import ALL, DraftLength, draft_lengths
 from specmeter.profile.make import Passage, profile_texts
 from specmeter.profile.replay import rounds
 from specmeter.record import EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
+from specmeter.record.verdict import Findings
 from specmeter.store import RunStore
 from specmeter.validity.checks.replays import exact, replay_differs
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData, read_run_data
-from specmeter.verdicts import Findings
+from specmeter.validity.checks.run_data import RequestData, RunData, read_run_data
 
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48

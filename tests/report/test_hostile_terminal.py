@@ -126,7 +126,7 @@ def test_commands_print_by_the_screen_alone() -> None:
         if (name := path.relative_to(source).as_posix()) not in left and printing.search(path.read_text("utf-8"))
     } == {
         "show/terminal/progress.py",
-        "show/terminal/advice_progress.py",
+        "show/terminal/advice.py",
     }, "which draw tables of a run on its way, on a screen that cleans them"
 
 

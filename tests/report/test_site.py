@@ -15,8 +15,7 @@ from quality.reports import quality, report
 from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
-from specmeter.quality import QualityReport
-from specmeter.quality.files import save_report
+from specmeter.quality import QualityReport, save_report
 from specmeter.show.page import site as site_module
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.site import write_site

@@ -14,10 +14,9 @@ from markdown_it import MarkdownIt
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.record import Estimate
-from specmeter.show.formats import csv_text, latex, markdown
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
-from specmeter.show.table import Column, Phrase, Row, Table, estimated
+from specmeter.show.table import Column, Phrase, Row, Table, csv_text, estimate_cell, latex, markdown
 from specmeter.show.words import words
 
 
@@ -145,7 +144,7 @@ def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
 
     columns = tuple(Column(title, "number", title) for title in ("rate", "accepted", "tau", "bare"))
     values = (over("blocks"), over("prompts"), over("prompts"), over("blocks", None))
-    table = Table("t", columns, [Row(tuple(estimated(value, 2) for value in values))], "T", told_over=True)
+    table = Table("t", columns, [Row(tuple(estimate_cell(value, 2) for value in values))], "T", told_over=True)
     assert table.legend == [
         Phrase("legend.over.blocks", {"columns": "rate"}),
         Phrase("legend.over.prompts", {"columns": "accepted, tau"}),

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from specmeter.analysis.divergences import read_texts
-from specmeter.analysis.tally import read_tallies
+from specmeter.analysis.requests import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, rows
 from specmeter.store.lock import is_written
-from specmeter.validity.checks import request_data
+from specmeter.validity.checks import run_data
 
 PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")
 MODEL = ModelIdentity(name="dense", reference="mock:t", path="m", sha256="1", size_bytes=1, origin="mock")
@@ -134,7 +134,7 @@ def test_a_reply_that_cannot_be_unpacked_is_named(store, make_request):
 
 
 def checked(run: RunStore) -> object:
-    return list(request_data.read_requests(run, {}, {}, count_tokens=False))
+    return list(run_data.read_requests(run, {}, {}, count_tokens=False))
 
 
 @pytest.mark.parametrize("read", [read_tallies, read_texts, lambda run: list(run.requests()), checked])

@@ -127,7 +127,7 @@ def test_the_quick_variant_is_measured_and_merged(
 ) -> None:
     """The plan as one machine of the study."""
     from specmeter.cli import invoke
-    from specmeter.quality.files import load_report
+    from specmeter.quality import load_report
     from specmeter_studies.machines import from_quality
 
     stand_in_quality.install(monkeypatch)

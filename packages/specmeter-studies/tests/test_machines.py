@@ -12,8 +12,7 @@ from hosts import HOST
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import median_estimate
-from specmeter.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity
-from specmeter.quality.files import save_report
+from specmeter.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity, save_report
 from specmeter.record import EngineIdentity, EngineSettings, Gpu, Host, ModelHeader, ModelIdentity
 from specmeter.store import RunStore
 from specmeter_studies.machines import MachineSide, bandwidth_of, from_quality, from_run, merge

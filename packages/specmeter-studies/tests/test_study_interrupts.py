@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.quality.files import load_report
+from specmeter.quality import load_report
 from specmeter.store import RunStore
 from specmeter_studies.amounts import measured
 from stand_in_study import NAME, install

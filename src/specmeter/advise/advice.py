@@ -1,13 +1,19 @@
-"""The records of an advice: what was asked, what became of every arm, and what is advised."""
+"""The records of an advice: what was asked, what became of every arm, and what is advised.
+
+The file of an advice: read with distrust, since its folder may be a stranger's, and written whole or not at all.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
-from specmeter.verdicts import Verdict
+from specmeter.record.base import read_record, write_record
+from specmeter.record.verdict import Verdict
+from specmeter.store.locate import ADVICE_NAME
 
 Goal = Literal["throughput", "latency"]
 Stage = Literal["settings", "screen", "race", "confirm"]
@@ -219,3 +225,22 @@ class Advice(Record):
         """The arm that the line to paste serves with."""
         slower = is_slower(self.decision, self.speedup)
         return self.baseline if self.arm is None or slower else self.arm
+
+
+GRID_NAME = "grid.yaml"
+"""The experiment whose arms are the grid, beside the advice."""
+_MAX_BYTES = 16 * 2**20
+"""A grid of some hundred arms takes less than one."""
+
+
+def read_advice(folder: Path) -> Advice:
+    """The advice of a folder. Raises `UsageError` that names the file and what is wrong in it."""
+    path = folder / ADVICE_NAME
+    return read_record(
+        Advice, path, what="record of an advice", made_by="specmeter advise", max_bytes=_MAX_BYTES, inside=True
+    )
+
+
+def write_advice(advice: Advice, folder: Path) -> None:
+    """Write it into its folder, in place of an earlier one. Raises `UsageError` when that cannot be done."""
+    write_record(advice, folder / ADVICE_NAME, what="record of an advice", inside=True)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from specmeter.advise.advice import Asked, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.experiments.defaults import name_of
-from specmeter.experiments.described import LOOKUP
+from specmeter.experiments.described import LOOKUP, name_of
 from specmeter.experiments.file import load
-from specmeter.laboratory.welcome import SMALLER
+from specmeter.laboratory.doctor import SMALLER
 from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE, Compatibility, compare_headers
 from specmeter.models.facts import ModelFacts, describe
 from specmeter.models.found import MOST, FoundModel, found_models

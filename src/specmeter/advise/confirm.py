@@ -5,34 +5,40 @@ is as fast, it lies above 1 in one confirmation of forty. What it leaves open is
 in as many more blocks as that needs and the budget allows. Where it shows that the winner does not gain, a second arm
 is tried, if the race had shown that very arm to be faster than plain decoding. Either way the interval of the second
 confirmation is one of two (97.5 %). Its own checks decide whether a confirmation counts.
+
+Whether an advice is what was measured: its answer is computed once more from its confirmation.
+
+The record lies beside the run folders that it is made of, and either may be changed afterwards. Stages that are not
+what was certified, and an answer that its confirmation does not give, make it invalid to every reader.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import OfKind
 from specmeter.advise.race import CONFIRMATION, best_other, reserved_s
-from specmeter.advise.stage import Plan
+from specmeter.advise.session import Plan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
+from specmeter.errors import SpecmeterError
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import simultaneous
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from specmeter.advise.advice import Decision, Goal
-    from specmeter.advise.ledger import Ledger
-    from specmeter.advise.standings import Answered
+    from specmeter.advise.advice import Advice, Decision, Goal
+    from specmeter.advise.race import Answered
+    from specmeter.advise.session import AdviseSession
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Arm, Estimate, Verdict
+
 
 FIRST, SECOND, LONGER = "confirm", "confirm-2", "confirm-longer"
 """Names of the confirmations' run folders: of the arm that was chosen, of another one, of the same once more."""
@@ -70,7 +76,7 @@ class Confirmed:
         return "too-noisy" if math.isinf(high) or high > NOISY * low else "not-confirmed"
 
 
-def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
+def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
     """Measure what was chosen on the other prompts, and decide; the advice is finished then."""
     first = raced[0] if raced else None
     plain = ledger.baseline.id
@@ -103,7 +109,7 @@ def confirm(ledger: Ledger, raced: Sequence[Answered]) -> None:
     _finish(ledger, decision, found, why, of_kind)
 
 
-def _longer(ledger: Ledger, found: Confirmed, of_kind: Mapping[str, str]) -> int:
+def _longer(ledger: AdviseSession, found: Confirmed, of_kind: Mapping[str, str]) -> int:
     """Blocks in which the same arms would probably be decided, twice as many as there were at least; 0 where there is
     no room for more than there were."""
     if RunStore.exists(ledger.folder / LONGER):
@@ -115,12 +121,12 @@ def _longer(ledger: Ledger, found: Confirmed, of_kind: Mapping[str, str]) -> int
     return blocks if blocks > found.speedup.n else 0
 
 
-def _room(ledger: Ledger, arms: int) -> int:
+def _room(ledger: AdviseSession, arms: int) -> int:
     """Blocks of so many arms, plain decoding among them, for which there is time."""
     return int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * arms))
 
 
-def shown_of(ledger: Ledger, first: Answered | None, arm: str) -> Shown:
+def shown_of(ledger: AdviseSession, first: Answered | None, arm: str) -> Shown:
     """What is known of the arms that are not confirmed."""
     if first is None:
         others = [it for it in ledger.advice.fates if it.arm_id != arm]
@@ -161,7 +167,7 @@ def is_small(found: Confirmed) -> bool:
     return found.speedup is not None and found.speedup.point < 1 + MARGIN
 
 
-def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
+def _second(ledger: AdviseSession, first: Answered, arm: str) -> str | None:
     """An arm to be tried after the winner: one that the race itself has shown to be faster than plain decoding."""
     ratios = {first.arms[number]: it for number, it in first.standing.ratios.items()}
     rivals = {it: ratio.point for it, ratio in ratios.items() if it != arm and ends(ratio)[0] > 1}
@@ -170,7 +176,7 @@ def _second(ledger: Ledger, first: Answered, arm: str) -> str | None:
     return max(rivals, key=rivals.__getitem__)
 
 
-def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str], *, blocks: int = 0) -> Confirmed:
+def measured(ledger: AdviseSession, name: str, arm: str, of_kind: Mapping[str, str], *, blocks: int = 0) -> Confirmed:
     """Measure an arm, and those for single kinds of text, in a number of blocks that is fixed now: `blocks`, or as many
     as what was raced lets expect."""
     arms = list(dict.fromkeys([arm, *of_kind.values()]))
@@ -202,7 +208,7 @@ def measured(ledger: Ledger, name: str, arm: str, of_kind: Mapping[str, str], *,
     return found[arm]
 
 
-def _finish(ledger: Ledger, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
+def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
     arm, place = found.arm_id, ledger.folder / found.place
     won = decision == "speculate"
     fates = [
@@ -285,3 +291,65 @@ def ends(speedup: Estimate | None) -> tuple[float, float]:
     if speedup is None or speedup.low is None or speedup.high is None:
         return 0.0, math.inf
     return speedup.low, speedup.high
+
+
+CHANGED = "data-changed"
+"""The check that finds a run folder changed."""
+
+
+def examined(advice: Advice, folder: Path) -> Advice:
+    """The advice of a folder; undecided and invalid where it is not what was measured. The line to paste is that of
+    the confirmation's run, whatever stands in the record."""
+    if any(differences(advice, folder)):
+        told = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"}
+        return advice.model_copy(update={**told, "commands": dict[str, tuple[str, ...]]()})
+    if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.commands):
+        return advice
+    lines = read_run(folder / advice.confirmation).commands
+    line = None if advice.served is None else lines.get(advice.served.id)
+    return advice if line is None else advice.model_copy(update={"commands": {**advice.commands, line[0]: line}})
+
+
+def differences(advice: Advice, folder: Path) -> Iterator[str]:
+    """What is not as it was measured, one by one."""
+    reports: dict[str, RunReport] = {}
+    for stage in advice.stages:
+        try:
+            report = reports[stage.folder] = read_run(folder / stage.folder)
+        except SpecmeterError as error:
+            yield f"{stage.folder}: {error.message}"
+            continue
+        known = stage.certificate_sha256
+        changed = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
+        if known is not None and (changed or report.certificate_sha256 != known):
+            yield f"{stage.folder}: is not what was certified"
+    if advice.basis != "confirmed" or not advice.finished:
+        return
+    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    if arm is None:
+        return
+    if (report := reports.get(advice.confirmation)) is None:
+        yield "there is no confirmation"
+        return
+    there = next((it for it in report.arms if it.id == arm), None)
+    if advice.arm is not None and advice.arm != there:
+        yield "the arm is not the one that was confirmed"
+    asked = advice.asked.load
+    if asked is not None and (there is None or there.load is None or there.load.clients != asked):
+        yield "it was confirmed at another load"
+    found = confirmed(report, advice.confirmation, arm, advice.asked.goal)
+    if not (_same_estimate(found.speedup, advice.speedup) and _same_estimate(found.tau, advice.tau)):
+        yield "the speedup is not that of the confirmation"
+    if found.verdict != advice.verdict:
+        yield "the verdict is not that of the confirmation"
+    if advice.decision == "speculate" and found.ruling != "gains":
+        yield "the confirmation does not show a gain"
+    if advice.decision == "off" and found.ruling == "gains" and not is_small(found):
+        yield "the confirmation shows a gain"
+
+
+def _same_estimate(one: Estimate | None, other: Estimate | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    pairs = ((one.point, other.point), (one.low, other.low), (one.high, other.high))
+    return all(a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6)) for a, b in pairs)

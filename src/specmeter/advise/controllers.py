@@ -3,27 +3,58 @@ decoding, and every fixed length with the same drafts and settings.
 
 A controller is an arm with a `policy`, with a `p_min`, or with `extra_flags` of its own in `engine`, such as the flags
 by which a server adapts its drafts. Its flags are the controller: fixed lengths and plain decoding go without them.
+
+Rules on controllers: is an engine's own adaptive mode ever slower than plain decoding, how far is it from the best
+fixed length, and how far from the oracle?
+
+All of it is read from a run in which the controller, plain decoding and fixed lengths met in the same blocks, for every
+kind of text and for all of them.
+
+- *Over off*: the ratio of decode rates in the same block. "Never below" is said of the worst kind, and is shown only
+  where the whole interval of the worst lies above `FLOOR`.
+- *Over the best fixed length*: which one is best is not known, but found in the same data, where the luckiest of eight
+  looks best. So it is the smallest of the ratios to *every* fixed length, with an interval that holds whichever is
+  best (`numbers.estimates.least_of`).
+- *Over the oracle*: the best length at every step (`profile.oracle`), on the texts that were generated, at costs that
+  are learnt from the fixed lengths of the run. Lengths are chosen at the costs of all blocks, and paid in each block at
+  that block's; what these costs leave unexplained of single texts widens the interval.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
+from specmeter.advise.oracle import OracleTimes, oracle_times
+from specmeter.analysis.pairing import gain_of, meet
+from specmeter.analysis.reading import read_run
+from specmeter.analysis.requests import RequestTable
 from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA
 from specmeter.engines.registry import spec_of
-from specmeter.errors import ExperimentError
+from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.experiments.file import load, written
 from specmeter.experiments.spec import as_tuple, split_methods
-from specmeter.record import PLAIN
+from specmeter.numbers.estimates import bare, between, least_of
+from specmeter.numbers.stats import simultaneous
+from specmeter.record import PLAIN, Arm, Estimate, Record
+from specmeter.record.verdict import Verdict
+from specmeter.store import RunStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.analysis.reading import RunReport
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.experiments.spec import ArmSpec
-    from specmeter.record import Arm
+    from specmeter.numbers.stats import Ints
+
 
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Fixed lengths that a controller is held against, up to its own longest draft, which is one of them."""
@@ -130,3 +161,264 @@ def _beside_off(index: int, line: dict[str, Any]) -> dict[str, Any]:
             fix="name a plain arm with these settings and give it as `baseline`",
         )
     return {**line, "baseline": OFF}
+
+
+FLOOR = 0.98
+"""Of plain decoding: a controller that falls below has cost something."""
+ALL = "all"
+"""Stands for all kinds of text together."""
+
+Ruling = Literal["never-below", "not-shown", "fails", "invalid"]
+
+
+class Held(Record):
+    """A controller on the prompts of one kind of text, or on all."""
+
+    kind: str
+    """Kind of text; `all` for all together."""
+    off: Estimate | None
+    """Decode rate of plain decoding, tok/s."""
+    over_off: Estimate | None
+    """Decode rate of the controller over that of plain decoding."""
+    best: str | None
+    """The fixed length that was fastest here; others may be as good."""
+    best_over_off: Estimate | None
+    """Its decode rate over that of plain decoding; it was picked as the fastest, which flatters it."""
+    over_best: Estimate | None
+    """Decode rate of the controller over that of the best fixed length, whichever that is."""
+    over_each: dict[str, Estimate]
+    """Fixed length -> the controller's decode rate over its."""
+    oracle: Estimate | None = None
+    """Decode rate of the oracle over that of plain decoding."""
+    over_oracle: Estimate | None = None
+    """Decode rate of the controller over that of the oracle."""
+    share: Estimate | None = None
+    """How much of the oracle's gain over plain decoding the controller has; None where that gain is not shown."""
+
+
+class Certified(Record):
+    """The ruling on one controller."""
+
+    arm_id: str
+    baseline_id: str
+    fixed: tuple[str, ...]
+    """Fixed lengths that it was held against, the shortest first."""
+    rows: tuple[Held, ...]
+    """By kind of text, all kinds together last; empty where the numbers are false."""
+    worst_kind: str
+    """Where it does worst against plain decoding (where it fails: where that is surest); empty like `rows`."""
+    worst: Estimate | None
+    """Its decode rate over that of plain decoding there, whichever kind that is."""
+    ruling: Ruling
+    """`never-below`: the whole interval of `worst` is `FLOOR` or above; `fails`: all of it is below; `not-shown`:
+    neither; `invalid`: the run's checks found its numbers, or those of plain decoding, false."""
+    verdict: Verdict | None
+    """Of the numbers; None where the run was not checked."""
+    left_out: tuple[str, ...] = ()
+    """Fixed lengths whose numbers are false."""
+    no_oracle: str = ""
+    """Why there is no oracle; empty where there is one."""
+    longest: int = 0
+    """Longest draft that the oracle may choose."""
+    probed: bool = False
+    """Whether the oracle's costs between the fixed lengths have the shape of a step probe; else straight lines."""
+    unexplained: float | None = None
+    """Standard deviation of the logarithm by which the time of one text differs from what the costs say."""
+
+
+class Certification(Record):
+    """The rulings on all controllers of a run."""
+
+    folder: str
+    name: str
+    """Of the experiment."""
+    complete: bool
+    """Whether all that was planned is measured."""
+    arms: tuple[Arm, ...]
+    controllers: tuple[Certified, ...]
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing failed and nothing is invalid; what is not shown passes."""
+        return all(it.ruling not in ("fails", "invalid") for it in self.controllers)
+
+
+def certify(folder: Path) -> Certification:
+    """Rule on every controller of a run, finished or not, by what it holds. Raises `StoreError`, and `UsageError` where
+    no arm is a controller, or nothing to hold it against was measured."""
+    report = read_run(folder)
+    found = certification_of(report)
+    if found is None:
+        raise UsageError(
+            f"{folder}: no arm of this run is a controller",
+            fix="name an experiment whose arms have a `policy`, a `p_min`, or flags of their own",
+        )
+    if not found.controllers:
+        raise UsageError(
+            f"{folder}: controllers, plain decoding and fixed lengths share no prompt that was measured",
+            fix="measure them with `specmeter run EXPERIMENT --certify`, or let the run finish",
+        )
+    return found
+
+
+def certification_of(report: RunReport) -> Certification | None:
+    """The rulings on the controllers of a run, of those that met a fixed length; None where no arm is a controller.
+    Raises `StoreError`."""
+    arms = {arm.id: arm for arm in report.arms}
+    controllers = [arm for arm in report.arms if is_controller(arm, arms)]
+    if not controllers:
+        return None
+    with RunStore.open(report.folder, readonly=True) as store:
+        ids = {arm.id: number for number, arm in enumerate(report.arms)}
+        table = RequestTable(store.rows(), ids)
+        found: list[Certified] = []
+        for arm in controllers:
+            fixed = fixed_lengths(arm, arms)
+            usable = [it for it in fixed if it.id not in report.invalid and len(_decoded(table, ids[it.id]))]
+            sides = _Sides(table, ids, arm, tuple(usable))
+            if len(sides.prompts) and sides.ratio(arm.id, sides.off, ALL) is not None:
+                oracle = oracle_times(store, table, ids, sides.prompts, arm, usable)
+                found.append(_certified(report, sides, fixed, oracle))
+    return Certification(
+        folder=str(report.folder),
+        name=report.name,
+        complete=report.state.state == "complete",
+        arms=report.arms,
+        controllers=tuple(found),
+    )
+
+
+# --- one controller --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """A controller and what it is held against, on the prompts that all of them completed."""
+
+    table: RequestTable
+    ids: Mapping[str, int]
+    controller: Arm
+    fixed: tuple[Arm, ...]
+
+    @property
+    def off(self) -> str:
+        return self.controller.baseline_id or ""
+
+    @cached_property
+    def prompts(self) -> Ints:
+        """Numbers of the prompts."""
+        if not self.fixed:
+            return np.zeros(0, dtype=np.int64)
+        shared = np.arange(len(self.table.prompts))
+        for arm_id in (self.off, self.controller.id, *(arm.id for arm in self.fixed)):
+            shared = np.intersect1d(shared, self.table.prompt[_decoded(self.table, self.ids[arm_id])])
+        return shared
+
+    def rows(self, arm_id: str, kind: str) -> Ints:
+        """Of an arm on one kind of text, or on all."""
+        rows = _decoded(self.table, self.ids[arm_id])
+        return rows if kind == ALL else rows[self.table.kind[rows] == self.table.kinds[kind]]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of text, in alphabetical order."""
+        names = {code: kind for kind, code in self.table.kinds.items()}
+        rows = self.rows(self.off, ALL)
+        return sorted({names[int(it)] for it in self.table.kind[rows[np.isin(self.table.prompt[rows], self.prompts)]]})
+
+    def ratio(self, arm_id: str, than: str, kind: str) -> Estimate | None:
+        """An arm's decode rate over another's."""
+        met = meet(self.table, self.rows(arm_id, kind), self.rows(than, kind), self.prompts)
+        return None if met is None else gain_of(met, several=len(self.table.invocations) > 1).decoding
+
+
+def _decoded(table: RequestTable, arm: int) -> Ints:
+    rows = table.of_arm(arm)
+    return rows[table.decoded[rows]]
+
+
+def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: OracleTimes | str) -> Certified:
+    arm = sides.controller
+    kinds = sides.kinds
+    rows = [_held(report, sides, kind, oracle) for kind in ([] if len(kinds) == 1 else kinds)]
+    rows.append(_held(report, sides, ALL, oracle))
+    judged = {it.kind: it.over_off for it in (rows[:-1] or rows) if it.over_off is not None}
+    worst = least_of(list(judged.values()), "kinds of text")
+    together = {kind: simultaneous(found, len(judged)).high or math.inf for kind, found in judged.items()}
+    fails = rule(worst) == "fails"
+    worst_kind = min(judged, key=together.__getitem__ if fails else lambda kind: judged[kind].point)
+    verdict = "invalid" if sides.off in report.invalid else report.headline(arm.id)
+    false = verdict == "invalid"
+    return Certified(
+        arm_id=arm.id,
+        baseline_id=sides.off,
+        fixed=tuple(it.id for it in sides.fixed),
+        rows=() if false else tuple(rows),
+        worst_kind="" if false else worst_kind,
+        worst=None if false else worst,
+        ruling="invalid" if false else rule(worst),
+        verdict=verdict,
+        left_out=tuple(it.id for it in fixed if it not in sides.fixed),
+        no_oracle=oracle if isinstance(oracle, str) else "",
+        longest=0 if isinstance(oracle, str) else oracle.longest,
+        probed=not isinstance(oracle, str) and oracle.probed,
+        unexplained=None if isinstance(oracle, str) else math.sqrt(oracle.variance),
+    )
+
+
+def rule(worst: Estimate) -> Ruling:
+    """What the worst case shows."""
+    if worst.low is None or worst.high is None:
+        return "not-shown"
+    return "never-below" if worst.low >= FLOOR else "fails" if worst.high < FLOOR else "not-shown"
+
+
+def _held(report: RunReport, sides: _Sides, kind: str, oracle: OracleTimes | str) -> Held:
+    controller, off = sides.controller.id, sides.off
+    summary = next(it for it in report.summary.arms if it.arm_id == off)
+    part = summary if kind == ALL else summary.kinds[kind]
+    each = {arm.id: sides.ratio(controller, arm.id, kind) for arm in sides.fixed}
+    over_each = {arm_id: found for arm_id, found in each.items() if found is not None}
+    best = min(over_each, key=lambda arm_id: over_each[arm_id].point, default=None)
+    over_off = sides.ratio(controller, off, kind)
+    held = Held(
+        kind=kind,
+        off=part.decode_rate,
+        over_off=over_off,
+        best=best,
+        best_over_off=None if best is None else sides.ratio(best, off, kind),
+        over_best=least_of(list(over_each.values()), "fixed lengths") if over_each else None,
+        over_each=over_each,
+    )
+    if isinstance(oracle, str):
+        return held
+    chosen = None if kind == ALL else sides.table.kinds[kind]
+    ceiling, over_oracle = oracle.ceiling(chosen), oracle.reached(chosen)
+    share = None if over_off is None else _share(over_off, ceiling, over_oracle)
+    return held.model_copy(update={"oracle": ceiling, "over_oracle": over_oracle, "share": share})
+
+
+def _share(over_off: Estimate, ceiling: Estimate, over_oracle: Estimate) -> Estimate | None:
+    """(S - 1) / (O - 1), S the controller's and O the oracle's speedup; None where the latter is not above 1.
+
+    The oracle's is S / R, with R the ratio of both, so that what they share stays shared; the interval is the widest
+    that the ends of S and R give.
+    """
+    if ceiling.low is None or ceiling.low <= 1:
+        return None
+
+    def share(speedup: float, ratio: float) -> float:
+        gain = speedup / ratio - 1
+        return (speedup - 1) / gain if gain > 0 else math.inf
+
+    method = "(controller - off) / (oracle - off)"
+    point = share(over_off.point, over_oracle.point)
+    ends = (over_off.low, over_off.high, over_oracle.low, over_oracle.high)
+    if None in ends:
+        return bare(point, "1", f"{method}; no interval", n=over_off.n) if math.isfinite(point) else None
+    speedups, ratios = (over_off.low or 0, over_off.high or 0), (over_oracle.low or 0, over_oracle.high or 0)
+    corners = [share(speedup, ratio) for speedup in speedups for ratio in ratios]
+    if not all(map(math.isfinite, (point, *corners))):
+        return None
+    how = f"{method}; the widest that both intervals give"
+    return between(point, min(corners), max(corners), "1", how, n=over_off.n)

@@ -1,20 +1,30 @@
-"""The folder of an advice: which one a question goes on in, and what it is begun with."""
+"""The folder of an advice: which one a question goes on in, and what it is begun with.
+
+Whether an older advice still holds: its arm is confirmed anew, on today's machine, build and models.
+
+Nothing is looked for a second time: where it does not hold, what is best now is another question.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import Advice, Asked
-from specmeter.advise.files import GRID_NAME, read_advice, write_advice
+from specmeter.advise.advice import GRID_NAME, Advice, Again, Asked, Changed, read_advice, write_advice
+from specmeter.advise.confirm import Confirmed, confirmed, examined
 from specmeter.advise.schedule import read_schedule
+from specmeter.advise.session import AdviseSession, Plan
+from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
 from specmeter.errors import StoreError, UsageError
-from specmeter.experiments.defaults import name_of
+from specmeter.experiments.described import name_of
+from specmeter.experiments.file import load, parse
 from specmeter.files import write_inside
-from specmeter.store.places import (
+from specmeter.store import RunStore
+from specmeter.store.locate import (
     ADVICE_NAME,
     RUNS_FOLDER,
     find_advice,
@@ -26,9 +36,13 @@ from specmeter.store.places import (
 )
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import LeftOutDraft
+    from specmeter.advise.advice import Decision, Fate, LeftOutDraft
+    from specmeter.advise.confirm import Ruling
     from specmeter.advise.schedule import Schedule
+    from specmeter.advise.session import AdviseObserver
     from specmeter.experiments.file import LoadedExperiment
+    from specmeter.laboratory.run import ModelProgress
+    from specmeter.record import ModelIdentity
 
 
 def choose_folder(
@@ -44,7 +58,7 @@ def choose_folder(
             return out, False
         if new:
             raise StoreError(f"{out}: holds an advice already, and --new asks for another", fix="name another folder")
-        if not _same(held().asked, asked):
+        if not _same_question(held().asked, asked):
             raise StoreError(
                 f"{out}: holds the advice of another question",
                 fix="repeat the command that it was begun with, or name another folder with --out",
@@ -52,7 +66,12 @@ def choose_folder(
         return out, True
     for folder in () if new else reversed((find_schedules if asked.clients else find_advices)(runs, name)):
         before = _readable(folder)
-        if before is not None and not before.finished and before.again_of is None and _same(before.asked, asked):
+        if (
+            before is not None
+            and not before.finished
+            and before.again_of is None
+            and _same_question(before.asked, asked)
+        ):
             return folder, True
     return new_folder(name, runs), False
 
@@ -95,7 +114,7 @@ def _readable(folder: Path) -> Advice | Schedule | None:
         return None
 
 
-def _same(one: Asked, other: Asked) -> bool:
+def _same_question(one: Asked, other: Asked) -> bool:
     return one.model_copy(update={"budget_s": other.budget_s}) == other
 
 
@@ -103,7 +122,7 @@ def begun(asked: Asked, grid: LoadedExperiment, folder: Path, left_out: Sequence
     """The advice of a folder, or a new one in it."""
     if (folder / ADVICE_NAME).is_file():
         before = read_advice(folder)
-        if not _same(before.asked, asked):
+        if not _same_question(before.asked, asked):
             raise StoreError(f"{folder}: holds the advice of another question", fix="name another folder with --out")
         return before if before.finished else before.model_copy(update={"asked": asked})
     advice = Advice(
@@ -131,3 +150,151 @@ def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:
         ) from None
     write_advice(advice, folder)
     return advice
+
+
+Holds = Literal["holds", "does-not-hold", "cannot-tell"]
+
+NAME = "confirm"
+_DECISIONS: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
+
+
+def again(
+    before: Path,
+    folder: Path,
+    observer: AdviseObserver,
+    *,
+    offline: bool = False,
+    progress: ModelProgress | None = None,
+) -> Advice:
+    """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
+
+    Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
+    are gone, `StoreError`, and `EngineError` where nothing can be measured.
+    """
+    old = examined(read_advice(before), before)
+    arm = old.arm.id if old.arm is not None else old.speedup_of
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
+            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
+        )
+    if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
+        raise UsageError(
+            f"{before}: this advice decided nothing that could hold again",
+            fix="finish it with the command that it was begun with, or ask anew",
+        )
+    advice = _begun(old, before, folder, confirmation.certificate_sha256)
+    if advice.finished:
+        return advice
+    ledger = AdviseSession(advice, folder, observer, offline=offline, progress=progress)
+    with RunStore.open(before / confirmation.folder, readonly=True) as store:
+        plan = Plan(
+            "confirm",
+            NAME,
+            (*ledger.with_baselines([arm]), arm),
+            tuple(prompt.id for prompt in store.prompts()),
+            (
+                f"design.blocks={least_units(1)}",
+                "design.probe=off",
+                "design.controls=false",
+                f"generation.max_tokens={_tokens(store)}",
+            ),
+        )
+    try:
+        ledger.carry_out(plan, thorough=True)
+        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal)
+        _finish_again(ledger, old, found)
+    except KeyboardInterrupt:
+        ledger.interrupted()
+    return ledger.advice
+
+
+def _tokens(store: RunStore) -> int:
+    """Tokens that a run generated for each prompt."""
+    return parse(store.experiment_yaml).generation.max_tokens
+
+
+def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> Advice:
+    if (folder / ADVICE_NAME).is_file():
+        there = read_advice(folder)
+        if there.again_of != certificate:
+            raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
+        return there
+    fates: list[Fate] = [it for it in old.fates if it.confirmed is not None]
+    advice = Advice(
+        asked=old.asked,
+        made_at=time.time(),
+        finished=False,
+        decision="undecided",
+        basis="confirmed",
+        arm=None,
+        speedup=None,
+        verdict=None,
+        settings=old.settings,
+        fates=tuple(it.model_copy(update={"confirmed": None}) for it in fates),
+        again_of=certificate,
+    )
+    return beginning(advice, load(str(before / GRID_NAME)), folder)
+
+
+def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
+    decision = _DECISIONS.get(found.ruling, "undecided")
+    ledger.set_fates(
+        [
+            it.model_copy(update={"confirmed": found.speedup, "code": "winner" if decision == "speculate" else "open"})
+            for it in ledger.advice.fates
+            if it.arm_id == found.arm_id
+        ]
+    )
+    ledger.answer(
+        decision,
+        "confirmed",
+        found.arm_id,
+        found.speedup,
+        found.verdict,
+        tau=found.tau,
+        confirmation=NAME,
+        finished=True,
+        why_undecided=found.why_open if decision == "undecided" else "",
+        again=Again(
+            holds=holds(old.decision, found.ruling),
+            before=old.speedup,
+            made_at=old.made_at,
+            changed=tuple(changes(old, ledger.advice, _draft(old, ledger))),
+        ),
+    )
+
+
+def holds(decision: Decision, ruling: Ruling) -> Holds:
+    """Whether what was decided is what is found now."""
+    now = _DECISIONS.get(ruling)
+    return "cannot-tell" if now is None else "holds" if now == decision else "does-not-hold"
+
+
+def _draft(old: Advice, ledger: AdviseSession) -> ModelIdentity | None:
+    """The draft model of the arm that was advised, as it is now."""
+    return None if old.arm is None else ledger.whole.work.models.get(old.arm.draft or "")
+
+
+def changes(old: Advice, new: Advice, draft: ModelIdentity | None) -> Iterator[Changed]:
+    """What an advice rests on, and is not what it was; `draft` is that of its arm now."""
+    if old.host is not None and new.host is not None:
+        if (old.host.hostname_sha256, old.host.cpu) != (new.host.hostname_sha256, new.host.cpu):
+            yield Changed(what="host", before=old.host.cpu, now=new.host.cpu)
+        if old.host.specmeter != new.host.specmeter:
+            yield Changed(what="specmeter", before=old.host.specmeter, now=new.host.specmeter)
+    if old.engine is not None and new.engine is not None:
+        was, is_ = old.engine, new.engine
+        if (was.kind, was.binary_sha256, was.libraries) != (is_.kind, is_.binary_sha256, is_.libraries):
+            before, now = f"{was.kind} {was.version} {was.build}", f"{is_.kind} {is_.version} {is_.build}"
+            if before == now:
+                before, now = (f"{it.version}, {it.binary_sha256[:12]}" for it in (was, is_))
+            yield Changed(what="engine", before=before, now=now)
+    models: tuple[tuple[Literal["target", "draft"], ModelIdentity | None, ModelIdentity | None], ...] = (
+        ("target", old.target, new.target),
+        ("draft", old.draft, draft),
+    )
+    for what, was, is_ in models:
+        if was is not None and is_ is not None and was.sha256 != is_.sha256:
+            yield Changed(what=what, before=was.sha256[:12], now=is_.sha256[:12])

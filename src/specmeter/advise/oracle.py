@@ -22,7 +22,7 @@ from specmeter.profile.make import digest
 from specmeter.profile.oracle import best_walk, fit_costs, fixed_walk
 
 if TYPE_CHECKING:
-    from specmeter.analysis.request_table import RequestTable
+    from specmeter.analysis.requests import RequestTable
     from specmeter.numbers.stats import Floats, Ints
     from specmeter.profile.replay import Limits
     from specmeter.record import Arm, Estimate, Generation

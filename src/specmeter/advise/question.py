@@ -1,32 +1,50 @@
 """A question, and what it comes to before anything is measured: what would be tried and needed, prompts that do not
-fit."""
+fit.
+
+Which prompts an advice is looked for on, and on which others it is confirmed.
+
+What is best on the prompts by which it was chosen is a little too good on them. So the prompts of each kind are dealt
+out in two halves: screen and race have one, the confirmation the other. A kind of a single prompt is in both.
+
+The user's prompts are often of one kind, `user`, and differ in length, which matters to what a step costs. Where the
+longest of a kind has `APART` times the characters of the shortest, its short and long prompts are kinds of their own.
+
+The grid: an experiment whose arms are all that is worth trying for a target.
+
+For every draft model its lengths, with and without ends where the draft doubts (`p_min`, `gamma_min`); for every
+n-gram method that the engine knows its lengths by what it looks up. An engine whose drafts cannot be replayed gets the
+lengths alone: whatever else its arms have in common is measured once (a pilot), and the lengths follow from that.
+"""
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, Asked, LeftOutDraft
 from specmeter.engines import Launch
+from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError, UsageError
-from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine, with_simulation
-from specmeter.experiments.file import bundled, load
+from specmeter.experiments.described import LOOKUP, file_workload, refuse_absent_prompts, refuse_engine, with_simulation
+from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
 from specmeter.models.reference import absolute
-from specmeter.record import Record
+from specmeter.record import Prompt, Record
+from specmeter.workloads.packaged import Folder
 from specmeter.workloads.spec import ALL_KINDS
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
     from specmeter.advise.candidates import Candidates
-    from specmeter.experiments.file import LoadedExperiment
     from specmeter.laboratory.run import ModelProgress
-    from specmeter.record import Arm, Prompt
+    from specmeter.record import Arm, EngineTraits, MethodTraits
 
 
 class TriedDraft(Record):
@@ -157,7 +175,6 @@ def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
     Raises `ExperimentError`, and what reading the prompts raises.
     """
     from specmeter import workloads
-    from specmeter.advise.grid import grid
 
     loaded = grid(asked, candidates.references, candidates.heads)
     workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
@@ -261,3 +278,168 @@ def _kinds(grid: LoadedExperiment) -> dict[str, int]:
     others = [spec for spec in specs if workloads.needs_tokenizer(spec)]
     kinds = Counter(prompt.kind for prompt in workloads.load(told, base_dir=grid.base_dir))
     return dict(kinds) | (workloads.count(others) if others else {})
+
+
+MOST_PROMPTS = 4
+"""Of a half, unless there are more kinds: each kind has one at least."""
+MOST_KINDS = 8
+APART = 8.0
+_LEAST_APART = 4
+"""Prompts of a kind that are told apart by length."""
+
+
+class Halves(NamedTuple):
+    """Ids of prompts, in the order of the workloads."""
+
+    search: tuple[str, ...]
+    other: tuple[str, ...]
+    held_out: bool
+    """Whether no prompt is in both."""
+
+
+def split(prompts: Sequence[Prompt], *, most: int = MOST_PROMPTS) -> Halves:
+    """Two halves of the prompts, alike in kinds, of `most` at most."""
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    told = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
+    each = max(1, most // max(1, len(told)))
+    search, other, held_out = set[str](), set[str](), True
+    for kind in told:
+        # By their digests: an order that has nothing to do with what they say.
+        drawn = [prompt.id for prompt in sorted(by_kind[kind], key=lambda prompt: (prompt.sha256, prompt.id))]
+        held_out &= len(drawn) > 1
+        search.update(drawn[0::2][:each])
+        other.update((drawn[1::2] or drawn)[:each])
+    ids = [prompt.id for prompt in prompts]
+    return Halves(tuple(it for it in ids if it in search), tuple(it for it in ids if it in other), held_out)
+
+
+def kinds_by_length(prompts: Sequence[Prompt]) -> dict[str, str]:
+    """Prompt id -> kind, `user-short` or `user-long` where the prompts of a kind differ much in length."""
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    found: dict[str, str] = {}
+    for kind, of_kind in by_kind.items():
+        lengths = {prompt.id: sum(len(it["content"]) for it in prompt.messages) for prompt in of_kind}
+        shortest, longest = max(1, min(lengths.values())), max(lengths.values())
+        middle = math.sqrt(shortest * longest)
+        for prompt in of_kind:
+            name = f"{kind}-{'long' if lengths[prompt.id] > middle else 'short'}"
+            found[prompt.id] = name if len(of_kind) >= _LEAST_APART and longest >= APART * shortest else kind
+    return found
+
+
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+"""Draft lengths of models."""
+DOUBTS = (0.3, 0.5, 0.75)
+"""`p_min`: drafting ends where the model is less sure of its token."""
+LEAST = 2
+"""`gamma_min`: a single token that the model was sure of is not worth a step."""
+LOOKED_UP = (2, 3, 4, 6, 8)
+"""Tokens of an n-gram."""
+CONTINUED = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Tokens that are drafted after one."""
+HASHED = (6, 8, 12, 16)
+"""The same of `ngram-mod`, which looks up a hash: of few tokens it finds much that does not fit."""
+HITS = (1, 2)
+"""How often `ngram-map-k4v` must have seen an n-gram."""
+_FILLED_BY_ALL = frozenset({"ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"})
+"""Their tables are filled by all requests of a server, so what they draft under load is chance: it cannot be replayed,
+and a session of each would take the time of the race."""
+HEAD_LENGTHS = (1, 2, 3, 4)
+"""Tokens that the target's own head drafts."""
+PER_KIND = {1: 6, 2: 4}
+"""Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
+ROUNDS = 2
+"""Under load: requests of each client, at least."""
+MOST_AT_ONCE = 8
+"""Clients that each have a prompt of their own, as far as there are so many."""
+MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 6}
+"""Prompts of each kind that there are."""
+MAX_TOKENS = 96
+"""Generated for each prompt, unless something else is asked for."""
+_FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
+
+
+def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) -> LoadedExperiment:
+    """The arms for a question; `drafts` are references of models that can draft for its target, `heads` methods by
+    which it drafts for itself. They are those at the load that is asked about; of a whole schedule, at each load.
+
+    Of `from_file` the arms are that file's, and so is everything else that `settings` do not change. Raises
+    `ExperimentError`.
+    """
+    settings = (*_FIXED, *asked.settings)
+    if asked.max_tokens is not None:
+        settings = (*settings, f"generation.max_tokens={asked.max_tokens}")
+    clients = [asked.load] if asked.load is not None else list(asked.clients)
+    if asked.from_file is not None:
+        at_loads = (f"load.clients={clients}", "load.rate=[]") if clients else ()
+        return load(asked.from_file, (*settings, *at_loads))
+    keys: dict[str, Any] = {"target": asked.target, "generation": {"max_tokens": MAX_TOKENS}}
+    if drafts:
+        keys["draft"] = list(drafts)
+    if clients:
+        keys["load"] = {"clients": clients, "rounds": ROUNDS}
+    if asked.prompts:
+        keys["workloads"] = [file_workload(asked.prompts)]
+    else:
+        kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
+        source: Folder = "bench" if asked.target.startswith("bench:") else "studies"
+        keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
+    plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
+    traits = spec_of(plain.engine.kind).traits
+    return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)
+
+
+def _per_kind(asked: Asked, source: Folder) -> int:
+    """Prompts of each kind: the usual number, and for clients so many that few of them are at the same text."""
+    usual = PER_KIND.get(len(asked.kinds), 2)
+    of_half = -(-min(max(asked.clients, default=0), MOST_AT_ONCE) // (len(asked.kinds) or len(ALL_KINDS)))
+    return min(max(usual, 2 * of_half), MOST_PER_KIND[source])
+
+
+def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:
+    """The same experiment with further settings, as `--set` takes them. Raises `ExperimentError`."""
+    found = load_text(loaded.text, loaded.source, loaded.base_dir, settings)
+    return replace(found, variants=loaded.variants)
+
+
+def _arms(traits: EngineTraits, heads: Sequence[str], *, has_drafts: bool, alone: bool) -> Iterator[dict[str, Any]]:
+    """Lines of arms, as an experiment has them; `alone`: of one request after the other."""
+    for method in traits.methods:
+        if method.drafter == "model" and has_drafts:
+            yield from _by_model(method, traits)
+        elif method.drafter == "lookup" and (alone or method.name not in _FILLED_BY_ALL):
+            yield from _by_lookup(method, traits)
+        elif method.name in heads:
+            yield {"method": method.name, "gamma": list(HEAD_LENGTHS)}
+
+
+def _by_model(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:
+    yield {"method": method.name, "gamma": list(LENGTHS)}
+    if traits.drafting is None or "p_min" not in method.parameters:
+        return
+    longer = [gamma for gamma in LENGTHS if gamma > 1]
+    yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS)}
+    if "gamma_min" in method.parameters:
+        longer = [gamma for gamma in LENGTHS if gamma > LEAST]
+        yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS), "gamma_min": LEAST}
+
+
+def _by_lookup(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:
+    name = method.name
+    if name == "ngram-cache":
+        yield {"method": name, "gamma": NGRAM_CACHE_GAMMA}
+    elif traits.drafting is None:
+        yield {"method": name, "gamma": list(LENGTHS)}
+    elif name == "ngram-mod":
+        longer = [gamma for gamma in CONTINUED if gamma > LEAST]
+        yield {"method": name, "ngram_n": list(HASHED), "gamma": longer, "gamma_min": LEAST}
+    elif name == "ngram-map-k4v":
+        yield {"method": name, "ngram_n": list(LOOKED_UP), "gamma": list(CONTINUED), "ngram_min_hits": list(HITS)}
+    else:
+        for n in LOOKED_UP:
+            # `ngram-simple` throws away what is shorter than what it looked up.
+            yield {"method": name, "ngram_n": n, "gamma": [gamma for gamma in CONTINUED if gamma >= n]}

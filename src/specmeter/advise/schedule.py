@@ -18,16 +18,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from specmeter.advise.advice import Advice, Asked
-from specmeter.advise.examination import examined
-from specmeter.advise.files import read_advice
+from specmeter.advise.advice import Advice, Asked, read_advice
+from specmeter.advise.confirm import examined
 from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
-from specmeter.record.json_file import read_record, write_record
-from specmeter.store.places import SCHEDULE_NAME, is_advice
-from specmeter.verdicts import Verdict, worst
+from specmeter.record.base import read_record, write_record
+from specmeter.record.verdict import Verdict, worst
+from specmeter.store.locate import SCHEDULE_NAME, is_advice
 
 _MAX_BYTES = 2**20
 

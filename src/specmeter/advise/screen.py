@@ -23,15 +23,14 @@ from zlib import crc32
 import numpy as np
 
 from specmeter.advise.advice import Fate
-from specmeter.analysis.load.reading import measured_cells
-from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.load.summary import LoadTable, measured_cells
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
-from specmeter.laboratory.scout import Scout
+from specmeter.laboratory.pre_measure import Scout
 from specmeter.numbers.estimates import of_draws
 from specmeter.text import counted
 

@@ -14,11 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.advice import SETTING_NAMES, TriedSettings
-from specmeter.advise.files import GRID_NAME
-from specmeter.advise.race import next_block
-from specmeter.advise.stage import Plan, prepared_for
-from specmeter.advise.standings import Question, failed_arms, noisy_blocks, standings
+from specmeter.advise.advice import GRID_NAME, SETTING_NAMES, TriedSettings
+from specmeter.advise.race import Question, failed_arms, next_block, noisy_blocks, standings
+from specmeter.advise.session import Plan, prepared_for
 from specmeter.engines.llama_cpp.start import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
@@ -27,8 +25,8 @@ from specmeter.numbers.margin import MARGIN
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
-    from specmeter.advise.ledger import Ledger
-    from specmeter.advise.standings import Answered
+    from specmeter.advise.race import Answered
+    from specmeter.advise.session import AdviseSession
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.schedule import Turn
     from specmeter.record import Arm, EngineSettings
@@ -86,7 +84,7 @@ def alternatives(
         yield {"kv_type_k": KV_TYPE, "kv_type_v": KV_TYPE, **attention}
 
 
-def settle(ledger: Ledger) -> None:
+def settle(ledger: AdviseSession) -> None:
     """Measure the settings that a ledger was made for by `to_try`; its advice says which are in force from now on.
 
     Raises `EngineError` where plain decoding does not work.
@@ -116,7 +114,7 @@ def settle(ledger: Ledger) -> None:
 class _Trial:
     """One start of the comparison."""
 
-    ledger: Ledger
+    ledger: AdviseSession
     plan: Plan
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:

@@ -36,14 +36,14 @@ from pydantic import Field
 from specmeter.analysis.load.crossover import Crossover
 from specmeter.analysis.load.summary import served
 from specmeter.analysis.reading import RunReport, read_run
-from specmeter.analysis.request_table import BlockKey
+from specmeter.analysis.requests import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import student_geometric
 from specmeter.numbers.gaps import additive
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, Load, Record, Verdict
+from specmeter.record.verdict import worst
 from specmeter.store import RunStore
-from specmeter.verdicts import worst
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

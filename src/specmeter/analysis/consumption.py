@@ -23,7 +23,7 @@ from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio,
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
 
 if TYPE_CHECKING:
-    from specmeter.analysis.request_table import Key, RequestTable
+    from specmeter.analysis.requests import Key, RequestTable
     from specmeter.numbers.stats import Floats, Ints
     from specmeter.store import RunReader
 

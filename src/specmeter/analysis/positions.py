@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.tally import Tallies, read_tallies
+from specmeter.analysis.requests import Tallies, read_tallies
 from specmeter.numbers.shares import over_prompts
 from specmeter.record import Estimate, Record
 

@@ -10,15 +10,14 @@ from pathlib import Path
 from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.load.crossover import Crossover, crossovers
-from specmeter.analysis.load.reading import measured_cells
-from specmeter.analysis.load.summary import LoadTable
-from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
+from specmeter.analysis.load.summary import LoadTable, measured_cells
+from specmeter.analysis.prediction.forecast import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
+from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
-from specmeter.verdicts import VERDICTS, worst
 
 
 @dataclass(frozen=True)

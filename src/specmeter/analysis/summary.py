@@ -34,12 +34,9 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.analysis.consumption import Consumption, Energies, consumption
-from specmeter.analysis.family import Family, families
-from specmeter.analysis.gain import Gain, gain_of
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
-from specmeter.analysis.meetings import meet
-from specmeter.analysis.request_table import RequestCounts, RequestTable
-from specmeter.analysis.stalls import Stalls, find_stalls
+from specmeter.analysis.pairing import Family, Gain, families, gain_of, meet
+from specmeter.analysis.requests import RequestCounts, RequestTable, Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.numbers.margin import MarginTest, compare, units_for
@@ -56,7 +53,7 @@ from specmeter.numbers.stats import (
 from specmeter.record import Arm, Estimate, Record
 
 if TYPE_CHECKING:
-    from specmeter.analysis.meetings import Meetings
+    from specmeter.analysis.pairing import PairedBlocks
     from specmeter.numbers.stats import Ints
 
 
@@ -327,7 +324,7 @@ def _estimates(
     table: RequestTable,
     rows: Ints,
     base: Ints,
-    met: Meetings | None,
+    met: PairedBlocks | None,
     family: Family | None,
     gamma: int | None,
     level: float,

@@ -24,7 +24,7 @@ from specmeter.experiments.file import refusal
 from specmeter.show.export import TableName
 from specmeter.show.export.run_table import RunTable
 from specmeter.store import RunStore
-from specmeter.store.places import find_run
+from specmeter.store.locate import find_run
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]

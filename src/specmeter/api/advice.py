@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from specmeter.advise.observer import Silent
+from specmeter.advise.session import Silent
 from specmeter.api.arguments import is_number, need, need_type, path_of, several
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def advise(
     that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
     """
     from specmeter.advise.advice import Goal
-    from specmeter.advise.course import advise as carry_out
+    from specmeter.advise.pipeline import advise as carry_out
     from specmeter.advise.question import grid_of
     from specmeter.show.notebook import ShownAdvice
 
@@ -85,7 +85,7 @@ def schedule(
     `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by
     default ten minutes for each. All else is as for `advise`.
     """
-    from specmeter.advise.loads import advise_loads
+    from specmeter.advise.pipeline import advise_loads
     from specmeter.show.notebook import ShownSchedule
 
     counts = several("clients", clients, int)

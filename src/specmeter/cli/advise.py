@@ -205,7 +205,7 @@ def command(
     more, 2 the question, a model or the budget cannot be used, 3 the engine failed, 4 undecided, 130 interrupted (run
     again to go on).
     """
-    from specmeter.advise.elsewhere import check_program
+    from specmeter.advise.export_commands import check_program
     from specmeter.advise.question import ask
 
     check_program(program)
@@ -255,16 +255,16 @@ def _advise(
         grid = grid_of(asked, candidates)  # of all loads
         refuse_long_prompts(grid, offline=offline, progress=progress)
 
-    from specmeter.advise.course import advise, choose_folder
+    from specmeter.advise.pipeline import advise, choose_folder
     from specmeter.cli.run import stop_like_ctrl_c
-    from specmeter.show.terminal.advice_progress import AdviceProgress
+    from specmeter.show.terminal.advice import AdviceProgress
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     if asked.clients:
-        from specmeter.advise.loads import advise_loads
+        from specmeter.advise.pipeline import advise_loads
 
         with observer.shown():
             schedule = advise_loads(asked, candidates, folder, observer, offline=offline)
@@ -275,15 +275,14 @@ def _advise(
 
 
 def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
-    from specmeter.advise.again import again
-    from specmeter.advise.files import read_advice
-    from specmeter.advise.folder import choose_again
-    from specmeter.advise.loads import again_loads
+    from specmeter.advise.advice import read_advice
+    from specmeter.advise.folder import again, choose_again
+    from specmeter.advise.pipeline import again_loads
     from specmeter.advise.schedule import read_schedule
     from specmeter.cli.run import stop_like_ctrl_c
-    from specmeter.show.terminal.advice_progress import AdviceProgress
+    from specmeter.show.terminal.advice import AdviceProgress
     from specmeter.show.terminal.console import errors
-    from specmeter.store.places import is_schedule
+    from specmeter.store.locate import is_schedule
 
     folder, into, resumed = choose_again(before or None, out=out)
     several = is_schedule(folder)
@@ -302,8 +301,8 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
 
 def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the advice; the exit code."""
-    from specmeter.advise.elsewhere import MEASURED, written_for
-    from specmeter.advise.files import write_advice
+    from specmeter.advise.advice import write_advice
+    from specmeter.advise.export_commands import MEASURED, written_for
     from specmeter.show.terminal.advice import print_advice
     from specmeter.show.terminal.console import errors
 
@@ -322,10 +321,10 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
 
 def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the schedule; the exit code."""
-    from specmeter.advise.elsewhere import MEASURED, also_for
-    from specmeter.advise.files import write_advice
+    from specmeter.advise.advice import write_advice
+    from specmeter.advise.export_commands import MEASURED, also_for
     from specmeter.advise.schedule import clients_of, folder_of
-    from specmeter.show.terminal.schedule import print_schedule
+    from specmeter.show.terminal.advice import print_schedule
 
     if program != MEASURED:
         found = also_for(found, program)
@@ -346,8 +345,8 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
     from specmeter.advise.candidates import find_candidates
     from specmeter.advise.question import grid_of, outline
+    from specmeter.show.terminal.advice import print_outline
     from specmeter.show.terminal.console import output, say_json
-    from specmeter.show.terminal.outline import print_outline
 
     candidates = find_candidates(asked, offline=offline, fetch=False)
     found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)

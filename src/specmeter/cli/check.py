@@ -55,8 +55,8 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     """
     from specmeter.errors import UsageError
     from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.verdicts import print_inspection
-    from specmeter.store.places import find_run
+    from specmeter.show.terminal.run import print_inspection
+    from specmeter.store.locate import find_run
 
     if identity is not None and signer is None:
         raise UsageError(

@@ -85,7 +85,7 @@ def command(
     from specmeter.errors import UsageError
     from specmeter.show.terminal.compare import print_comparison
     from specmeter.show.terminal.console import errors, say_json
-    from specmeter.store.places import find_run
+    from specmeter.store.locate import find_run
 
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")

@@ -44,7 +44,7 @@ def command(context: click.Context, as_json: bool) -> None:
     if as_json:
         say_json({"engines": [it.model_dump(mode="json") for it in reports]})
         return
-    from specmeter.show.terminal.engines import print_engines
+    from specmeter.show.terminal.plan import print_engines
 
     print_engines(reports)
 

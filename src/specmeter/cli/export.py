@@ -34,7 +34,7 @@ def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
     from specmeter.cli.streams import Printable
     from specmeter.show.export.run_table import RunTable
     from specmeter.show.terminal.console import errors
-    from specmeter.store.places import find_run
+    from specmeter.store.locate import find_run
 
     printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
     count = RunTable(find_run(run), table).write(out or printed, chosen)

@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     from specmeter.show.table import Cell, Row, Table, row, text
     from specmeter.show.terminal.console import output, say_json
     from specmeter.store import RunStore
-    from specmeter.store.places import find_advices, find_runs, find_schedules
+    from specmeter.store.locate import find_advices, find_runs, find_schedules
 
     experiments = bundled()
     runs: list[dict[str, str | int]] = []
@@ -97,9 +97,9 @@ def command(as_json: bool) -> None:
 
 def _advice(folder: Path) -> dict[str, str]:
     """An advice in a line, or what is wrong with its folder."""
-    from specmeter.advise.files import read_advice
+    from specmeter.advise.advice import read_advice
     from specmeter.errors import UsageError
-    from specmeter.show.advice_sentence import headline, names_of
+    from specmeter.show.advice_report import headline, names_of
 
     try:
         advice = read_advice(folder)
@@ -112,7 +112,7 @@ def _schedule(folder: Path) -> dict[str, str]:
     """A schedule in a line, or what is wrong with its folder."""
     from specmeter.advise.schedule import read_schedule
     from specmeter.errors import UsageError
-    from specmeter.show.schedule_sentence import headline
+    from specmeter.show.schedule_report import headline
 
     try:
         schedule = read_schedule(folder, examine=False)
@@ -126,7 +126,7 @@ def _unreadable(folder: Path, problem: str) -> dict[str, str]:
 
 
 def _told(folder: Path, answer: Phrase, made_at: float, *, finished: bool) -> dict[str, str]:
-    from specmeter.show.advice_sentence import day
+    from specmeter.show.advice_report import day
     from specmeter.show.words import words
 
     return {

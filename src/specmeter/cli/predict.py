@@ -75,9 +75,9 @@ def command(
     from specmeter.cli import flag
     from specmeter.errors import UsageError
     from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.predict import print_loads, print_prediction
+    from specmeter.show.terminal.explain import print_loads, print_prediction
     from specmeter.store import RunStore
-    from specmeter.store.places import find_run
+    from specmeter.store.locate import find_run
 
     wanted = _whole("--gamma", gammas, "draft lengths") if gammas is not None else doubling(16)
     at_once = _whole("--clients", clients, "numbers of clients") if clients is not None else []

@@ -166,7 +166,7 @@ def _refuse_beside_site(others: Mapping[str, object]) -> None:
 def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[Language]) -> list[Path]:
     """The pages of the site, its index first."""
     from specmeter.show.page.site import write_site
-    from specmeter.store.places import find_run, find_runs, find_studies
+    from specmeter.store.locate import find_run, find_runs, find_studies
 
     if runs or published:
         return write_site(folder, [find_run(run) for run in runs], languages, published)
@@ -184,7 +184,7 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown
     from specmeter.show.page.files import write_page, write_tables
     from specmeter.show.page.page import document_figures
     from specmeter.show.studies import Shown, needed
-    from specmeter.store.places import find_run, is_advice, is_schedule, is_study
+    from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
     from specmeter.store.run import REPORT_NAME
 
     folder = find_run(run)
@@ -214,10 +214,9 @@ def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> 
 
 
 def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
-    from specmeter.advise.examination import examined
-    from specmeter.advise.files import read_advice
-    from specmeter.show.page.advice_files import PAGE_NAME, write_advice_page, write_advice_tables
-    from specmeter.show.page.advice_page import all_figures
+    from specmeter.advise.advice import read_advice
+    from specmeter.advise.confirm import examined
+    from specmeter.show.page.advice_page import ADVICE_PAGE, all_figures, write_advice_page, write_advice_tables
     from specmeter.show.studies import Shown
 
     advice = examined(read_advice(folder), folder)
@@ -225,22 +224,26 @@ def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
         lambda: all_figures(advice),
         lambda to: write_advice_tables(advice, to, languages),
         lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
-        folder / PAGE_NAME,
+        folder / ADVICE_PAGE,
     )
 
 
 def _schedule(folder: Path, languages: Sequence[Language]) -> Shown:
     from specmeter.advise.schedule import read_schedule
-    from specmeter.show.page.schedule_files import PAGE_NAME, write_schedule_page, write_schedule_tables
-    from specmeter.show.page.schedule_page import all_figures
+    from specmeter.show.page.advice_page import (
+        SCHEDULE_PAGE,
+        all_schedule_figures,
+        write_schedule_page,
+        write_schedule_tables,
+    )
     from specmeter.show.studies import Shown
 
     schedule = read_schedule(folder)
     return Shown(
-        lambda: all_figures(schedule),
+        lambda: all_schedule_figures(schedule),
         lambda to: write_schedule_tables(schedule, to, languages),
         lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
-        folder / PAGE_NAME,
+        folder / SCHEDULE_PAGE,
     )
 
 

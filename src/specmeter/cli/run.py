@@ -283,7 +283,7 @@ def _to_certify(
 ) -> LoadedExperiment | Path:
     """The experiment with plain decoding and fixed lengths beside its controllers, or the folder of such a run."""
     from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
-    from specmeter.store.places import RUNS_FOLDER, find_run
+    from specmeter.store.locate import RUNS_FOLDER, find_run
 
     if name == "latest" or Path(name).is_dir() or (RUNS_FOLDER / name).is_dir():
         return find_run(name)
@@ -293,7 +293,7 @@ def _to_certify(
 
 def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     """Print the rulings on the controllers of these runs; whether all of them pass."""
-    from specmeter.advise.certify import certify
+    from specmeter.advise.controllers import certify
     from specmeter.show.terminal.certify import print_certifications
 
     found = [certify(folder) for folder in folders]
@@ -314,7 +314,7 @@ def carry_out(
     from specmeter.laboratory.plan import queueing, swapped, too_few
     from specmeter.laboratory.run import choose_folder, foresee, prepare
     from specmeter.show.terminal.progress import model_progress
-    from specmeter.show.terminal.verdicts import print_findings
+    from specmeter.show.terminal.run import print_findings
 
     with model_progress(screen) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
@@ -436,8 +436,7 @@ def measure_shown(
 ) -> RunState:
     """Measure with progress on `screen`; Ctrl-C passes through, and polite requests to end do as it does."""
     from specmeter.laboratory.run import run
-    from specmeter.show.terminal.interim import MOST_REQUESTS
-    from specmeter.show.terminal.progress import RunProgress
+    from specmeter.show.terminal.progress import MOST_REQUESTS, RunProgress
     from specmeter.store import RequestKey, RunStore
 
     missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118

@@ -35,7 +35,7 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
     from specmeter.show.terminal.run import print_run
-    from specmeter.store.places import find_run, is_advice, is_schedule
+    from specmeter.store.locate import find_run, is_advice, is_schedule
 
     folder = find_run(run)
     if is_advice(folder):
@@ -54,8 +54,8 @@ def command(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: 
 
 
 def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
-    from specmeter.advise.examination import examined
-    from specmeter.advise.files import read_advice
+    from specmeter.advise.advice import read_advice
+    from specmeter.advise.confirm import examined
     from specmeter.errors import UsageError
     from specmeter.show.terminal.advice import print_advice
 
@@ -72,7 +72,7 @@ def _advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> i
 def _schedule(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
     from specmeter.advise.schedule import folder_of, read_schedule
     from specmeter.errors import UsageError
-    from specmeter.show.terminal.schedule import print_schedule
+    from specmeter.show.terminal.advice import print_schedule
 
     schedule = read_schedule(folder)
     if others:

@@ -9,10 +9,10 @@ def welcome() -> None:
 
     from specmeter.engines.llama_cpp.tools import find_program
     from specmeter.host.machine import memory_available_bytes
-    from specmeter.laboratory.welcome import pair
+    from specmeter.laboratory.doctor import pair
     from specmeter.models.found import found_models
     from specmeter.show.terminal.console import output
-    from specmeter.show.terminal.welcome import print_welcome
+    from specmeter.show.terminal.plan import print_welcome
 
     models = found_models()
     native = find_program("llama-server")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from specmeter.errors import ExperimentError, SpecmeterError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits, Record
-from specmeter.record.faults import first_fault
+from specmeter.record.base import first_fault
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

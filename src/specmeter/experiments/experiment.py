@@ -23,8 +23,7 @@ from pydantic import (
 from specmeter.engines.llama_cpp.traits import any_remote
 from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
 from specmeter.errors import ExperimentError
-from specmeter.experiments.arm_ids import arm_id, id_under
-from specmeter.experiments.defaults import completed
+from specmeter.experiments.described import completed
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
@@ -36,7 +35,9 @@ from specmeter.experiments.spec import (
     Exclusion,
     LoadSpec,
     Only,
+    arm_id,
     as_tuple,
+    id_under,
     split_methods,
 )
 from specmeter.record import (
@@ -51,7 +52,7 @@ from specmeter.record import (
     Prompt,
     Record,
 )
-from specmeter.record.faults import first_fault
+from specmeter.record.base import first_fault
 from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000

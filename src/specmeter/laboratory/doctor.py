@@ -1,18 +1,23 @@
-"""What this machine can measure, and what is missing: engines, devices, models, and conditions of the host."""
+"""What this machine can measure, and what is missing: engines, devices, models, and conditions of the host.
+
+What to do next on this machine: the models that are here, and a pair of them that can be measured.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from specmeter.engines.llama_cpp.status import gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
+from specmeter.models.found import FoundModel
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 
@@ -197,3 +202,38 @@ def _short(path: Path) -> str:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):
         return str(path)
+
+
+TIME_S = 0.4
+"""For comparing vocabularies: a hint has to come at once."""
+SMALLER = 3
+"""A draft is worth trying from here on: so many times smaller than its target."""
+
+
+class Pair(NamedTuple):
+    """A target, and a draft of its vocabulary."""
+
+    target: FoundModel
+    draft: FoundModel
+
+
+def pair(models: Sequence[FoundModel], memory_bytes: int) -> Pair | None:
+    """The largest target that fits into memory with a draft of its vocabulary, and the smallest such draft; None where
+    there is none, or none was found in time. `models` begin with the largest."""
+    from specmeter.models.compatibility import compare
+
+    until = time.monotonic() + TIME_S
+    for target in models:
+        drafts = [it for it in reversed(models) if SMALLER * it.size_bytes <= target.size_bytes]
+        for draft in sorted(drafts, key=lambda it: it.name[:4].lower() != target.name[:4].lower()):
+            if target.size_bytes + draft.size_bytes > memory_bytes:
+                continue
+            if time.monotonic() > until:
+                return None
+            try:
+                found = compare(target.path, draft.path)
+            except SpecmeterError:
+                continue
+            if found.accepted and found.method == "draft-simple":
+                return Pair(target, draft)
+    return None

@@ -12,9 +12,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.load.crossover import way
-from specmeter.analysis.load.reading import measured_cells
+from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.lookups import Asked, follow, table_of
+from specmeter.analysis.prediction.ngram_replay import Asked, follow, table_of
 from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.experiments.schedule import item_order
 from specmeter.probe.steps import plain_ms
@@ -27,8 +27,8 @@ from specmeter.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from specmeter.analysis.load.figures import CellFigures
-    from specmeter.analysis.prediction.lookups import Table
+    from specmeter.analysis.load.summary import CellFigures
+    from specmeter.analysis.prediction.ngram_replay import Table
     from specmeter.measure import Work
     from specmeter.profile.arms import ProfileKey
     from specmeter.profile.replay import Limits, Round

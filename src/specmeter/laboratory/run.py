@@ -15,13 +15,12 @@ from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.experiments.loads import first_pass, prompts_under
-from specmeter.experiments.schedule import Turn
+from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
-from specmeter.store.places import RUNS_FOLDER, find_runs, new_folder
+from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.workloads.length import Tokenizer
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
@@ -285,8 +284,7 @@ def run(
     """
     from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.host.energy import EnergyMeter, Sources, find_sources
-    from specmeter.laboratory.routing import measure_routing
-    from specmeter.laboratory.scout import Scout
+    from specmeter.laboratory.pre_measure import Scout, measure_routing
     from specmeter.profile.run import profile_run
     from specmeter.store.environment import environment_of
     from specmeter.validity.inspection import issue

@@ -16,7 +16,7 @@ import numpy as np
 
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError
 from specmeter.llama_binding import capi
-from specmeter.record.faults import utf8
+from specmeter.record.base import utf8
 
 if TYPE_CHECKING:
     from specmeter.llama_binding.capi import Library

@@ -10,7 +10,7 @@ from specmeter.errors import UsageError
 from specmeter.probe import Probe
 from specmeter.probe.gate import suspicions
 from specmeter.record import EngineIdentity, Host, ModelIdentity
-from specmeter.record.json_file import read_record, write_record
+from specmeter.record.base import read_record, write_record
 
 MAX_BYTES = 8 * 1024 * 1024
 """A probe takes some ten kilobytes; a file larger than this is none."""

@@ -6,7 +6,47 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 
 from __future__ import annotations
 
-from specmeter.record.asked import (
+from specmeter.record.base import Record
+from specmeter.record.derived import (
+    Estimate,
+    ExpertUnion,
+    Margin,
+    MatchProfile,
+    Prediction,
+    Profiled,
+    PromptTokens,
+    StepProbe,
+    StepRound,
+    TextRouting,
+    UnionPoint,
+)
+from specmeter.record.machine import (
+    Condition,
+    DraftPair,
+    EngineIdentity,
+    Gpu,
+    GpuSample,
+    Host,
+    ModelHeader,
+    ModelIdentity,
+    PowerMeter,
+    RequestEnergy,
+    Telemetry,
+)
+from specmeter.record.measured import (
+    BatchPoint,
+    DeviceUse,
+    Drafting,
+    LoadCell,
+    Reply,
+    Request,
+    Sending,
+    Session,
+    Step,
+    Timings,
+    WarmUp,
+)
+from specmeter.record.spec import (
     Address,
     Arm,
     EngineSettings,
@@ -24,26 +64,8 @@ from specmeter.record.asked import (
     Slo,
     network_of,
 )
-from specmeter.record.base import Record
-from specmeter.record.derived import (
-    Estimate,
-    ExpertUnion,
-    Margin,
-    MatchProfile,
-    Prediction,
-    Profiled,
-    PromptTokens,
-    StepProbe,
-    StepRound,
-    TextRouting,
-    UnionPoint,
-)
-from specmeter.record.identity import Condition, DraftPair, EngineIdentity, ModelHeader, ModelIdentity
-from specmeter.record.judged import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
-from specmeter.record.load import BatchPoint, LoadCell, Sending
-from specmeter.record.machine import Gpu, GpuSample, Host, PowerMeter, RequestEnergy, Telemetry
-from specmeter.record.measured import DeviceUse, Drafting, Reply, Request, Session, Step, Timings, WarmUp
 from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
+from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
 
 __all__ = [
     "PARAMETERS",

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specmeter.record.asked import EngineSettings, KvType
 from specmeter.record.base import Record
 from specmeter.record.machine import Telemetry
+from specmeter.record.spec import EngineSettings, KvType
 
 
 class Margin(Record):

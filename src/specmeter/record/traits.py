@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specmeter.record.base import Record
-from specmeter.record.faults import NAME_PATTERN
+from specmeter.record.base import NAME_PATTERN, Record
 
 MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """How draft tokens are made, by the engine's own name; `none` is plain decoding, for every engine."""

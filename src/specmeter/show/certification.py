@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.advise.certify import ALL, FLOOR
+from specmeter.advise.controllers import ALL, FLOOR
 from specmeter.show.names import Names
-from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimated, row
+from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimate_cell, row
 from specmeter.text import estimated as told
 from specmeter.text import percent
 
 if TYPE_CHECKING:
-    from specmeter.advise.certify import Certification, Certified, Held
+    from specmeter.advise.controllers import Certification, Certified, Held
     from specmeter.show.words import Words
 
 _NUMBERS = ("off", "best_fixed", "over_off", "over_best", "over_oracle", "of_oracle")
@@ -55,10 +55,10 @@ def table(controller: Certified, found: Certification) -> Table:
             Phrase("certify.all") if it.kind == ALL else it.kind,
             Cell("-") if it.off is None else Cell(f"{it.off.point:.1f}", it.off.point),
             _best(it, gammas),
-            estimated(it.over_off, 2),
-            estimated(it.over_best, 2),
-            estimated(it.over_oracle, 2),
-            estimated(it.share, 0, scale=100),
+            estimate_cell(it.over_off, 2),
+            estimate_cell(it.over_best, 2),
+            estimate_cell(it.over_oracle, 2),
+            estimate_cell(it.share, 0, scale=100),
             verdict=controller.verdict,
         )
         for it in controller.rows

@@ -21,11 +21,10 @@ from specmeter.show.figure import (
     shown,
     tooltip,
 )
-from specmeter.show.load_sentence import interval
-from specmeter.show.load_tables import loaded, loads_of, targets_of
+from specmeter.show.load_report import interval, loaded, loads_of, targets_of
 from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
-from specmeter.show.run_arms import who
+from specmeter.show.page.document import who
 from specmeter.show.run_figures import predictions
 from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.load.summary import LoadSummary
     from specmeter.analysis.summary import ArmSummary
     from specmeter.record import Estimate
+    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 

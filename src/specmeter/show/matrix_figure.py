@@ -11,9 +11,8 @@ from math import log
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below
-from specmeter.show.figure import Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
-from specmeter.show.run_arms import lines, who
-from specmeter.show.style import HEAT
+from specmeter.show.figure import HEAT, Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
+from specmeter.show.page.document import lines, who
 from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specmeter.record import Estimate
+    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 _STEPS = (1.02, 1.25, 1.75, 2.5)

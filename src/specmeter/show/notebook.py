@@ -11,26 +11,25 @@ from specmeter.advise.schedule import Schedule
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
 from specmeter.audit.reading import Audit, tally
-from specmeter.show import advice_sentence as said
-from specmeter.show import schedule_sentence
-from specmeter.show.advice_tables import compared
-from specmeter.show.formats import html
-from specmeter.show.load_sentence import crossover_sentence, main_crossovers, untold
+from specmeter.record.verdict import grouped
+from specmeter.show import advice_report as said
+from specmeter.show import schedule_report
+from specmeter.show.advice_report import compared
+from specmeter.show.load_report import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
-from specmeter.show.schedule_tables import by_clients
+from specmeter.show.schedule_report import by_clients
 from specmeter.show.sentence import comparison_sentence, sentence
-from specmeter.show.table import Cell, Table, estimated, numbers, row, text
-from specmeter.show.terminal.predict import best_line
+from specmeter.show.table import Cell, Table, estimate_cell, html, numbers, row, text
+from specmeter.show.terminal.explain import best_line
 from specmeter.show.words import words
 from specmeter.text import pasted, printable
-from specmeter.verdicts import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from specmeter.analysis.reading import RunReport
-    from specmeter.verdicts import Verdict
+    from specmeter.record.verdict import Verdict
 
 _MOST_ROWS = 20
 """Of a table in a notebook; the object has them all."""
@@ -70,8 +69,8 @@ class ShownComparison(RunComparison):
         rows = [
             row(
                 names.in_full(arm.arm_id, english),
-                *(estimated(rate, 1) for rate in (arm.reference_rate, arm.other_rate)),
-                *(estimated(ratio, 3) for ratio in (arm.rate, arm.speedup)),
+                *(estimate_cell(rate, 1) for rate in (arm.reference_rate, arm.other_rate)),
+                *(estimate_cell(ratio, 3) for ratio in (arm.rate, arm.speedup)),
                 Cell(arm.conclusion or "-"),
             )
             for arm in self.arms
@@ -101,13 +100,13 @@ class ShownSchedule(Schedule):
     """A schedule that shows itself."""
 
     def __str__(self) -> str:
-        return schedule_sentence.headline(self).told(words("en"))
+        return schedule_report.headline(self).told(words("en"))
 
     def _repr_html_(self) -> str:
         english = words("en")
         commands = "".join(
             f"<p>{_safe(load.told(english))}</p><pre>{_safe(pasted(line))}</pre>"
-            for load, _, line in schedule_sentence.commands(self)
+            for load, _, line in schedule_report.commands(self)
         )
         table = html(by_clients(self), english)
         return f"<div><p><strong>{_safe(str(self))}</strong>{_verdict_html(self.verdict)}</p>{table}{commands}</div>"
@@ -130,7 +129,7 @@ class ShownPrediction(Predicted):
 
     def _repr_html_(self) -> str:
         rows = [
-            row(str(at.gamma), estimated(at.speedup, 2), f"{at.tau:.2f}", f"{at.parts.total:.2f}")
+            row(str(at.gamma), estimate_cell(at.speedup, 2), f"{at.tau:.2f}", f"{at.parts.total:.2f}")
             for at in self.by_gamma
         ]
         columns = numbers("draft tokens", "speedup", "tokens per step", "cost of a step, plain steps")

@@ -24,7 +24,7 @@ from specmeter.show.figure import (
     tooltip,
 )
 from specmeter.show.matrix_figure import matrix
-from specmeter.show.run_arms import lines, who
+from specmeter.show.page.document import lines, who
 from specmeter.show.step_figures import accepted, lookahead, positions
 from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
@@ -33,8 +33,8 @@ from specmeter.text import estimated, percent, printable
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
     from specmeter.record import Estimate
+    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.style import Palette
     from specmeter.show.words import Words
 
 _LENGTH = re.compile(r"length-(\d+)")

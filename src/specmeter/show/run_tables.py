@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmeter.show.load_tables import load_table
+from specmeter.show.load_report import load_table
 from specmeter.show.names import Names, label
-from specmeter.show.run_arms import filed
+from specmeter.show.page.document import filed
 from specmeter.show.run_figures import PARTS
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made, numbers, text
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, numbers, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
 from specmeter.text import percent, printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.explain.memory_price import MemoryPrice
-    from specmeter.analysis.prediction.outcomes import PredictionOutcome
+    from specmeter.analysis.prediction.forecast import PredictionOutcome
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import CheckOutcome, Estimate, ModelIdentity, Verdict
@@ -109,7 +109,7 @@ def prompts(document: Document) -> Table:
         ("kind", "text", lambda it: kinds.get(it[0], "-")),
         ("target", "text", lambda it: _target(document, it[1])),
         ("arm", "text", lambda it: document.named(it[1])),
-        ("speedup", "number", lambda it: estimated(it[2], 2)),
+        ("speedup", "number", lambda it: estimate_cell(it[2], 2)),
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
         verdict=lambda it: verdict(document, it[1]),
@@ -148,8 +148,8 @@ def parts(document: Document) -> Table:
         cells = (
             Cell(_target(document, arm.arm_id)),
             document.named(arm.arm_id),
-            estimated(arm.ms_per_token, 2, struck=struck),
-            *(estimated(found.get(name), 2, struck=struck) for name in used),
+            estimate_cell(arm.ms_per_token, 2, struck=struck),
+            *(estimate_cell(found.get(name), 2, struck=struck) for name in used),
             Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Phrase(f"means.{arm.means}")),
         )
@@ -161,7 +161,7 @@ def energy(document: Document) -> Table:
     """What a token costs in electric energy, where that was read; without rows elsewhere."""
 
     def over_baseline(arm: ArmSummary, ratio: Estimate | None) -> Cell:
-        return Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimated(ratio, 2)
+        return Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimate_cell(ratio, 2)
 
     read = [(arm, arm.energy) for group in document.targets() for arm in group if arm.energy is not None]
     return made(
@@ -169,10 +169,10 @@ def energy(document: Document) -> Table:
         read,
         ("target", "text", lambda it: _target(document, it[0].arm_id)),
         ("arm", "text", lambda it: document.named(it[0].arm_id)),
-        ("j_per_token", "number", lambda it: estimated(it[1].per_token, 3)),
+        ("j_per_token", "number", lambda it: estimate_cell(it[1].per_token, 3)),
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
         ("power_w", "number", lambda it: _decimal(it[1].power_w)),
-        ("above_idle", "number", lambda it: estimated(it[1].above_idle, 3)),
+        ("above_idle", "number", lambda it: estimate_cell(it[1].above_idle, 3)),
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
         ("energy_why", "text", lambda it: it[1].why or "-"),
         verdict=lambda it: verdict(document, it[0].arm_id),
@@ -219,8 +219,8 @@ def predictions(document: Document) -> Table:
         document.run.predictions,
         ("target", "text", lambda it: _target(document, it.prediction.arm_id)),
         ("arm", "text", lambda it: document.named(it.prediction.arm_id)),
-        ("predicted", "number", lambda it: estimated(it.prediction.speedup, 2)),
-        ("speedup", "number", lambda it: estimated(it.measured, 2)),
+        ("predicted", "number", lambda it: estimate_cell(it.prediction.speedup, 2)),
+        ("speedup", "number", lambda it: estimate_cell(it.measured, 2)),
         ("error", "number", error),
         ("inside", "text", inside),
         verdict=lambda it: verdict(document, it.prediction.arm_id),
@@ -296,21 +296,21 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
 def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:
     """The cells of `_results`."""
     invalid = verdict(document, arm.arm_id) == "invalid"
-    speedup = estimated(part.speedup, 2)
+    speedup = estimate_cell(part.speedup, 2)
     if arm.role == "baseline":
         speedup = Cell(Phrase("cell.baseline"))
     elif invalid:
         withheld = document.run.withheld.get(arm.arm_id) if part is arm else None
-        speedup = estimated(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
+        speedup = estimate_cell(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
     over_prompts = part.acceptance or part.tau
     return (
-        estimated(part.decode_rate, 1, struck=invalid),
+        estimate_cell(part.decode_rate, 1, struck=invalid),
         speedup,
-        estimated(part.gain.with_prompt if part.gain else None, 2),
-        estimated(part.gain.pooled if part.gain else None, 2),
+        estimate_cell(part.gain.with_prompt if part.gain else None, 2),
+        estimate_cell(part.gain.pooled if part.gain else None, 2),
         counted(_units(part)),
-        estimated(part.acceptance, 1, scale=100, struck=invalid),
-        estimated(part.tau, 2, struck=invalid),
+        estimate_cell(part.acceptance, 1, scale=100, struck=invalid),
+        estimate_cell(part.tau, 2, struck=invalid),
         counted(over_prompts.n if over_prompts else None),
     )
 
@@ -390,7 +390,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         is_baseline = arm.role == "baseline"
         cells = _briefly(arm, is_baseline, found)
         if arm.load is not None:
-            cells = (estimated(arm.load.throughput, 1), *cells[1:])
+            cells = (estimate_cell(arm.load.throughput, 1), *cells[1:])
         rows.append(
             Row(
                 (
@@ -405,7 +405,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         for kind, part in arm.kinds.items() if by_kind else ():
             rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
         for prompt, speedup in (arm.prompts or {}).items():
-            shown = estimated(speedup, 2, mark=_mark(found))
+            shown = estimate_cell(speedup, 2, mark=_mark(found))
             rows.append(Row((Cell(f"  {prompt}"), Cell(""), shown, Cell(""), Cell(""), *empty), tone="faint"))
     rate = Column("tok/s", "number", "tok/s", narrow="point")
     energy = ("J/token", "energy") if metered else ()
@@ -422,9 +422,9 @@ def _briefly(part: KindSummary, is_baseline: bool, verdict: Verdict | None) -> t
     if is_baseline:
         speedup = Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=_mark(verdict))
     else:
-        speedup = Cell("invalid") if verdict == "invalid" else estimated(part.speedup, 2, mark=_mark(verdict))
+        speedup = Cell("invalid") if verdict == "invalid" else estimate_cell(part.speedup, 2, mark=_mark(verdict))
     return (
-        estimated(part.decode_rate, 1),
+        estimate_cell(part.decode_rate, 1),
         speedup,
         Cell("-" if part.acceptance is None else percent(part.acceptance.point)),
         Cell("-" if part.tau is None else f"{part.tau.point:.2f}"),
@@ -436,4 +436,6 @@ def _joules(arm: ArmSummary) -> tuple[Cell, Cell]:
     used = arm.energy
     if used is None or used.per_token is None:
         return Cell("-"), Cell("-")
-    return Cell(f"{used.per_token.point:.3g}"), Cell("baseline") if arm.role == "baseline" else estimated(used.ratio, 2)
+    return Cell(f"{used.per_token.point:.3g}"), Cell("baseline") if arm.role == "baseline" else estimate_cell(
+        used.ratio, 2
+    )

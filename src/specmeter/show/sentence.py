@@ -14,7 +14,7 @@ from specmeter.text import bound, brackets
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer, OfKind
     from specmeter.analysis.comparison import ArmComparison, RunComparison
-    from specmeter.analysis.stalls import Stalls
+    from specmeter.analysis.requests import Stalls
     from specmeter.record import Estimate, Load
     from specmeter.show.words import Words
 

@@ -12,7 +12,7 @@ from specmeter.profile.figures import ALL as ALL_KINDS
 from specmeter.profile.figures import LONGEST
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
-from specmeter.show.run_arms import who
+from specmeter.show.page.document import who
 from specmeter.text import estimated, printable
 from specmeter.theory.experts import expected_union
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.positions import ArmPositions
     from specmeter.probe import Probe
     from specmeter.record import Estimate, ExpertUnion, ModelIdentity, TextRouting
+    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.style import Palette
     from specmeter.show.words import Words
     from specmeter.theory.curves import CostCurve
     from specmeter.theory.surfaces import CostSurface

@@ -29,13 +29,14 @@ from specmeter.store.database import (
     BUSY_TIMEOUT_S,
     DATABASE_FILES,
     DATABASE_NAME,
+    format_of,
     refuse_foreign,
     refuse_odd_files,
     sqlite_errors,
+    tables,
 )
 from specmeter.store.lock import is_written
 from specmeter.store.rows import MAX_DOCUMENT
-from specmeter.store.schema import format_of, tables
 
 _WAL, _JOURNAL = f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-journal"
 _FUNCTIONS = frozenset({"count", "min", "max", "coalesce"})

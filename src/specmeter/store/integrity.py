@@ -15,14 +15,14 @@ from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.files import is_link, oddity, read_inside
 from specmeter.record import Certificate, Finding, Unchecked
+from specmeter.record.verdict import Findings, about_run
 from specmeter.store.database import DATABASE_FILES
 from specmeter.store.environment import environment_of
 from specmeter.store.hashes import MOST_BYTES, changed
 from specmeter.store.lock import LOCK_NAME
+from specmeter.store.page_digest import Seal, read_seal
 from specmeter.store.reader import CERTIFICATE_NAME
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, REPORT_NAME, SIGNATURE_NAME
-from specmeter.store.seal import Seal, read_seal
-from specmeter.verdicts import Findings, about_run
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader

@@ -120,7 +120,7 @@ class RunReader:
         from pydantic import ValidationError
 
         from specmeter.experiments.experiment import ON_RECORD, Experiment
-        from specmeter.record.faults import first_fault
+        from specmeter.record.base import first_fault
 
         try:
             return Experiment.model_validate_json(self.experiment_json, context=ON_RECORD)

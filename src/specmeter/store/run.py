@@ -53,6 +53,7 @@ from specmeter.store.database import (
     DATABASE_NAME,
     close_written,
     create_database,
+    make_schema,
     open_to_write,
     sqlite_errors,
 )
@@ -61,7 +62,6 @@ from specmeter.store.identity import RunIdentity, compare_identity
 from specmeter.store.lock import LOCK_NAME, RunLock
 from specmeter.store.reader import CERTIFICATE_NAME, RunReader
 from specmeter.store.rows import insert
-from specmeter.store.schema import make_schema
 
 EXPERIMENT_NAME = "experiment.yaml"
 ENVIRONMENT_NAME = "BENCHMARK_ENV.md"

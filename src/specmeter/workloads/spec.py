@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from specmeter.record import Message, Record
-from specmeter.record.faults import NAME_PATTERN
+from specmeter.record.base import NAME_PATTERN
 
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
 """Short factual questions, code, long reasoning, Chinese, and text that is mostly copied from the prompt."""

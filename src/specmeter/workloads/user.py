@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
-from specmeter.record.faults import first_fault
+from specmeter.record.base import first_fault
 from specmeter.text import size
 from specmeter.workloads.chats import chat, turns_of
 from specmeter.workloads.spec import Item, Name

@@ -32,7 +32,7 @@ from specmeter.record import (
     Step,
     Timings,
 )
-from specmeter.record.faults import utf8
+from specmeter.record.base import utf8
 
 FORWARD_MS, DRAFTED_MS, CHANCE = 1.0, 0.1, 0.05
 

@@ -59,7 +59,7 @@ def published(name: str) -> StudyFindings:
 def load(study: str | Path = "latest") -> StudyFindings:
     """What a study that was measured here says, finished or not: its folder, the name of one under specmeter-runs/, or
     `latest`. Raises `StoreError`, and `UsageError` for a damaged one."""
-    from specmeter.store.places import find_study
+    from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder
 
     return StudyFolder(find_study(str(study))).findings()

@@ -1,7 +1,7 @@
 """The table of experts that every study has where they were read: as measured on the run's texts, beside the formula.
 
-Windows of consecutive tokens were read (`specmeter.laboratory.routing`): exact for drafts that are accepted; a rejected
-draft token is another token, whose experts are not on record.
+Windows of consecutive tokens were read (`specmeter.laboratory.pre_measure`): exact for drafts that are accepted; a
+rejected draft token is another token, whose experts are not on record.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.explain.experts import union_at
+from specmeter.analysis.explain.parts import union_at
 from specmeter.theory.experts import expected_union
 from specmeter_studies.study import StudyCell, StudyTable
 

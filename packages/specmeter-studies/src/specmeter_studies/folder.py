@@ -19,12 +19,11 @@ from pydantic import Field
 
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import is_link
-from specmeter.quality import QualityReport
-from specmeter.quality.files import load_report
+from specmeter.quality import QualityReport, load_report
 from specmeter.record import Record, Verdict
-from specmeter.record.json_file import read_record, write_record
+from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore
-from specmeter.store.places import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
+from specmeter.store.locate import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
 from specmeter_studies.amounts import measured
 from specmeter_studies.loading import Study, find, remembered
 from specmeter_studies.measured import from_quality, from_run, merged, ran

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.analysis.comparison import read_side
-from specmeter.analysis.request_table import BlockKey
+from specmeter.analysis.requests import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.numbers.stats import ratio_of_groups

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import bare, deviation, from_log, ratio_of_means, scaled
 from specmeter.numbers.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
-from specmeter.quality.comparison import compare, generation
-from specmeter.quality.windows import relative
+from specmeter.quality import compare, generation, relative
 from specmeter.record import Estimate
 
 if TYPE_CHECKING:

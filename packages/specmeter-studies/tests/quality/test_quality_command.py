@@ -11,7 +11,7 @@ from quality.cores import short_text
 from quality.reports import quality
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, UsageError
-from specmeter.quality.files import load_report
+from specmeter.quality import load_report
 from specmeter.record import EngineSettings
 from specmeter_studies.quality import measure
 from specmeter_studies.quality.scoring import Scores, Scoring

@@ -11,8 +11,7 @@ import yaml
 from quality.cores import short_text
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
-from specmeter.quality import QualityReport, SpeedTest
-from specmeter.quality.files import load_report, save_report
+from specmeter.quality import QualityReport, SpeedTest, load_report, save_report
 from specmeter_studies.quality import mlx, plan, planned
 from specmeter_studies.quality.plan import LoadedPlan, QualityPlan, bundled_plans, load_plan
 from specmeter_studies.quality.planned import measure_plan, names, prepare

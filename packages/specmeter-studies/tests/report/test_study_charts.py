@@ -10,8 +10,7 @@ from typing import Any, Literal
 import pytest
 from study_findings import figures, found
 
-from specmeter.show.figure import Figure, specification
-from specmeter.show.style import PAGE, PRINT
+from specmeter.show.figure import PAGE, PRINT, Figure, specification
 from specmeter.show.words import LANGUAGES, words
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, Point, StudyFigure

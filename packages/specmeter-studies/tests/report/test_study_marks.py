@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.show.figure import specification
-from specmeter.show.style import PAGE
+from specmeter.show.figure import PAGE, specification
 from specmeter.show.words import words
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.show.marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of

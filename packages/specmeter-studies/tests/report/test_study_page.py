@@ -15,8 +15,7 @@ from study_findings import found
 import specmeter_studies as studies
 from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
-from specmeter.show.formats import csv_text, latex, markdown
-from specmeter.show.table import Phrase, told
+from specmeter.show.table import Phrase, csv_text, latex, markdown, told
 from specmeter.show.words import LANGUAGES, words
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord
 from specmeter_studies.show.document import GROUPS, published_documents

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from specmeter.models.ggml_types import TYPE_BY_NAME
-from specmeter.quality import ModelQuality, QualityReport
-from specmeter.quality.comparison import perplexity_change, speed_change
+from specmeter.quality import ModelQuality, QualityReport, perplexity_change, speed_change
 from specmeter.record import Arm, DeviceUse, Estimate, KvType, ModelIdentity, Record, Session
 
 TYPES: Mapping[str, float] = {

@@ -44,7 +44,7 @@ from specmeter.errors import (
 )
 from specmeter.llama_binding import capi
 from specmeter.record import EngineIdentity, Generation, Host, Prompt, Reply
-from specmeter.record.faults import first_fault
+from specmeter.record.base import first_fault
 
 _CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
 _MAX_ANSWER = 256 * 1024 * 1024

@@ -49,7 +49,7 @@ from specmeter.engines.process import EngineProcess
 from specmeter.engines.session import differences
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
 from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
-from specmeter.record.faults import utf8
+from specmeter.record.base import utf8
 
 _PROCESSING = re.compile(rb'"is_processing" *: *true')
 _LOG_TAIL = 256 * 1024

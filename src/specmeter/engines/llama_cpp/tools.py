@@ -20,7 +20,7 @@ from pydantic import Field
 from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.record import Record
-from specmeter.record.json_file import read_record, write_record
+from specmeter.record.base import read_record, write_record
 
 Program = Literal[
     "llama-server", "llama-quantize", "llama-perplexity", "llama-bench", "llama-batched-bench", "ggml-rpc-server"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import product
 
-from specmeter.record.faults import utf8
+from specmeter.record.base import utf8
 
 BYTES = 256
 WORDS = 256

@@ -10,13 +10,13 @@ from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_ax
 from specmeter.show.names import Names
 from specmeter.show.page.page import render
 from specmeter.show.sentence import comparison_sentence, ratio_of
-from specmeter.show.table import Cell, Phrase, Table, counted, estimated, made
+from specmeter.show.table import Cell, Phrase, Table, counted, estimate_cell, made
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.comparison import RunComparison
-    from specmeter.show.style import Palette
+    from specmeter.show.figure import Palette
     from specmeter.show.words import Words
 
 
@@ -86,10 +86,10 @@ def arms(found: RunComparison) -> Table:
         "arms",
         found.arms,
         ("arm", "text", lambda arm: Cell(names[arm.arm_id], id=arm.arm_id)),
-        ("reference_rate", "number", lambda arm: estimated(arm.reference_rate, 1)),
-        ("other_rate", "number", lambda arm: estimated(arm.other_rate, 1)),
-        ("ratio_rate", "number", lambda arm: estimated(arm.rate, 3)),
-        ("ratio_speedup", "number", lambda arm: estimated(arm.speedup, 3)),
+        ("reference_rate", "number", lambda arm: estimate_cell(arm.reference_rate, 1)),
+        ("other_rate", "number", lambda arm: estimate_cell(arm.other_rate, 1)),
+        ("ratio_rate", "number", lambda arm: estimate_cell(arm.rate, 3)),
+        ("ratio_speedup", "number", lambda arm: estimate_cell(arm.speedup, 3)),
         ("prompts", "number", lambda arm: counted(arm.prompts)),
         ("conclusion", "text", lambda arm: Phrase(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
         ("verdict", "text", lambda arm: Phrase(f"verdict.{arm.verdict or 'unchecked'}")),

@@ -18,17 +18,23 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__
-from specmeter.analysis.prediction.outcomes import CrossoverOutcome, crossover_outcomes
+from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
 from specmeter.show import certification, run_tables
-from specmeter.show.figure import Figure, specification
+from specmeter.show.figure import PAGE, Figure, specification
 from specmeter.show.load_figures import load_figures
-from specmeter.show.load_sentence import crossover_sentence, foreseen_sentence, main_crossovers, untold
-from specmeter.show.load_tables import left_out, loaded, window_span
-from specmeter.show.run_arms import choices
+from specmeter.show.load_report import (
+    crossover_sentence,
+    foreseen_sentence,
+    left_out,
+    loaded,
+    main_crossovers,
+    untold,
+    window_span,
+)
+from specmeter.show.page.document import choices
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import at_load, details, sentence
 from specmeter.show.step_figures import called, probe_figures
-from specmeter.show.style import PAGE
 from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
 from specmeter.store.environment import private
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from specmeter.advise.certify import Certified
+    from specmeter.advise.controllers import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.record import Host

@@ -27,10 +27,10 @@ from specmeter.show.page.files import (
 from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, estimated
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, estimate_cell
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
-from specmeter.store.places import is_study
+from specmeter.store.locate import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.text import printable, size
 
@@ -229,7 +229,7 @@ def _answer(run: Run, answer: Answer) -> Row:
         Cell(f"{target} ({answer.kind})" if answer.kind else target),
         Cell(Phrase(f"decision.{answer.decision}")),
         document.named(answer.arm_id),
-        estimated(answer.speedup_simultaneous, 2),
+        estimate_cell(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),
     )
     return Row(cells, verdict(document, answer.arm_id))

@@ -11,7 +11,7 @@ from specmeter.show.terminal.console import output, say_json
 from specmeter.show.words import words
 
 if TYPE_CHECKING:
-    from specmeter.advise.certify import Certification
+    from specmeter.advise.controllers import Certification
 
 
 def print_certifications(found: Sequence[Certification], *, as_json: bool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.show.load_sentence import crossover_sentence, main_crossovers
+from specmeter.show.load_report import crossover_sentence, main_crossovers
 from specmeter.show.names import Names
 from specmeter.show.sentence import comparison_sentence
-from specmeter.show.table import Cell, Column, Row, Table, Tone, estimated, numbers, row, text
+from specmeter.show.table import Cell, Column, Row, Table, Tone, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
 from specmeter.show.words import words
 
@@ -43,7 +43,7 @@ def print_comparison(found: RunComparison) -> None:
         mark = "suspect" if arm.verdict == "suspect" else "unchecked" if arm.verdict is None else None
         tone = _TONES.get(arm.conclusion, "") if arm.conclusion else ""
         rates_ = (Cell("-" if it is None else f"{it.point:.1f}") for it in (arm.reference_rate, arm.other_rate))
-        ratios = (estimated(arm.rate, 3), estimated(arm.speedup, 3))
+        ratios = (estimate_cell(arm.rate, 3), estimate_cell(arm.speedup, 3))
         rows.append(
             row(names.in_full(arm.arm_id, english), *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone))
         )

@@ -1,5 +1,8 @@
 """Prints why arms are as fast as they are: parts of their time, what was predicted, which drafted tokens are accepted,
-what other draft lengths would yield, which experts are read, and what drafts take in memory."""
+what other draft lengths would yield, which experts are read, and what drafts take in memory.
+
+Prints predictions: the speedup for each draft length, and for every acceptance.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
-from specmeter.analysis.prediction.outcomes import accuracy, as_data, crossover_outcomes
+from specmeter.analysis.prediction.forecast import accuracy, as_data, crossover_outcomes
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names
-from specmeter.show.table import Cell, Column, Row, Table, estimated, numbers, row, text
+from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
-from specmeter.show.terminal.predict import crossing
 from specmeter.show.words import words
-from specmeter.text import brackets, counted, percent, size
+from specmeter.text import brackets, counted, percent, ratio, size
 from specmeter.theory.experts import expected_union
 
 if TYPE_CHECKING:
@@ -25,10 +27,107 @@ if TYPE_CHECKING:
     from specmeter.analysis.explain.memory_price import MemoryPrice
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.positions import ArmPositions
-    from specmeter.analysis.prediction.outcomes import PredictionOutcome
+    from specmeter.analysis.prediction.forecast import PredictionOutcome
+    from specmeter.analysis.prediction.speedup import Predicted, Surface
+    from specmeter.analysis.prediction.under_load import ExpectedCrossover, LoadForecast
     from specmeter.analysis.reading import RunReport
     from specmeter.profile.figures import DraftLength
     from specmeter.record import Estimate, TextRouting
+
+
+def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> None:
+    """The best draft length, where that comes from, and both tables."""
+    screen = output()
+    screen.say((best_line(found), "strong"))
+    screen.line()
+    screen.say_all((f"costs       {found.cost}", f"acceptance  {found.acceptance}"))
+    screen.line()
+    screen.table(_by_gamma(found, whole))
+    if any(at.extrapolated for at in found.by_gamma):
+        screen.say("* longer than was measured: rates and costs go on from shorter drafts", tone="faint")
+    if found.recurrent:
+        screen.say(
+            "The target has a recurrent state: a step that rejects a token restores it, and verifies again what it "
+            "accepted. That is in rest, and the token that it emits in tokens/step.",
+            tone="faint",
+        )
+    screen.line()
+    screen.table(_surface(whole, by_model=by_model), caption=True)
+    screen.line()
+    screen.say(
+        "Costs in target forwards of one token. [low, high]: 95% of the draws of everything uncertain.", tone="faint"
+    )
+
+
+def _by_gamma(found: Predicted, whole: Surface) -> Table:
+    rows = [
+        row(
+            f"{at.gamma}{'*' if at.extrapolated else ''}",
+            estimate_cell(at.speedup, 2),
+            f"{at.tau:.2f}",
+            f"{at.parts.total:.2f}",
+            f"{at.parts.draft:.2f}",
+            f"{at.parts.verify:.2f}",
+            f"{at.parts.restore + at.parts.rest:.2f}",
+            "none suffices" if line is None else estimate_cell(line, 2),
+        )
+        for at, line in zip(found.by_gamma, whole.break_even, strict=True)
+    ]
+    titles = ("gamma", "speedup", "tokens/step", "cost/step", "draft", "verify", "rest", "break-even alpha")
+    return Table("predicted", numbers(*titles), rows)
+
+
+def print_loads(found: LoadForecast) -> None:
+    """The speedup over clients and draft lengths, the best length for each, and where speculation stops paying."""
+    screen = output()
+    rows: list[Row] = []
+    for at in found.loads:
+        best = at.best
+        cells = (estimate_cell(it.speedup, 2) for it in at.by_gamma)
+        rows.append(row(str(at.clients), *cells, "none" if best is None else str(best.gamma)))
+    titles = ("clients", *(f"gamma {it.gamma}" for it in found.loads[0].by_gamma), "best gamma")
+    screen.line()
+    screen.table(Table("loads", numbers(*titles), rows, "speedup by requests at once, while decoding"), caption=True)
+    screen.line()
+    screen.say((f"speculation {crossing(found.best_crossover)}", "strong"))
+    screen.say(f"costs       {found.cost}", tone="faint")
+
+
+def crossing(found: ExpectedCrossover | Crossover) -> str:
+    """At how many clients speculation stops paying, or starts to; what follows `speculation`."""
+    if found.clients is not None:
+        does = "stops paying" if found.course == "stops" else "starts to pay"
+        return f"{does} at {found.clients.point:.1f} clients {brackets(found.clients, 1)}"
+    if found.course == "pays":
+        return "pays at all of these numbers of clients"
+    if found.course == "never":
+        return "pays at none of these numbers of clients"
+    return "gains and loses by turns" if found.course == "mixed" else "is not shown to cross 1"
+
+
+def best_line(found: Predicted) -> str:
+    """Whether to speculate, and with how many tokens."""
+    best = found.best
+    if best is None:
+        top = max(found.by_gamma, key=lambda at: at.speedup.point)
+        tokens = counted(top.gamma, "draft token")
+        return f"do not speculate: no draft length is faster; the best, {tokens}, is {ratio(top.speedup.point)} as fast"
+    low = best.speedup.low
+    sure = "" if low is not None and low > 1 else ", though a loss is not ruled out"
+    tokens = counted(best.gamma, "draft token")
+    return f"{ratio(best.speedup.point)} as fast with {tokens} per step {brackets(best.speedup, 2)}{sure}"
+
+
+def _surface(whole: Surface, *, by_model: bool) -> Table:
+    """Speedup over gamma and alpha: gains in bold."""
+    rows: list[Row] = []
+    for gamma, speedups in zip(whole.gammas, whole.speedups, strict=True):
+        cells = (Cell(f"{value:.2f}", tone="strong" if value > 1 else "") for value in speedups)
+        rows.append(row(str(gamma), *cells))
+    rows.append(row("best", *(str(gamma) if gamma else "none" for gamma in whole.best), tone="faint"))
+    title = "speedup by alpha, drafts of full length" + ("" if by_model else " in every step")
+    return Table("surface", numbers("gamma", *(f"{alpha:g}" for alpha in whole.alphas)), rows, title)
+
 
 _PARTS: tuple[PartName, ...] = ("draft", "verify", "restore", "sample", "rest", "remainder")
 _MEANS = {
@@ -110,13 +209,13 @@ def _parts(group: list[ArmAccount], report: RunReport, named: Names) -> Table:
     for arm in group:
         parts = {part.name: part for part in arm.parts}
         outcome = arm.prediction
-        speedup = Cell("invalid") if arm.verdict == "invalid" else estimated(arm.speedup, 2)
+        speedup = Cell("invalid") if arm.verdict == "invalid" else estimate_cell(arm.speedup, 2)
         told = row(
             named[arm.arm_id],
             f"{arm.ms_per_token.point:.2f}",
             *(f"{parts[name].ms_per_token.point:.2f}" if name in parts else "-" for name in names),
             "baseline" if arm.baseline_id is None else speedup,
-            estimated(outcome.prediction.speedup if outcome is not None else None, 2),
+            estimate_cell(outcome.prediction.speedup if outcome is not None else None, 2),
             "-" if outcome is None or outcome.error is None else percent(outcome.error, 1, signed=True),
         )
         rows.append(told)
@@ -209,7 +308,7 @@ def print_positions(screen: Screen, found: Sequence[ArmPositions]) -> None:
 
 def _positions(arm: ArmPositions) -> Table:
     def share_of(estimate: Estimate | None) -> Cell:
-        return estimated(estimate, 0, scale=100)
+        return estimate_cell(estimate, 0, scale=100)
 
     last = min(len(arm.lengths), MOST_LENGTHS) - 1
     beyond = sum(it.share.point for it in arm.lengths[last + 1 :])

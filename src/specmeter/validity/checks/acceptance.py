@@ -20,19 +20,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specmeter.record import Arm, Finding, Session, Severity
-from specmeter.validity.checks.check import about_request
-from specmeter.validity.checks.evidence import (
+from specmeter.record.verdict import Findings, about_arm
+from specmeter.validity.checks.check import (
     LONGEST_DRAFT,
+    about_request,
     answered,
+    in_force,
     logs_of,
     longest_draft,
     not_applicable,
     used_sessions,
 )
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.sessions import in_force
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 FEWEST_DRAFTED = 50
 """An acceptance rate from fewer drafted tokens is not quoted."""

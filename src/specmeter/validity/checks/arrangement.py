@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.analysis.request_table import BlockKey
+from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding
+from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.text import counted, percent
-from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import SHARED, compared_arms, not_applicable, unseen
+from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
@@ -30,7 +30,6 @@ from specmeter.validity.checks.speeds import (
     speeds_of,
     two_levels,
 )
-from specmeter.verdicts import Findings, about_arm, about_run
 
 if TYPE_CHECKING:
     pass

@@ -10,12 +10,19 @@ from statistics import median, median_low
 from typing import Literal
 
 from specmeter.record import Arm, Finding, Severity
-from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import SHARED, Law, answered, not_applicable, unseen, used_sessions
+from specmeter.record.verdict import Findings, about_arm
+from specmeter.validity.checks.check import (
+    SHARED,
+    Check,
+    Law,
+    about_request,
+    answered,
+    not_applicable,
+    unseen,
+    used_sessions,
+)
 from specmeter.validity.checks.load import cells_conserve
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 SAME_RATE = 0.002
 """Printed rates are rounded, and so may the times be that they are compared with."""

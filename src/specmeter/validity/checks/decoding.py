@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, silent_limits
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
+from specmeter.record.verdict import Findings, about_arm
 from specmeter.text import percent, size
 from specmeter.validity.checks.acceptance import (
     FEWEST_DRAFTED,
@@ -13,10 +14,11 @@ from specmeter.validity.checks.acceptance import (
     by_model,
     forwards_after_prompt,
 )
-from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import (
+from specmeter.validity.checks.check import (
     LONGEST_DRAFT,
+    Check,
     Law,
+    about_request,
     answered,
     first_line,
     logs_of,
@@ -25,9 +27,7 @@ from specmeter.validity.checks.evidence import (
     unseen,
     used_sessions,
 )
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 IDLE_SHARE = 0.05
 """Drafted / generated tokens below which a method hardly drafts."""

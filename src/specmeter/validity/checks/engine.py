@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specmeter.record import Arm, DeviceUse, EngineIdentity, Session
+from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.text import percent
-from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import not_applicable, unseen
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.sessions import (
+from specmeter.validity.checks.check import (
+    Check,
     Value,
     as_evidence,
     beside_baseline,
     distinct,
     identity_of,
+    not_applicable,
     sessions_by_arm,
     target_devices_known,
+    unseen,
 )
-from specmeter.verdicts import Findings, about_arm, about_run
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 # --- two-binaries ----------------------------------------------------------------------------------------------------
 

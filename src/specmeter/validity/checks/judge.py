@@ -10,10 +10,9 @@ from typing import Literal
 
 from specmeter import __version__
 from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Unchecked, Verdict
-from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import unseen
+from specmeter.record.verdict import VERDICTS, RequestId, request_verdicts, worst
+from specmeter.validity.checks.check import Check, unseen
 from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import VERDICTS, RequestId, request_verdicts, worst
 
 
 @dataclass(frozen=True)

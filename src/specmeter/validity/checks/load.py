@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from specmeter.analysis.load.figures import CellFigures
+from specmeter.analysis.load.summary import CellFigures
 from specmeter.record import Arm, Load, LoadCell, Session
+from specmeter.record.verdict import Findings, about_arm
 from specmeter.text import percent
-from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import (
+from specmeter.validity.checks.check import (
     SMALLEST_BATCH,
+    Check,
+    about_request,
     first_line,
     logs_of,
     longest_draft,
@@ -22,9 +24,7 @@ from specmeter.validity.checks.evidence import (
     unseen,
     used_sessions,
 )
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 ROUNDED = 1e-5
 """Share by which a server's count of slot-forwards may be off: it is printed as a mean with six digits."""

@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 from specmeter.analysis.divergences import alone
 from specmeter.record import Arm, Finding, Margin
+from specmeter.record.verdict import Findings, about_arm
 from specmeter.store import RequestKey
 from specmeter.validity.checks import sampled
-from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import answered, not_applicable, unseen
-from specmeter.validity.checks.request_data import NGRAM, RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.check import Check, about_request, answered, not_applicable, unseen
+from specmeter.validity.checks.run_data import NGRAM, RequestData, RunData
 
 NEAR_TIE = 0.3
 """Gap up to which either token is the target's. Batch size alone moves the gap between the two best tokens: at 2,100

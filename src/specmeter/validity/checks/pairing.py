@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from specmeter.engines.llama_cpp.traits import any_remote
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
+from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.text import size
-from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import (
+from specmeter.validity.checks.check import (
+    Check,
     Logs,
     answered,
     first_line,
@@ -17,9 +18,7 @@ from specmeter.validity.checks.evidence import (
     unseen,
     used_sessions,
 )
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm, about_run
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 AS_LARGE, LARGE = 0.8, 0.5
 """Bytes read per token, draft / target: above the first a draft is not smaller, above the second it hardly pays."""

@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.profile.arms import drafts_of, limits_of, says_what_is_in_force, wanted_key, why_not
 from specmeter.profile.make import digest
 from specmeter.profile.replay import Limits, Round, UnreplayableError, first_impossible, possible_totals, replay
-from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.evidence import answered, not_applicable
+from specmeter.record.verdict import Findings, about_arm
+from specmeter.validity.checks.check import Check, about_request, answered, not_applicable
 from specmeter.validity.checks.output import NEAR_TIE, WIDEST_NEAR_TIE
-from specmeter.validity.checks.request_data import RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RequestData, RunData
 
 if TYPE_CHECKING:
     from collections.abc import Callable

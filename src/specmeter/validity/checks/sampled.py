@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.validity.checks.evidence import answered, not_applicable, unseen
-from specmeter.validity.checks.request_data import BUCKETS, RequestData
-from specmeter.validity.checks.run_data import RunData
-from specmeter.verdicts import Findings, about_arm
+from specmeter.record.verdict import Findings, about_arm
+from specmeter.validity.checks.check import answered, not_applicable, unseen
+from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData
 
 if TYPE_CHECKING:
     import numpy as np

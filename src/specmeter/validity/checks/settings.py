@@ -13,19 +13,19 @@ from typing import Any, cast
 
 from specmeter.engines.llama_cpp.traits import PRINTED_NAMES, any_remote
 from specmeter.record import Arm, DeviceUse, EngineTraits, Session
-from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.evidence import unseen
-from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.sessions import (
+from specmeter.record.verdict import Findings, about_arm
+from specmeter.validity.checks.check import (
     MOST_SHOWN,
+    Check,
     Value,
     as_evidence,
     distinct,
     in_force,
     sessions_by_arm,
     shown,
+    unseen,
 )
-from specmeter.verdicts import Findings, about_arm
+from specmeter.validity.checks.run_data import RunData
 
 _NOT_READ_BACK = "the engine's values were not read back"
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmeter.analysis.request_table import BlockKey
+from specmeter.analysis.requests import BlockKey
 from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.store import RequestRow
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RequestData
 
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats, Ints

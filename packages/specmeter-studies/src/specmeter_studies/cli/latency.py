@@ -136,7 +136,7 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
 def _data(folder: str) -> StudyData:
     """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
     from specmeter.errors import StoreError
-    from specmeter.store.places import find_run, find_studies, find_study
+    from specmeter.store.locate import find_run, find_studies, find_study
     from specmeter_studies.folder import StudyFolder
     from specmeter_studies.measured import from_run
 

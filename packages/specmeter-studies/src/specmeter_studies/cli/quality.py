@@ -113,7 +113,7 @@ def command(
         return
     from specmeter.errors import UsageError
     from specmeter.host.machine import read_host
-    from specmeter.quality.files import default_path, save_report
+    from specmeter.quality import default_path, save_report
     from specmeter.record import EngineSettings
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import part_progress
@@ -192,7 +192,7 @@ def _measure_plan(
     offline: bool,
     as_json: bool,
 ) -> None:
-    from specmeter.quality.files import default_path, load_report, save_report
+    from specmeter.quality import default_path, load_report, save_report
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import model_progress, part_progress
     from specmeter_studies.quality.plan import load_plan

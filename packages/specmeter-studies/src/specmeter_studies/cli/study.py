@@ -137,7 +137,7 @@ def run(
     """
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
     from specmeter.show.terminal.console import errors
-    from specmeter.store.places import is_study
+    from specmeter.store.locate import is_study
     from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.folder import choose_folder
     from specmeter_studies.parts import StudyOrder as Asked
@@ -195,7 +195,7 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     \b
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
     """
-    from specmeter.store.places import find_study
+    from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.show.terminal import print_findings
 
@@ -224,7 +224,7 @@ def export(folder: str, out: Path) -> None:
     Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
     """
     from specmeter.show.terminal.console import output
-    from specmeter.store.places import find_study
+    from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.show.files import write_data
 
@@ -255,7 +255,7 @@ class _Watch:
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
         from specmeter.cli.run import measure_shown
         from specmeter.laboratory.run import foresee
-        from specmeter.show.terminal.verdicts import print_findings
+        from specmeter.show.terminal.run import print_findings
 
         print_findings(self._screen, foresee(prepared), notes=False)
         return measure_shown(prepared, folder, resumed, self._screen)

@@ -30,8 +30,10 @@ from specmeter.quality import (
     SkippedModel,
     SpeedTest,
     TextIdentity,
+    perplexity,
+    token_error,
+    window_length,
 )
-from specmeter.quality.windows import perplexity, token_error, window_length
 from specmeter.record import Arm, EngineIdentity, EngineSettings, Host, ModelIdentity
 from specmeter_studies.quality.child import mlx_times, score_apart, time_apart
 from specmeter_studies.quality.mlx_folder import read_folder

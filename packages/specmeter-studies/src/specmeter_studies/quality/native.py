@@ -24,7 +24,7 @@ from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.numbers.estimates import bare
 from specmeter.quality import Perplexity, SpeedTest
-from specmeter.quality.windows import perplexity as estimate_of
+from specmeter.quality import perplexity as estimate_of
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 
 Tool = Literal["llama-perplexity", "llama-bench", "llama-quantize"]

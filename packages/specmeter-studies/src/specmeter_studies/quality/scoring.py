@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.errors import EngineError
-from specmeter.quality.windows import window_length, windows_of
+from specmeter.quality import window_length, windows_of
 from specmeter.record import EngineSettings, Record
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from specmeter.text import printable
 from specmeter_studies.show.marks import Extent, Mark, bars, dodges, lanes, mark_of, names, strokes, symbols
 
 if TYPE_CHECKING:
-    from specmeter.show.style import Palette
+    from specmeter.show.figure import Palette
     from specmeter.show.words import Words
     from specmeter_studies.study import Axis, Point, StudyFigure
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
-from specmeter.show.formats import csv_text
 from specmeter.show.page.files import copy_kept, make_folder, write_requests, write_text
+from specmeter.show.table import csv_text
 from specmeter.show.words import words
 from specmeter.store.run import ENVIRONMENT_NAME
 from specmeter_studies.show.document import study_document

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import specmeter_studies
 from specmeter.errors import UsageError
-from specmeter.quality.files import load_report
+from specmeter.quality import load_report
 from specmeter.show.page.files import write_text
-from specmeter.show.table import Cell, Row, Table, estimated, numbers, row, text
+from specmeter.show.table import Cell, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
-from specmeter.store.places import find_run, is_study
+from specmeter.store.locate import find_run, is_study
 from specmeter.text import bandwidth, percent
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.library.hardware_comparison.extra import of_machines
@@ -134,8 +134,8 @@ def _numbers(line: MachineLine) -> tuple[Cell | str, ...]:
     moved = line.moved_bytes_per_s
     return (
         Cell(f"{line.rate.point:.1f}", mark="suspect" if line.verdict == "suspect" else None),
-        estimated(line.ratio, 2),
+        estimate_cell(line.ratio, 2),
         "-" if moved is None else f"{moved.point / 1e9:.1f}",
         "-" if line.utilisation is None else percent(line.utilisation.point),
-        estimated(line.speedup, 2),
+        estimate_cell(line.speedup, 2),
     )

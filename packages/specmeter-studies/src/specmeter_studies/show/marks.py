@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.show.style import CROSS
+from specmeter.show.figure import CROSS
 
 if TYPE_CHECKING:
     from specmeter.record import Standing
-    from specmeter.show.figure import Datum, Spec
-    from specmeter.show.style import Palette
+    from specmeter.show.figure import Datum, Palette, Spec
 
 Mark = Literal["solid", "hollow", "suspect", "implausible", "impossible"]
 

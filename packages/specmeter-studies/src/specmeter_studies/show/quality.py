@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.show.table import Cell, Table, estimated, numbers, row, text
+from specmeter.show.table import Cell, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import WIDTH, errors, output, say_json
 from specmeter.text import counted, percent, size
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from specmeter.quality import ComparedModel as Model
     from specmeter.quality import QualityReport
-    from specmeter.quality.comparison import ComparedModel as Model
     from specmeter.record import EngineIdentity, Estimate
 
 
 def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     """Table and notes on stdout, or JSON; warnings and where it is kept on stderr."""
-    from specmeter.quality.comparison import compare
+    from specmeter.quality import compare
     from specmeter_studies.quality.planned import names
 
     rows = compare(report)
@@ -57,9 +57,9 @@ def _models(models: Sequence[Model]) -> Table:
         if several:
             columns.append(("change", lambda model: _change(model.change)))
     for place, test in enumerate(rate.test.name for rate in models[0].rates):
-        columns.append((f"{test} tok/s", lambda model, place=place: estimated(model.rates[place].rate, 1)))
+        columns.append((f"{test} tok/s", lambda model, place=place: estimate_cell(model.rates[place].rate, 1)))
     if several and any(model.speedup for model in models):
-        columns.append(("speedup", lambda model: estimated(model.speedup, 2)))
+        columns.append(("speedup", lambda model: estimate_cell(model.speedup, 2)))
     if any(model.on_front is not None for model in models):
         columns.append(("front", lambda model: {True: "yes", False: "no", None: ""}[model.on_front]))
     rows = [row(model.reference, *(cell(model) for _, cell in columns)) for model in models]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimated, made
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made
 from specmeter.store.environment import private
 from specmeter.text import amount, printable, size
 from specmeter_studies.show.figures import slug, verdict_word
@@ -116,7 +116,7 @@ def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:
     if cell.value is None:
         return Cell(printable(cell.text) or "-", struck=cell.struck)
     if isinstance(cell.value, Estimate):
-        return replace(estimated(cell.value, cell.digits, struck=cell.struck or strike), printed=printed)
+        return replace(estimate_cell(cell.value, cell.digits, struck=cell.struck or strike), printed=printed)
     # Whole numbers are counts and settings, which an invalid measurement leaves as they are.
     counts = cell.digits == 0
     text = f"{cell.value:.{cell.digits}f}"
@@ -126,7 +126,7 @@ def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:
 
 def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
     invalid, printed = line.of_rate == "invalid", origin == "published"
-    speedup = estimated(line.speedup, 2, struck=invalid)
+    speedup = estimate_cell(line.speedup, 2, struck=invalid)
     if line.claimed_speedup is not None:
         speedup = _cell(line.speedup_cell, strike=False, printed=printed)
     elif not line.speculates and line.speedup is None:
@@ -137,10 +137,10 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
         Cell(line.config, code=True),
         Cell(line.prompt or "-"),
         counted(line.prompt_tokens),
-        replace(estimated(line.decode_rate, 1, struck=invalid), printed=printed),
+        replace(estimate_cell(line.decode_rate, 1, struck=invalid), printed=printed),
         speedup,
-        replace(estimated(line.acceptance, 1, scale=100, struck=invalid), printed=printed),
-        replace(estimated(line.tau, 2, struck=invalid), printed=printed),
+        replace(estimate_cell(line.acceptance, 1, scale=100, struck=invalid), printed=printed),
+        replace(estimate_cell(line.tau, 2, struck=invalid), printed=printed),
         counted(line.requests),
         _verdict(line.of_rate, origin),
         Cell(line.why or "-"),

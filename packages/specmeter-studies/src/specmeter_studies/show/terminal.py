@@ -73,7 +73,7 @@ def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
 
 def _measured() -> list[dict[str, Any]]:
     from specmeter.errors import UsageError
-    from specmeter.store.places import find_studies
+    from specmeter.store.locate import find_studies
     from specmeter_studies.folder import StudyFolder
 
     found: list[dict[str, Any]] = []

@@ -1,0 +1,400 @@
+"""What an advice knows so far, what it has used of its budget, and how its stages are carried out.
+
+One per start. Whatever it learns is in `advice.json` before anybody hears of it.
+
+Who hears how an advice goes on.
+
+One stage of an advice: a run folder that is measured, or gone on with, and what it says when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specmeter.advise.advice import GRID_NAME, Fate, StageRun, is_slower, write_advice
+from specmeter.advise.question import MOST_AT_ONCE, MOST_PROMPTS, Halves, changed, kinds_by_length, split
+from specmeter.engines import Launch
+from specmeter.engines.registry import serving_command
+from specmeter.errors import StoreError, UsageError
+from specmeter.experiments.file import load
+from specmeter.experiments.schedule import first_pass
+from specmeter.laboratory.run import part_of, prepare, run
+from specmeter.measure import Observer as MeasureObserver
+from specmeter.record import Arm, Estimate, Prediction
+from specmeter.store import RunStore
+from specmeter.store.run import EXPERIMENT_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from specmeter.advise.advice import Advice, Basis, Decision, Stage
+    from specmeter.errors import EngineError
+    from specmeter.experiments.schedule import Turn
+    from specmeter.laboratory.run import ModelProgress, Prepared, Then
+    from specmeter.measure import Observer
+    from specmeter.record import Request, Verdict
+    from specmeter.store import RunReader
+
+
+class AdviseObserver(MeasureObserver, Protocol):
+    """Hears what happens, for progress displays; never changes it."""
+
+    def load_starting(self, clients: int, budget_s: float) -> None:
+        """The question of a schedule at so many clients, and what it may take."""
+
+    def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
+        """A stage begins, or a further block of the race: its arms, and what is left of the budget."""
+
+    def told(self, advice: Advice) -> None:
+        """The best answer so far."""
+
+    def note(self, text: str) -> None:
+        """Something that a person wants to know."""
+
+
+class Silent:
+    """Hears all and says nothing."""
+
+    def looking_ahead(self, arm_id: str) -> None: ...
+
+    def session_starting(self, cell: Turn, requests: int) -> None: ...
+
+    def request_done(self, request: Request) -> None: ...
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
+
+    def load_starting(self, clients: int, budget_s: float) -> None: ...
+
+    def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None: ...
+
+    def told(self, advice: Advice) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stage measures."""
+
+    stage: Stage
+    name: str
+    """Of its folder within the advice's."""
+    arms: tuple[str, ...]
+    """Ids, baselines among them."""
+    prompts: tuple[str, ...]
+    changes: tuple[str, ...]
+    """What is changed in the design, as `--set` takes it."""
+
+
+def prepared_for(whole: Prepared, plan: Plan, folder: Path) -> Prepared:
+    """The part of the grid that a stage measures: as it was begun, where it was. Raises `ExperimentError`."""
+    place = folder / plan.name
+    if RunStore.exists(place):
+        loaded = replace(load(str(place / EXPERIMENT_NAME)), base_dir=whole.loaded.base_dir)
+    else:
+        only = (f"only.arms={json.dumps(plan.arms)}", f"only.prompts={json.dumps(plan.prompts)}")
+        loaded = changed(whole.loaded, *only, *plan.changes)
+    return part_of(whole, loaded)
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a stage came to its end: a certificate is issued last, and taken away when a run goes on."""
+    if not RunStore.exists(folder):
+        return False
+    with RunStore.open(folder, readonly=True) as store:
+        return store.certificate() is not None
+
+
+def carry_out(
+    prepared: Prepared,
+    folder: Path,
+    observer: Observer,
+    *,
+    expected: Mapping[str, Estimate | None],
+    then: Then | None = None,
+    thorough: bool = False,
+) -> None:
+    """Measure what is missing of a stage; `expected` are the speedups that the screen foretold.
+
+    Raises as `laboratory.run` does; nothing where it is done.
+    """
+    if not is_done(folder):
+        run(prepared, folder, observer, foresight=_Foretold(expected), then=then, thorough=thorough)
+
+
+def seen(folder: Path, stage: Stage, seconds: float) -> StageRun | None:
+    """How far a stage has come; None where it holds nothing yet."""
+    try:
+        with RunStore.open(folder, readonly=True) as store:
+            rows, certificate = list(store.rows()), store.certificate()
+            texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
+            return StageRun(
+                stage=stage,
+                folder=folder.name,
+                verdict=certificate.verdict if certificate else None,
+                certificate_sha256=store.certificate_sha256() if certificate else None,
+                seconds=seconds,
+                blocks=len({row.block for row in rows}),
+                sessions=sum(1 for _ in store.sessions()),
+                prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
+            )
+    except StoreError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Foretold:
+    """What the screen expects of arms, as a run keeps it; see `measure.Foresight`."""
+
+    expected: Mapping[str, Estimate | None]
+
+    def saw(self, requests: Iterable[Request]) -> None: ...
+
+    def prepare(self, arm: Arm) -> None: ...
+
+    def predict(self, arm: Arm, now: float) -> Prediction:
+        found = self.expected.get(arm.id)
+        why = "" if found is not None else "the screen of the advice expects nothing of it"
+        known = "the screen of the advice" if found is not None else ""
+        return Prediction(arm_id=arm.id, made_at=now, speedup=found, reason=why, cost=known, acceptance=known)
+
+
+CELL_S = 8.0
+"""What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
+length was not asked for."""
+LEAST_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class _Timer:
+    """The stage at hand, by the clock of the engine."""
+
+    stage: Stage
+    name: str
+    started: float
+    before: float
+    """Seconds that it took in earlier starts."""
+
+
+class AdviseSession:
+    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out."""
+
+    def __init__(
+        self,
+        advice: Advice,
+        folder: Path,
+        observer: AdviseObserver,
+        *,
+        changes: Sequence[str] = (),
+        offline: bool = False,
+        progress: ModelProgress | None = None,
+    ) -> None:
+        """Bring the models here, for the grid with the settings that were chosen for it, and `changes`.
+
+        Raises `ExperimentError`, `ModelError` or `EngineError`.
+        """
+        self.folder = folder
+        self.observer = observer
+        self._timer: _Timer | None = None
+        asked = advice.asked
+        base_dir = Path(asked.from_file).parent if asked.from_file else Path.cwd()
+        loaded = replace(load(str(folder / GRID_NAME)), base_dir=base_dir)
+        found = prepare(changed(loaded, *in_force(advice), *changes), offline=offline, progress=progress)
+        baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
+        if baseline is None:
+            raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
+        self.baseline = baseline
+        kinds = kinds_by_length(first_pass(found.work.prompts[baseline.id]))
+        prompts = {
+            arm_id: tuple(it.model_copy(update={"kind": kinds.get(it.of or it.id, it.kind)}) for it in mine)
+            for arm_id, mine in found.work.prompts.items()
+        }
+        self.whole: Prepared = replace(found, work=replace(found.work, prompts=prompts))
+        at_once = min(max(asked.clients, default=0), MOST_AT_ONCE)
+        self.halves: Halves = split(first_pass(prompts[baseline.id]), most=max(MOST_PROMPTS, at_once))
+        self.advice = advice.model_copy(
+            update={
+                "target": found.work.models[baseline.target],
+                "engine": found.identity,
+                "host": None if found.work.simulated else found.host,
+                "baseline": baseline,
+                "arms": tuple(found.work.arms.values()),
+                "held_out": self.halves.held_out,
+            }
+        )
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """All arms of the grid, by id."""
+        return dict(self.whole.work.arms)
+
+    def with_baselines(self, arms: Sequence[str]) -> list[str]:
+        """Plain decoding, and whatever else some arms are compared with."""
+        needed = (self.whole.work.arms[arm].baseline_id for arm in arms)
+        return list(dict.fromkeys([self.baseline.id, *(it for it in needed if it is not None)]))
+
+    # --- stages ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def searched(self) -> Prepared:
+        """The whole grid on the prompts to search by."""
+        only = f"only.prompts={json.dumps(self.halves.search)}"
+        return part_of(self.whole, changed(self.whole.loaded, only))
+
+    def carry_out(self, plan: Plan, *, then: Then | None = None, thorough: bool = False) -> None:
+        """Measure what is missing of a stage, and write down how far it has come, whatever ends it."""
+        place = self.folder / plan.name
+        prepared = prepared_for(self.whole, plan, self.folder)
+        before = next((it.seconds for it in self.advice.stages if it.folder == plan.name), 0.0)
+        self._timer = _Timer(plan.stage, plan.name, self.whole.engine.clock(), before)
+        if not is_done(place):
+            self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
+        by_decoding = self.advice.asked.goal == "throughput"
+        expected = {it.arm_id: it.predicted for it in self.advice.fates} if by_decoding else {}
+        try:
+            carry_out(prepared, place, self.observer, expected=expected, then=then, thorough=thorough)
+        finally:
+            self._book()
+            self._timer = None
+            write_advice(self.advice, self.folder)
+
+    def _book(self) -> None:
+        """How far the stage at hand has come."""
+        if self._timer is None:
+            return
+        name = self._timer.name
+        found = seen(self.folder / name, self._timer.stage, self._seconds(self._timer))
+        others = tuple(it for it in self.advice.stages if it.folder != name)
+        stages: tuple[StageRun, ...] = others if found is None else (*others, found)
+        self._change(stages=stages, seconds=sum(it.seconds for it in stages))
+
+    def _seconds(self, timer: _Timer) -> float:
+        return timer.before + self.whole.engine.clock() - timer.started
+
+    # --- budget ------------------------------------------------------------------------------------------------------
+
+    def spent(self) -> float:
+        """Seconds that were used, over all starts."""
+        timer = self._timer
+        if timer is None:
+            return sum(it.seconds for it in self.advice.stages)
+        return sum(it.seconds for it in self.advice.stages if it.folder != timer.name) + self._seconds(timer)
+
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.advice.asked.budget_s - self.spent())
+
+    @cached_property
+    def plain_cell_s(self) -> float:
+        """Seconds that a session of plain decoding takes in race and confirmation."""
+        cell, tokens = self._screened_cell_s, self._tokens
+        return cell if tokens is None else cell * tokens / self.whole.work.experiment.generation.max_tokens
+
+    @cached_property
+    def shorter(self) -> tuple[str, ...]:
+        """What makes texts shorter in race and confirmation than in the screen, as `--set` takes it; often nothing."""
+        return () if self._tokens is None else (f"generation.max_tokens={self._tokens}",)
+
+    @cached_property
+    def _screened_cell_s(self) -> float:
+        with RunStore.open(self.folder / "screen", readonly=True) as store:
+            return cell_s(store, self.baseline.id)
+
+    @property
+    def _tokens(self) -> int | None:
+        asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
+        if asked.max_tokens is not None or asked.from_file is not None or self._screened_cell_s <= CELL_S:
+            return None
+        return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def fate(self, arm_id: str) -> Fate:
+        return next(it for it in self.advice.fates if it.arm_id == arm_id)
+
+    def set_fates(self, fates: Sequence[Fate]) -> None:
+        self._change(fates=tuple(fates))
+
+    def answer(
+        self,
+        decision: Decision,
+        basis: Basis,
+        arm_id: str | None,
+        speedup: Estimate | None,
+        verdict: Verdict | None = None,
+        **more: Any,
+    ) -> None:
+        """Tell the best answer so far; of `off`, `arm_id` is the best other arm, which `speedup` is of."""
+        arm = None if arm_id is None or decision == "off" else self.whole.work.arms[arm_id]
+        usual = {"tau": None, "finished": False, "why_undecided": ""}
+        self.tell(
+            decision=decision,
+            basis=basis,
+            arm=arm,
+            speedup=speedup,
+            speedup_of=arm_id if arm is None else None,
+            verdict=verdict,
+            draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
+            commands=self._commands(self.baseline if arm is None or is_slower(decision, speedup) else arm),
+            **{**usual, **more},
+        )
+
+    def tell(self, **changes: Any) -> None:
+        """Change the advice, write it, and say so."""
+        self._change(**changes)
+        self._book()
+        write_advice(self.advice, self.folder)
+        self.observer.told(self.advice)
+
+    def interrupted(self) -> None:
+        """Tell the best so far, which decides nothing."""
+        advice = self.advice
+        best = advice.arm or self.arms.get(advice.speedup_of or "")
+        self.tell(arm=best, speedup_of=None, decision="undecided", finished=False, why_undecided="interrupted")
+
+    def _change(self, **changes: Any) -> None:
+        self.advice = self.advice.model_copy(update=changes)
+
+    def _commands(self, arm: Arm) -> dict[str, tuple[str, ...]]:
+        models = self.whole.work.models
+        with RunStore.open(self.folder / self._first_stage, readonly=True) as store:
+            started = next((it.argv for it in store.sessions() if it.arm_id == self.baseline.id), ())
+        launch = Launch(arm=arm, target=models[arm.target], draft=models.get(arm.draft or ""), log_path=Path())
+        line = serving_command(self.whole.identity.kind, launch, started)
+        return {} if line is None else {line[0]: line}
+
+    @property
+    def _first_stage(self) -> str:
+        begun = (it.folder for it in self.advice.stages if it.stage != "settings")
+        return next(begun, self._timer.name if self._timer else "")
+
+
+def in_force(advice: Advice) -> tuple[str, ...]:
+    """Settings of the engine that an advice has chosen, as `--set` takes them."""
+    chosen = (it.engine for it in advice.settings if it.code == "chosen")
+    return tuple(f"engine.{name}={json.dumps(value)}" for engine in chosen for name, value in engine.items())
+
+
+def cell_s(store: RunReader, arm_id: str) -> float:
+    """Seconds that a session of an arm takes, by the median of what its sessions and requests took, under load its
+    cells: one that was held up does not count. Of all arms where it had none."""
+    sessions, rows = list(store.sessions()), [row for row in store.rows() if row.wall_ms is not None]
+    own = [it for it in sessions if it.arm_id == arm_id] or sessions
+    cells = [it for it in store.load_cells() if it.complete]
+    if own and cells:
+        lengths = [it.ended_at - it.began_at for it in cells if it.arm_id == arm_id]
+        lengths = lengths or [it.ended_at - it.began_at for it in cells]
+        return median(it.ready_ms + it.warmup_ms for it in own) / 1000 + median(lengths)
+    answered = [row for row in rows if row.arm_id == arm_id] or rows
+    if not own or not answered:
+        return 0.0
+    requests = len({row.prompt_id for row in answered})
+    return (
+        median(it.ready_ms + it.warmup_ms for it in own) + requests * median(row.wall_ms or 0.0 for row in answered)
+    ) / 1000

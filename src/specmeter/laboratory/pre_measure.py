@@ -1,0 +1,383 @@
+"""What is found out before an arm's first session, so that it can be predicted: what its steps cost and will yield.
+
+Cost comes from a probe of whole steps (`probe.steps`), taken once for all arms of a baseline, at as many requests at
+once as it has clients, and put on record. Yield
+comes from replaying the arm on the texts that its baseline has generated (`profile`): a draft model reads them once.
+The probe takes at most `SHARE` of the time that the baseline's arms will take, unless it is always wanted; reading
+some seconds. Whatever fails
+here leaves a reason behind, not a failed run; what is interrupted is taken anew when the run is resumed.
+
+Which experts a run's texts choose: read by its MoE targets when it has been measured.
+
+Servers do not show their experts, and reading them slows forwards down, so they are read afterwards: prompts and the
+texts that the baseline generated go through the target once more, as prompts do. What the experts of n consecutive
+tokens come to is what a verification of n tokens reads where its drafts are accepted; a rejected draft token is
+another token, whose experts are on record only where the engine itself recorded them (`engine.record_experts`).
+
+It may take a twentieth of the time that the run took, or ten seconds. Nothing that goes wrong here fails the run.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice, zip_longest
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
+from specmeter.errors import EngineError, ExperimentError, UsageError
+from specmeter.experiments.schedule import first_pass
+from specmeter.host.telemetry import busy_percent, is_busy
+from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
+from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
+from specmeter.profile.make import drafts_ends_of, profile_texts
+from specmeter.record import Arm, EngineTraits, StepProbe, StepRound, TextRouting
+from specmeter.text import percent
+
+if TYPE_CHECKING:
+    from specmeter.analysis.prediction.drafts import Counted
+    from specmeter.engines import Engine
+    from specmeter.measure import Work
+    from specmeter.record import Host, Prompt
+    from specmeter.store import RunStore
+
+
+SHARE = 0.1
+"""Of the time that the run will take."""
+MOST_ROUNDS = 6
+LEAST_ROUNDS = 2
+"""Where a probe is always wanted."""
+_PROMPTS = 3
+_PROFILE_S = 20.0
+LONGEST_GAMMA = 64
+"""Longer drafts are priced from those of this length."""
+
+
+class Scout(Evidence):
+    """Looks ahead in one run. One per start of it."""
+
+    def __init__(
+        self,
+        work: Work,
+        engine: Engine,
+        store: RunStore,
+        host: Host | None,
+        *,
+        allowance_s: float | None = None,
+        longest: int = LONGEST_GAMMA,
+    ) -> None:
+        """`host` is the machine; None where it is simulated.
+
+        `allowance_s` is the time for the probe beside each baseline. Without it that is a share of the run, unless the
+        experiment wants no probe or the machine is simulated. Drafts longer than `longest` are priced from those.
+        """
+        super().__init__(work, store)
+        self._engine = engine
+        self._store = store
+        self._host = host
+        self._allowance_s = allowance_s
+        self._longest = longest
+        self._tried: dict[tuple[object, ...], str | None] = {}
+        """Draft and settings that were let read -> why they could not."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether costs are probed in this run."""
+        asked = self._host is not None and self._work.experiment.design.probe != "off"
+        return asked or self._allowance_s is not None
+
+    @property
+    def _least_rounds(self) -> int:
+        """Rounds that are measured whatever they take."""
+        return LEAST_ROUNDS if self._work.experiment.design.probe == "always" else 0
+
+    # --- cost --------------------------------------------------------------------------------------------------------
+
+    def price(self, arm: Arm) -> StepProbe | None:
+        """What steps of an arm cost: on record, or measured now together with all arms of its baseline.
+
+        None where none is to be measured, and where the baseline was not measured yet; a failed one says why.
+        """
+        if arm.baseline_id is None or not self.measures or self.plain_ms(arm.baseline_id) is None:
+            return None
+        if arm.load is not None and arm.load.clients is None:
+            return None  # how many requests are answered at once is chance
+        key = probe_key(arm.baseline_id, arm.draft, arm.engine)
+        if key not in self._probes:
+            probes = self._measure(arm.baseline_id)
+            self._store.add_probes(probes)
+            self._probes |= {probe_key(it.baseline_id, it.draft, it.engine): it for it in probes}
+        return self._probes.get(key)
+
+    def _measure(self, baseline_id: str) -> list[StepProbe]:
+        """One probe for each way of drafting beside a baseline; all in the same rounds."""
+        found: dict[tuple[object, ...], Arm] = {}
+        for arm in self._work.arms.values():
+            if arm.baseline_id == baseline_id and arm.gamma is not None and _priced(arm, self._work.traits):
+                key = probe_key(baseline_id, arm.draft, arm.engine)
+                if key not in self._probes and (key not in found or (found[key].gamma or 0) < arm.gamma):
+                    found[key] = arm
+        ways = list(found.values())
+        started_at = self._engine.clock()
+        rounds: list[list[StepRound]] = []
+        prompts = self._affordable(baseline_id, ways)
+        failure = ""
+        try:
+            if ways:
+                with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
+                    for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
+                        rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
+                failure = "" if rounds else "a probe would take more than a tenth of the run's time"
+        except (EngineError, ExperimentError) as error:
+            failure = error.message
+        ended_at = self._engine.clock()
+        return [
+            self._probe(baseline_id, arm, prompts, [it[index] for it in rounds], failure, started_at, ended_at)
+            for index, arm in enumerate(ways)
+        ]
+
+    def _probe(
+        self,
+        baseline_id: str,
+        arm: Arm,
+        prompts: Sequence[Prompt],
+        rounds: Sequence[StepRound],
+        failure: str,
+        started_at: float,
+        ended_at: float,
+    ) -> StepProbe:
+        gate = self._gate(arm)
+        drafted = [it for it in rounds if any(it.step_ms)]  # of some length above 0
+        if rounds and not drafted:
+            failure = "nothing was drafted in it"
+        rounds = drafted
+        calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
+        busy = tuple(it for it in rounds if it not in calm)
+        if busy and not calm:
+            share = fmean(share for it in busy for share in it.other_cpu_percent)
+            failure = f"other programs took {percent(share / 100)} of the machine during it"
+        return StepProbe(
+            baseline_id=baseline_id,
+            target=arm.target,
+            draft=arm.draft,
+            engine=arm.engine,
+            gamma=min(arm.gamma or 1, self._longest),
+            clients=at_once(arm),
+            started_at=started_at,
+            ended_at=ended_at,
+            prompts=tuple(prompt.id for prompt in prompts),
+            rounds=calm,
+            left_out=busy,
+            failure="" if calm else failure,
+        )
+
+    def _rounds(
+        self, baseline_id: str, ways: Sequence[Arm], prompts: Sequence[Prompt], folder: Path
+    ) -> Iterator[list[StepRound]]:
+        """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
+        experiment = self._work.experiment
+        priced = [pricing(arm, min(arm.gamma or 1, self._longest)) for arm in ways]
+        spec = RoundSpec(
+            plain=self._work.arms[baseline_id],
+            drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
+            models=self._work.models,
+            prompts=prompts,
+            generation=experiment.generation.model_copy(update={"temperature": 0.0}),
+            folder=folder,
+            start_timeout_s=experiment.engine.start_timeout_s,
+            idle_timeout_s=experiment.engine.idle_timeout_s,
+            watched=self._host is not None,
+            clients=at_once(self._work.arms[baseline_id]),
+        )
+        left, expected = self._allowance(baseline_id), 0.0
+        for index in range(MOST_ROUNDS if prompts else 0):
+            if expected > left and index >= self._least_rounds:
+                return
+            before = self._engine.clock()
+            yield measure_round(self._engine, spec, index)
+            expected = self._engine.clock() - before
+            left -= expected
+
+    def _allowance(self, baseline_id: str) -> float:
+        """Seconds for the probe of a baseline: `SHARE` of what its arms will take, if each takes as long as it does."""
+        if self._allowance_s is not None:
+            return self._allowance_s
+        alike = {arm.id for arm in self._work.arms.values() if baseline_id in (arm.id, arm.baseline_id)}
+        cells = sum(cell.arm_id in alike for cell in self._work.cells)
+        return SHARE * cells * self._session_s(baseline_id)
+
+    def _session_s(self, baseline_id: str) -> float:
+        """Mean length of a baseline's sessions so far."""
+        lengths = [
+            it.ended_at - it.started_at
+            for it in self._store.sessions()
+            if it.arm_id == baseline_id and it.ended_at is not None
+        ]
+        return fmean(lengths) if lengths else 0.0
+
+    def _expected(self, baseline_id: str, ways: Sequence[Arm], prompts: int) -> float:
+        """Seconds that a round on so many prompts takes at least: loading, prompts, and steps of a plain token each.
+
+        Endless where the baseline was not measured yet.
+        """
+        replies = [it.reply for it in self._texts.get(baseline_id, {}).values() if it.reply is not None]
+        plain_ms = self.plain_ms(baseline_id)
+        if not replies or plain_ms is None:
+            return math.inf
+        loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
+        reading = fmean(reply.timings.prompt_ms for reply in replies)
+        clients = at_once(self._work.arms[baseline_id])
+        steps = fmean(tokens_of(min(arm.gamma or 1, self._longest), clients) for arm in ways)
+        waves = prompts / clients
+        return (loading + (waves + 1) * reading + waves * steps * plain_ms) * (1 + len(ways)) / 1000
+
+    def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
+        """The baseline's shortest prompts, one of each kind after the other, in as many whole waves of its clients as a
+        round has the time for; none where it has not, but one wave where a probe is always wanted, or where there is an
+        allowance: that is there to be used."""
+        clients = at_once(self._work.arms[baseline_id])
+        kinds: dict[str, list[Prompt]] = {}
+        for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
+            kinds.setdefault(prompt.kind, []).append(prompt)
+        ordered = [it for row in zip_longest(*kinds.values()) for it in row if it is not None]
+        waves = max(1, min(_PROMPTS, len(kinds)) // clients)
+        prompts, left = list(islice(cycle(ordered), waves * clients)), self._allowance(baseline_id)
+        least = 0 if self._allowance_s is None and not self._least_rounds else clients
+        while len(prompts) > least and ways and self._expected(baseline_id, ways, len(prompts)) > left:
+            del prompts[-clients:]
+        return prompts
+
+    def _gate(self, arm: Arm) -> float:
+        host = self._host
+        if host is None:
+            return busy_percent(None, 1, 1)
+        cores = host.physical_cores or host.logical_cores
+        on_cpu = not host.gpus or not arm.engine.gpu_layers
+        return busy_percent(arm.engine.threads or cores if on_cpu else None, cores, host.logical_cores)
+
+    # --- yield -------------------------------------------------------------------------------------------------------
+
+    def replay(self, arm: Arm) -> Counted | str:
+        """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
+        reason = why_not_replayed(arm, self._work.traits, self._work.experiment.generation)
+        if reason is None:
+            reason = self.read(arm)
+        return reason or super().replay(arm)
+
+    def read(self, arm: Arm) -> str | None:
+        """Let the arm's draft read what it has not read of its baseline's texts; why it cannot, where it cannot."""
+        if arm.draft is None or not (passages := self.unread(arm)):
+            return None
+        reader = probe_key("", arm.draft, arm.engine)
+        if reader in self._tried:
+            return self._tried[reader]
+        self._tried[reader] = None
+        alike = [it for it in self._work.arms.values() if it.draft == arm.draft and it.p_min]
+        try:
+            made = profile_texts(
+                self._work.models[arm.draft],
+                arm.engine,
+                passages,
+                drafts_ends=drafts_ends_of(self._work.traits, self._work.experiment.generation),
+                gamma=max((it.gamma or 0 for it in alike), default=0),
+                p_min=min((it.p_min or 0.0 for it in alike), default=0.0),
+                limit_s=_PROFILE_S,
+            )
+        except EngineError as error:
+            self._tried[reader] = error.message
+            return error.message
+        self._store.add_profiles(made)
+        self.learn(made)
+        return None
+
+
+def _priced(arm: Arm, traits: EngineTraits) -> bool:
+    """Whether its steps cost what steps cost that draft as much and reject it all."""
+    drafters = traits.drafters(arm.methods)
+    return bool(drafters) and drafters <= {"model", "lookup"}
+
+
+ROUTING_SHARE = 0.05
+"""Of the time that the run took."""
+MOST_TOKENS = 8192
+"""Tokens of all prompts and texts: as much as tells a mean."""
+SHORTEST = 2
+"""Tokens of a text that says anything about windows."""
+_LONG_WINDOWS = (49, 65)
+"""Beyond those of probes: verifications of 48 and 64 drafted tokens."""
+_LOADING_S = 120.0
+_LONGEST_REASON = 300
+
+
+def measure_routing(work: Work, store: RunStore) -> None:
+    """Read the experts of every MoE target that the run does not know them of, and keep them; what failed is tried
+    again when the run is resumed.
+
+    Raises `StoreError`; Ctrl-C passes on.
+    """
+    from specmeter.probe.routing import MOST_EXPERTS
+    from specmeter.profile.run import allowed_s
+
+    if work.simulated:
+        return
+    known = {it.target for it in store.routing() if it.union is not None}
+    headers = {name: model.header for name, model in work.models.items()}
+    sparse = {name for name, it in headers.items() if it and MOST_EXPERTS >= it.experts > it.experts_used > 0} - known
+    baselines = [it for it in work.arms.values() if it.role == "baseline" and it.target in sparse]
+    wanted = {it.target: it for it in reversed(baselines)}
+    left_s = allowed_s(store, ROUTING_SHARE)
+    for arm in wanted.values():
+        texts = list(_texts(arm, store))
+        if texts:
+            store.add_routing(_read(work, arm, texts, left_s / len(wanted)))
+
+
+def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ...]]], limit_s: float) -> TextRouting:
+    from specmeter.engines.llama_cpp.start import default_threads
+    from specmeter.probe.child import read_apart
+    from specmeter.probe.routing import WINDOWS, ContinuationsOrder, load_routing, text_unions
+
+    target = work.models[arm.target]
+    own = {"threads": arm.engine.threads or default_threads()}
+    # The library that reads may have been built for fewer devices than an engine of the user's.
+    elsewhere = {} if work.traits.pinned else {"devices": (), "gpu_layers": None, "rpc": ()}
+    order = ContinuationsOrder(
+        target=target.path,
+        settings=arm.engine.model_copy(update={**own, **elsewhere}),
+        experts=target.header.experts if target.header else 1,
+        texts=tuple(texts),
+        limit_s=limit_s,
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="specmeter-routing-") as folder:
+            routing = load_routing(read_apart(order, Path(folder), limit_s=2 * limit_s + _LOADING_S))
+    except (EngineError, UsageError, OSError) as error:
+        reason = str(error) if isinstance(error, OSError) else error.message
+        return TextRouting(target=arm.target, baseline_id=arm.id, failure=reason[:_LONGEST_REASON])
+    union, layers = text_unions(routing, (*WINDOWS, *_LONG_WINDOWS))
+    return TextRouting(
+        target=arm.target,
+        baseline_id=arm.id,
+        texts=len(routing.segments),
+        tokens=routing.tokens,
+        union=union,
+        layers=layers,
+    )
+
+
+def _texts(arm: Arm, store: RunStore) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(prompt, text) of a baseline's first answer to each prompt, up to `MOST_TOKENS` in all."""
+    prompts = {it.prompt_id: it.token_ids for it in store.prompt_tokens() if it.target == arm.target}
+    left = MOST_TOKENS
+    for request in store.requests():
+        if request.arm_id != arm.id or request.reply is None:
+            continue
+        prompt, text = prompts.get(request.prompt_id), request.reply.token_ids
+        if not prompt or len(text) < SHORTEST or UNKNOWN_TOKEN in text or len(prompt) + len(text) > left:
+            continue
+        del prompts[request.prompt_id]
+        left -= len(prompt) + len(text)
+        yield prompt, text

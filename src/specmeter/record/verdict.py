@@ -1,0 +1,167 @@
+"""What can be believed: findings, verdicts, the certificate.
+
+Findings, and the one rule that makes verdicts of them: for the checks, and for all that tell people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from specmeter.record.base import Record
+
+Severity = Literal["invalid", "suspect", "note"]
+"""What a finding does to what it is about: the number is false; it may not mean what it says; good to know."""
+
+Verdict = Literal["valid", "suspect", "invalid"]
+
+Standing = Literal["valid", "suspect", "implausible", "invalid"]
+"""The verdict about a number. Ours come from the checks of a run. Of published ones nothing is ever shown to be valid:
+`invalid` is *impossible* by arithmetic or counting, `implausible` breaks a bound that rests on named assumptions."""
+
+
+class Finding(Record):
+    """Something that a validity check saw."""
+
+    check: str
+    """Which check: `conservation`, `host-busy`, ..."""
+    severity: Severity
+    """What it does to that which it is about."""
+    scope: Literal["request", "arm", "run"]
+    """What it is about."""
+    message: str
+    """What is wrong, in one sentence with its numbers."""
+    remedy: str
+    """What to do about it."""
+    evidence: dict[str, bool | int | float | str | None] = {}
+    """The numbers, or the lines of a log, that show it."""
+    arm_id: str | None = None
+    """The arm; None for the whole run."""
+    invocation: int | None = None
+    """Of the request; None unless the scope is `request`, as the next two."""
+    block: int | None = None
+    """Of the request."""
+    prompt_id: str | None = None
+    """Of the request."""
+
+
+class Unchecked(Record):
+    """What a check could not examine: then the absence of a finding is not a pass."""
+
+    reason: str
+    arm_id: str | None = None
+    """The arm it could not examine; None for the whole run."""
+    applies: bool = True
+    """False where there is nothing to be checked (an arm without a draft model has no draft to compare)."""
+
+
+class CheckOutcome(Record):
+    """How one check ended."""
+
+    check: str
+    threat: str
+    """What goes wrong in measurements, that this check looks for."""
+    status: Literal["passed", "partly", "skipped", "found"]
+    """`partly`: nothing found, but some of the run could not be checked; `skipped`: none of it could."""
+    invalid: int = 0
+    """Findings of this severity; the same for the next two."""
+    suspect: int = 0
+    note: int = 0
+    unchecked: tuple[Unchecked, ...] = ()
+    saw: tuple[str, ...]
+    """Parts of the run's data that it read; `Certificate.data` has their hashes."""
+
+
+class Certificate(Record):
+    """What was checked, on which data, and what follows."""
+
+    specmeter: str
+    """Version that checked."""
+    checked_at: float
+    state: Literal["complete", "partial", "failed"]
+    """Of the run when it was checked."""
+    verdict: Verdict
+    """Of the run: the worst of its arms and of findings about the whole of it."""
+    arms: dict[str, Verdict]
+    """Arm id -> verdict; an arm is no better than its baseline."""
+    requests: dict[Verdict, int]
+    """How many requests have which verdict."""
+    checks: tuple[CheckOutcome, ...]
+    data: dict[str, str]
+    """Part of the run's data -> SHA-256 of it."""
+
+
+VERDICTS: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}
+"""What a finding makes of that which it is about."""
+_RANK: dict[Verdict, int] = {"valid": 0, "suspect": 1, "invalid": 2}
+
+RequestId = tuple[int, int, str, str]
+"""(invocation, block, arm id, prompt id); equal to `store.RequestKey`."""
+
+_ORDER: tuple[Severity, ...] = ("invalid", "suspect", "note")
+_ARMS_SHOWN = 3
+
+Findings = Iterator[Finding | Unchecked]
+Evidence = bool | int | float | str | None
+
+
+def about_arm(check: str, severity: Severity, arm_id: str, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about an arm as a whole."""
+    return Finding(
+        check=check, severity=severity, scope="arm", message=message, remedy=remedy, evidence=evidence, arm_id=arm_id
+    )
+
+
+def about_run(check: str, severity: Severity, message: str, remedy: str, **evidence: Evidence) -> Finding:
+    """A finding about the run as a whole."""
+    return Finding(check=check, severity=severity, scope="run", message=message, remedy=remedy, evidence=evidence)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of some verdicts; valid when there are none."""
+    ranked = sorted(verdicts, key=_RANK.__getitem__)
+    return ranked[-1] if ranked else "valid"
+
+
+def request_verdicts(findings: Iterable[Finding]) -> dict[RequestId, Verdict]:
+    """Requests that are not valid in themselves, by the findings about them alone."""
+    found: dict[RequestId, Verdict] = {}
+    for finding in findings:
+        verdict = VERDICTS[finding.severity]
+        if finding.scope == "request" and verdict != "valid":
+            key = (finding.invocation or 0, finding.block or 0, finding.arm_id or "", finding.prompt_id or "")
+            found[key] = worst((found.get(key, "valid"), verdict))
+    return found
+
+
+@dataclass
+class Group:
+    """Findings of one check and severity; the first one speaks for all."""
+
+    first: Finding
+    count: int
+    arms: list[str]
+    """Ids of the arms it is about."""
+
+    @property
+    def where(self) -> str:
+        """`dense/none, dense/draft-simple/small/g4 (12 requests)`, or `the whole run`."""
+        if not self.arms:
+            return "the whole run"
+        shown = ", ".join(self.arms[:_ARMS_SHOWN])
+        more = f" and {len(self.arms) - _ARMS_SHOWN} more arms" if len(self.arms) > _ARMS_SHOWN else ""
+        requests = f" ({self.count} requests)" if self.first.scope == "request" and self.count > 1 else ""
+        return shown + more + requests
+
+
+def grouped(findings: Iterable[Finding]) -> list[Group]:
+    """Findings by check and severity, the worst first."""
+    groups: dict[tuple[str, str, str], Group] = {}
+    for finding in findings:
+        key = (finding.check, finding.severity, finding.scope)
+        group = groups.setdefault(key, Group(finding, 0, []))
+        group.count += 1
+        if finding.arm_id is not None and finding.arm_id not in group.arms:
+            group.arms.append(finding.arm_id)
+    return sorted(groups.values(), key=lambda group: _ORDER.index(group.first.severity))

@@ -1,0 +1,328 @@
+"""Whether the run is the one that the experiment asks for, and was measured with the models that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, cast
+
+from specmeter import __version__
+from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS
+from specmeter.engines.llama_cpp.options import OPTIONS
+from specmeter.engines.llama_cpp.traits import any_remote
+from specmeter.errors import ExperimentError
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import parse
+from specmeter.experiments.schedule import ids_under
+from specmeter.record import Arm, Prompt, Severity
+from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.validity.checks.check import Check, not_applicable, sessions_by_arm, shown, unseen
+from specmeter.validity.checks.run_data import RunData
+from specmeter.workloads import load, needs_tokenizer
+from specmeter.workloads.depth import BETWEEN
+from specmeter.workloads.spec import FileWorkload, WorkloadSpec
+
+_REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
+_SHOWN = 3
+_Key = tuple[int, int, str, str]
+
+
+# --- experiment-differs ----------------------------------------------------------------------------------------------
+
+
+def experiment_differs(data: RunData) -> Findings:
+    """Arms, prompts or planned requests that are not those that the experiment stands for.
+
+    An experiment stands for its arms and for a request of each in every block of every invocation; which, is computed
+    again here. Arms that a study left out, because models or machines were missing, are only named. A run that stops
+    when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have
+    read the same experiment otherwise: then it is a doubt and nothing more.
+    """
+    if not data.plan:
+        yield unseen(None, "the plan is not recorded")
+        return
+    exact = data.written_by == __version__
+    severity: Severity = "invalid" if exact else "suspect"
+    yield from _other_text(data) if exact else ()
+    try:
+        expected = {arm.id: arm for arm in data.experiment.expand(data.traits)}
+    except ExperimentError as error:
+        message = f"the experiment on record cannot be run: {error.message}"
+        yield about_run("experiment-differs", severity, message, _REMEDY)
+        return
+    for arm in data.arms.values():
+        if (difference := _difference(arm, expected.get(arm.id))) is not None:
+            yield about_arm("experiment-differs", severity, arm.id, difference, _REMEDY)
+    yield from _missing_arms(data, expected)
+    yield from _other_plan(data, severity)
+    yield from _other_prompts(data) if exact else ()
+
+
+def _other_text(data: RunData) -> Findings:
+    """The experiment as it was given, and as it was resolved."""
+    if not data.experiment_yaml:
+        return
+    try:
+        same = parse(data.experiment_yaml) == data.experiment
+    except ExperimentError:
+        same = False
+    if not same:
+        message = "the experiment as given differs from the experiment as it was read"
+        yield about_run("experiment-differs", "invalid", message, _REMEDY)
+
+
+def _difference(arm: Arm, expected: Arm | None) -> str | None:
+    if expected is None:
+        return "the experiment has no such arm"
+    if arm == expected:
+        return None
+    name = next(name for name in Arm.model_fields if getattr(arm, name) != getattr(expected, name))
+    return f"{name} is {shown(getattr(arm, name))}, but {shown(getattr(expected, name))} in the experiment"
+
+
+def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
+    """Arms left out. Where their models are at hand and all else is here, nothing explains it."""
+    missing = [arm for arm_id, arm in expected.items() if arm_id not in data.arms]
+    if not missing:
+        return
+    local = [
+        arm
+        for arm in missing
+        if not any_remote((*arm.engine.devices, *arm.engine.draft_devices))
+        and all(name in data.models for name in (arm.target, arm.draft) if name is not None)
+    ]
+    names = [arm.id for arm in local or missing]
+    yield about_run(
+        "experiment-differs",
+        "suspect" if local else "note",
+        f"{len(missing)} arms of the experiment are not in the run: {', '.join(names[:_SHOWN])}",
+        "measure them too: what was left out may contradict the rest",
+        arms=len(missing),
+        first=names[0],
+    )
+
+
+def _other_plan(data: RunData, severity: Severity) -> Findings:
+    missing, found = set[_Key](), 0
+    begun = {key[:3] for key in data.plan}
+    decided = data.experiment.design.stopping == "decided"
+    for key in _due(data):
+        if key in data.plan:
+            found += 1
+        elif not decided or key[1] == 0 or key[:3] in begun:
+            missing.add(key)
+    extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
+    for keys, what in ((missing, "are missing from the plan"), (extra, "are planned, but not in the experiment")):
+        if keys:
+            invocation, block, arm_id, prompt_id = min(keys)
+            blocks = sorted({key[:2] for key in keys})
+            yield about_run(
+                "experiment-differs",
+                severity,
+                f"{len(keys)} requests in {len(blocks)} blocks {what}: the first is {prompt_id} of {arm_id} in block "
+                f"{block} of invocation {invocation}",
+                _REMEDY,
+                requests=len(keys),
+                blocks=len(blocks),
+            )
+
+
+def _due(data: RunData) -> Iterator[_Key]:
+    design = data.experiment.design
+    for arm in data.arms.values():
+        own = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
+        ids = ids_under(list(dict.fromkeys(it.of or it.id for it in own)), arm.load)
+        prompts = [data.prompts[name] for name in ids if name in data.prompts]
+        for invocation in range(design.invocations):
+            for block in range(design.blocks):
+                for prompt in data.experiment.due(arm, prompts, invocation, block):
+                    yield invocation, block, arm.id, prompt.id
+
+
+def _other_prompts(data: RunData) -> Findings:
+    """Prompts of workloads that come with specmeter, or whose number is given."""
+    used = {name for arm in data.arms.values() for name in arm.workloads}
+    everything = any(not arm.workloads for arm in data.arms.values())
+    for spec in data.experiment.workloads:
+        if not everything and spec.name not in used:
+            continue
+        here = {it.of or it.id: it for it in data.prompts.values() if it.workload == spec.name and it.of is not None}
+        here |= {it.id: it for it in data.prompts.values() if it.workload == spec.name and it.of is None}
+        problem = _prompt_problem(spec, here, data.experiment)
+        if problem is not None:
+            message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"
+            yield about_run("experiment-differs", "suspect", message, _REMEDY, workload=spec.name, prompts=len(here))
+
+
+def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> str | None:
+    only = {name for name in experiment.only.prompts if name.startswith(f"{spec.name}/")}
+    if experiment.only.prompts and (isinstance(spec, FileWorkload) or needs_tokenizer(spec)):
+        absent = only.difference(here)
+        return f"{min(absent)} and {len(absent) - 1} more are missing" if absent else None
+    if isinstance(spec, FileWorkload):
+        return None
+    if needs_tokenizer(spec):
+        wanted = len(getattr(spec, "lengths", ())) * int(getattr(spec, "per_length", 1))
+        return None if len(here) == wanted else f"only {len(here)} of {wanted} are there"
+    try:
+        loaded = load((spec.model_copy(update={"baseline_per_block": None}),))
+        asked = {prompt.id: prompt for prompt in experiment.chosen(loaded)}
+    except ExperimentError as error:
+        return error.message
+    missing = [name for name in asked if name not in here]
+    other = [name for name, it in here.items() if name not in asked or not _same(asked[name], it)]
+    if missing:
+        return f"{missing[0]} and {len(missing) - 1} more are missing"
+    return f"{other[0]} and {len(other) - 1} more differ" if other else None
+
+
+def _same(asked: Prompt, here: Prompt) -> bool:
+    """Whether a prompt is the one that was asked for, or puts other text before it."""
+    return here.sha256 == asked.sha256 or (here.of is not None and here.text.endswith(BETWEEN + asked.text))
+
+
+# --- model-differs ---------------------------------------------------------------------------------------------------
+
+
+def model_differs(data: RunData) -> Findings:
+    """Sessions that were started with another model, or for another arm, than the run says.
+
+    What was started names the paths of target and draft; they are those of the run's models. Where a cache moved while
+    the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
+    and none after it.
+    """
+    by_arm = sessions_by_arm(data)
+    moved = _moved(data)
+    for arm in data.arms.values():
+        known = [(session, named) for session in by_arm[arm.id] if (named := _named(session.argv)) is not None]
+        if not known:
+            if by_arm[arm.id]:
+                yield not_applicable(arm.id, "the command that was started does not name its models in a known way")
+            continue
+        wrong = [(session, it) for session, named in known for it in _wrong(data, arm, named, moved)]
+        if wrong:
+            session, problem = wrong[0]
+            yield about_arm(
+                "model-differs",
+                "suspect",
+                arm.id,
+                f"a session of the arm was not started as the run says: {problem}",
+                "measure again with the models of the experiment",
+                sessions=len({it.id for it, _ in wrong}),
+                session=session.id,
+                problem=problem,
+            )
+
+
+def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str, set[str]]) -> Iterator[str]:
+    for role, name in (("target", arm.target), ("draft", arm.draft)):
+        path = named.get(role)
+        expected = data.models[name].path if name is not None and name in data.models else None
+        if name is not None and expected is None:
+            continue
+        if path != expected and not (path is not None and path in moved.get(name or "", ())):
+            yield f"its {role} was {shown(path)}, but the model on record is {shown(expected)}"
+    if (started := named.get("arm")) is not None and started != arm:
+        yield f"it was started for another arm ({_difference(started, arm)})"
+    for option, value in named.get("options", {}).items():
+        asked = getattr(arm, _DRAFTING[option])
+        if asked is not None and value != asked:
+            yield f"{_DRAFTING[option]} was {value}, but the arm has {asked}"
+
+
+_DRAFTING = {option: field for field, option in METHOD_OPTIONS["draft-simple"].items()}
+"""Option of a draft model's method -> field of `Arm`."""
+
+
+def _named(argv: Sequence[str]) -> dict[str, Any] | None:
+    """Paths of target and draft by what was started, with the arm or the drafting options where they are named."""
+    order = _order(argv)
+    if order is not None and "target" in order:
+        try:
+            return {"target": order["target"], "draft": order.get("draft"), "arm": Arm.model_validate(order["arm"])}
+        except (KeyError, ValueError):
+            return None
+    values = _fields(order) if order is not None else _flags(argv)
+    if "model" not in values:
+        return None
+    options = {name: values[name] for name in _DRAFTING if name in values}
+    return {"target": values["model"], "draft": values.get("draft_model"), "options": options}
+
+
+def _order(argv: Sequence[str]) -> dict[str, Any] | None:
+    """The JSON that an engine of ours is started with: its last argument."""
+    if not argv or not argv[-1].startswith("{"):
+        return None
+    try:
+        order: Any = json.loads(argv[-1])
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", order) if isinstance(order, dict) else None
+
+
+_LOOKED_AT = ("model", "draft_model", *_DRAFTING)
+
+
+def _fields(order: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: order[field] for name in _LOOKED_AT if (field := OPTIONS[name].field) is not None and field in order}
+
+
+def _flags(argv: Sequence[str]) -> dict[str, Any]:
+    """Values of the flags of a native server; numbers as such."""
+    flags = {flag: name for name in _LOOKED_AT for flag in OPTIONS[name].flags}
+    found = {flags[flag]: value for flag, value in pairwise(argv) if flag in flags}
+    return {name: value if name in ("model", "draft_model") else _number(value) for name, value in found.items()}
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _moved(data: RunData) -> dict[str, set[str]]:
+    """Model -> paths under which earlier starts of the run knew it, all before the first session with its own path."""
+    names: dict[str, list[str]] = {}
+    for session in data.sessions.values():
+        arm, named = data.arms.get(session.arm_id), _named(session.argv)
+        if arm is None or named is None:
+            continue
+        for role, name in (("target", arm.target), ("draft", arm.draft)):
+            if name is not None and isinstance(named.get(role), str):
+                names.setdefault(name, []).append(named[role])
+    found: dict[str, set[str]] = {}
+    for name, paths in names.items():
+        own = data.models[name].path if name in data.models else None
+        earlier = [path for path in paths if path != own]
+        if own is not None and own not in paths[: len(earlier)] and own in paths:
+            found[name] = {path for path in earlier if _file_name(path) == _file_name(own)}
+    return found
+
+
+def _file_name(path: str) -> str:
+    return PureWindowsPath(path).name if "\\" in path else PurePosixPath(path).name
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "experiment-differs",
+        "blocks, prompts or arms of the experiment were left out, or arms are not what they are called",
+        "invalid",
+        experiment_differs,
+        saw=("experiment", "plan", "arms", "prompts", "models"),
+        assumes="this version of specmeter began the run, and reads the same experiment in the same way: identity",
+        otherwise="another version may have read it otherwise, and then it is only suspect",
+    ),
+    Check(
+        "model-differs",
+        "sessions ran other models than the run names",
+        "suspect",
+        model_differs,
+        saw=("arms", "models", "sessions", "requests"),
+        assumes="model files were not renamed while the run was interrupted",
+        otherwise="sessions before a renaming name a file that the run no longer knows, and their arms are suspect",
+    ),
+)
