@@ -21,17 +21,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from stand_in import StandIn, help_text, serve
+from stand_in import BUILD, StandIn, serve
 
 FLAGS = sys.argv[2:]
-FLAGS_KNOWN = """
---model --ctx-size --batch-size --ubatch-size --parallel --threads --threads-batch --cache-type-k --cache-type-v
---flash-attn --gpu-layers --device --load-mode --spec-draft-model --spec-draft-threads --spec-draft-threads-batch
---spec-draft-ngl --spec-draft-device --spec-type --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min
---spec-synth-rates --metrics --slots --cache-prompt --no-cache-prompt --cache-ram --ctx-checkpoints --no-ui --fit
---verbosity --log-prefix --log-timestamps --log-colors --host --port
-"""
-BUILD = "11549 (0c1e57098)"
 FAULTS: dict[str, Any] = {
     # How it loads.
     "build": BUILD,
@@ -343,13 +335,8 @@ def text_of(token: int, position: int) -> str:
 
 
 def main() -> None:
-    if "--help" in FLAGS:
-        print(help_text(FLAGS_KNOWN))
-    elif "--version" in FLAGS:
-        print(f"version: {WRONG['build']}\nbuilt with nothing for nowhere")
-    else:
-        announce()
-        serve(int(option("--port")), Handler)
+    announce()
+    serve(int(option("--port")), Handler)
 
 
 if __name__ == "__main__":

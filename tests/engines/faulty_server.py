@@ -9,10 +9,9 @@ import threading
 import time
 from typing import Any
 
-from stand_in import StandIn, help_text, serve
+from stand_in import StandIn, serve
 
 FAULT, FLAGS = sys.argv[1], sys.argv[2:]
-HELP = help_text("--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type")
 TIMINGS = {"prompt_n": 5, "prompt_ms": 1.0, "predicted_n": 8, "predicted_ms": 2.0, "cache_n": 0}
 
 LOG = """srv load_model: initializing, n_slots = 1
@@ -117,13 +116,7 @@ class Handler(StandIn):
 
 
 def main() -> None:
-    if FAULT == "no-server":
-        print("cat: invalid option")
-    elif "--help" in FLAGS:
-        print(HELP)
-    elif "--version" in FLAGS:
-        print("version: 1 (fake)\nbuilt with nothing for nowhere")
-    elif FAULT == "dies-at-load":
+    if FAULT == "dies-at-load":
         print("0.00.001.000 E srv    load_model: failed to load model, 'x.gguf'", file=sys.stderr)
         sys.exit(1)
     else:

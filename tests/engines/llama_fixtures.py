@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from engines.stand_in import BUILD
 from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, Program, builds, find_program
 from specmeter.models.cores import shipped
@@ -66,12 +67,24 @@ def greedy(max_tokens: int = 32, **changes: Any) -> Generation:
     return Generation(max_tokens=max_tokens, **changes)
 
 
+FAULTY_FLAGS = "--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type"
+ACTING_FLAGS = """
+--model --ctx-size --batch-size --ubatch-size --parallel --threads --threads-batch --cache-type-k --cache-type-v
+--flash-attn --gpu-layers --device --load-mode --spec-draft-model --spec-draft-threads --spec-draft-threads-batch
+--spec-draft-ngl --spec-draft-device --spec-type --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min
+--spec-synth-rates --metrics --slots --cache-prompt --no-cache-prompt --cache-ram --ctx-checkpoints --no-ui --fit
+--verbosity --log-prefix --log-timestamps --log-colors --host --port
+"""
+
+
 def faulty_binary(folder: Path, fault: str) -> Path:
     """A "llama-server" that misbehaves in the way `fault` names (see `faulty_server.py`)."""
-    script = folder / f"llama-server-{fault}"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "faulty_server.py"}" {fault} "$@"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return script
+    binary = folder / f"llama-server-{fault}"
+    if fault == "no-server":
+        _write_program(binary, "echo 'cat: invalid option'")
+    else:
+        _write_program(binary, f'exec "{sys.executable}" "{HERE / "faulty_server.py"}" {fault} "$@"', FAULTY_FLAGS)
+    return binary
 
 
 def acting_binary(
@@ -84,9 +97,21 @@ def acting_binary(
     folder.mkdir(parents=True, exist_ok=True)
     script, binary = folder / "script.json", folder / "llama-server"
     script.write_text(json.dumps({"speculative": speculative or {}, "plain": plain or {}}), encoding="utf-8")
-    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "acting_server.py"}" "{script}" "$@"\n# {note}\n')
-    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
+    command = f'exec "{sys.executable}" "{HERE / "acting_server.py"}" "{script}" "$@"'
+    _write_program(binary, f"{command}\n# {note}", ACTING_FLAGS, (plain or {}).get("build", BUILD))
     return binary
+
+
+def _write_program(path: Path, command: str, flags: str = "", version: str = "1 (fake)") -> None:
+    """A shell script: it says by itself which flags it has and which version it is, where it has any."""
+    options = "\n".join(f"{flag} N    an option" for flag in flags.split())
+    known = f"""case "$1" in
+--help) echo '{options}'; exit ;;
+--version) echo 'version: {version}'; echo 'built with nothing for nowhere'; exit ;;
+esac
+"""
+    path.write_text(f"#!/bin/sh\n{known if flags else ''}{command}\n", encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
 def alive(pids: tuple[int, ...] | list[int]) -> list[int]:

@@ -6,6 +6,8 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+BUILD = "11549 (0c1e57098)"
+
 
 class StandIn(BaseHTTPRequestHandler):
     """Answers and streams; what it answers is up to `get` and `post`."""
@@ -55,11 +57,6 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Quiet: breaking off is the point."""
-
-
-def help_text(flags: str) -> str:
-    """What `--help` prints, for flags separated by spaces."""
-    return "".join(f"{flag} N    an option\n" for flag in flags.split())
 
 
 def serve(port: int, handler: type[StandIn]) -> None:

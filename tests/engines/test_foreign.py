@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,12 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from specmeter.cli import invoke
 from specmeter.engines.registry import installed, load_engine, spec_of, statuses, survey, traits_on_record
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
@@ -82,6 +85,13 @@ def written(folder: Path, **changes: Any) -> str:
 
 
 def specmeter(*args: str) -> subprocess.CompletedProcess[str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = invoke(list(args))
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+def started_anew(*args: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, which has imported nothing yet and finds packages by its environment."""
     return subprocess.run(
         [sys.executable, "-m", "specmeter", *args], capture_output=True, text=True, timeout=240, check=False
     )
@@ -91,7 +101,7 @@ def specmeter(*args: str) -> subprocess.CompletedProcess[str]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy's experiment, measured as a user would."""
     place = tmp_path_factory.mktemp("toy")
-    done = specmeter("run", written(place), "--out", str(place / "run"))
+    done = started_anew("run", written(place), "--out", str(place / "run"))
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
     return place / "run"
@@ -135,12 +145,12 @@ def test_whatever_reads_a_run_reads_this_one(measured: Path) -> None:
 def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
     measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = specmeter("check", str(measured), "--json")
+    before = started_anew("check", str(measured), "--json")
     monkeypatch.delenv("PYTHONPATH")
-    after = specmeter("check", str(measured), "--json")
+    after = started_anew("check", str(measured), "--json")
     assert (after.returncode, after.stderr) == (before.returncode, before.stderr)
     assert json.loads(after.stdout)["arms"] == json.loads(before.stdout)["arms"]
-    lacking = specmeter("run", written(measured.parent))
+    lacking = started_anew("run", written(measured.parent))
     assert lacking.returncode == 2
     assert "engine 'toy' is not installed" in lacking.stderr
     assert "installed: embedded, libllama, mock, native" in lacking.stderr
@@ -299,8 +309,8 @@ def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_
 def test_a_package_is_imported_only_when_it_is_named(shelf: Path, tmp_path: Path) -> None:
     (shelf / "leaves_a_trace.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
     package(shelf, "curious", {"curious": "leaves_a_trace:KIND"})
-    assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
-    assert specmeter("list").returncode == 0
+    assert started_anew("run", written(tmp_path), "--dry-run").returncode == 0
+    assert started_anew("list").returncode == 0
     assert not (tmp_path / "trace").exists()
 
 
