@@ -30,24 +30,24 @@ def test_reference_pages_are_up_to_date() -> None:
     assert result.returncode == 0, f"{result.stdout}{result.stderr}run: uv run python scripts/make_reference.py"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_that_pages_show_exist(page: Path) -> None:
-    shown = re.findall(r"^(?:uv run )?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
-    assert set(shown) <= set(all_commands())
+def test_commands_that_pages_show_exist() -> None:
+    known = set(all_commands())
+    for page in PAGES:
+        shown = re.findall(r"^(?:uv run )?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
+        assert set(shown) <= known, page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_experiments_that_pages_show_are_valid(page: Path) -> None:
-    for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        if re.search(r"^targets?:", block, re.MULTILINE) and "arms:" in block:
-            Experiment.model_validate(yaml.safe_load(block)).expand()
+def test_experiments_that_pages_show_are_valid() -> None:
+    for page in PAGES:
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            if re.search(r"^targets?:", block, re.MULTILINE) and "arms:" in block:
+                Experiment.model_validate(yaml.safe_load(block)).expand()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_the_notebook_page_says_what_its_code_prints(

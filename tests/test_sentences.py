@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 import specmeter
@@ -27,6 +26,7 @@ CATALOGUES = [
     *sorted((SOURCE / "show" / "words" / "sentences").glob("*.toml")),
     *sorted(STUDIES.rglob("zh.toml")),
 ]
+FORMS = sorted(LIBRARY.glob("*/study.yaml"))
 OWN = {"words.toml"}
 """Words and joints, which stand in no single source file."""
 NOT_MAKERS = {"cli", "quality", "show", "latency.py", "machines.py"}
@@ -52,7 +52,8 @@ NOT_TOLD = set(tomllib.loads((Path(__file__).parent / "data" / "not_told.toml").
 HOLE = re.compile(r"\{\d\}")
 
 
-def forms_of(path: Path) -> Iterator[str]:
+@cache
+def forms_of(path: Path) -> frozenset[str]:
     """Every string of a file with words in it, `{0}`, `{1}` for its values; without docstrings and errors."""
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -86,7 +87,7 @@ def forms_of(path: Path) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+    return frozenset(visit(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 @cache
@@ -99,17 +100,19 @@ def tables() -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("path", MAKERS, ids=lambda path: "/".join(path.parts[-3:]))
-def test_every_sentence_of_the_code_has_a_chinese_form(path: Path) -> None:
-    known = ours()
-    assert [form for form in forms_of(path) if form not in known and form not in NOT_TOLD] == []
+def test_every_sentence_of_the_code_has_a_chinese_form() -> None:
+    known = ours().keys() | NOT_TOLD
+    assert {(path, form) for path in MAKERS for form in forms_of(path) if form not in known} == set()
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in LIBRARY.glob("*/study.yaml")), ids=lambda it: it.name)
-def test_every_sentence_of_a_study_has_a_chinese_form(folder: Path) -> None:
-    known = ours()
-    texts = list(texts_of(yaml.safe_load((folder / "study.yaml").read_text("utf-8"))))
-    assert [text for text in texts if text not in known and text not in NOT_TOLD] == []
+def test_every_sentence_of_a_study_has_a_chinese_form() -> None:
+    known = ours().keys() | NOT_TOLD
+    assert {(path, text) for path in FORMS for text in texts_in(path) if text not in known} == set()
+
+
+@cache
+def texts_in(form: Path) -> frozenset[str]:
+    return frozenset(texts_of(yaml.safe_load(form.read_text("utf-8"))))
 
 
 def texts_of(given: Any, key: str = "") -> Iterator[str]:
@@ -140,53 +143,62 @@ def texts_of(given: Any, key: str = "") -> Iterator[str]:
         yield re.sub(r"\{[a-z_]+\}", lambda _: f"{{{next(number)}}}", given.strip())
 
 
-@pytest.mark.parametrize("file", CATALOGUES, ids=lambda path: "/".join(path.parts[-3:]))
-def test_both_forms_have_the_same_values(file: Path) -> None:
-    for table in tomllib.loads(file.read_text("utf-8")).values():
-        for english, chinese in table.items():
-            assert sorted(HOLE.findall(english)) == sorted(set(HOLE.findall(chinese))), english
-            assert HOLE.findall(english) == [f"{{{place}}}" for place in range(len(HOLE.findall(english)))], english
-            assert english.strip(), file
-            assert chinese.strip() or english == "{0}", english
+def test_both_forms_have_the_same_values() -> None:
+    pairs = [
+        (file, *pair)
+        for file in CATALOGUES
+        for table in tomllib.loads(file.read_text("utf-8")).values()
+        for pair in table.items()
+    ]
+    for file, english, chinese in pairs:
+        assert sorted(HOLE.findall(english)) == sorted(set(HOLE.findall(chinese))), english
+        assert HOLE.findall(english) == [f"{{{place}}}" for place in range(len(HOLE.findall(english)))], english
+        assert english.strip(), file
+        assert chinese.strip() or english == "{0}", english
 
 
-@pytest.mark.parametrize("file", [it for it in CATALOGUES if it.name not in OWN], ids=lambda it: str(it.parent.name))
-def test_no_form_is_left_of_a_sentence_that_is_gone(file: Path) -> None:
+def test_no_form_is_left_of_a_sentence_that_is_gone() -> None:
+    left = {file: gone for file in CATALOGUES if file.name not in OWN and (gone := gone_from(file))}
+    assert left == {}
+
+
+def gone_from(file: Path) -> set[str]:
+    """Sentences of a catalogue that nothing says any more."""
     if file.parent.name == "sentences":
         sources = {name: [SOURCE / name] for name in tomllib.loads(file.read_text("utf-8"))}
     elif file.parent == STUDIES:
         sources = {"study": [path for path in MAKERS if STUDIES in path.parents]}
     else:
         sources = {"study": sorted(file.parent.glob("*.py"))}
+    gone: set[str] = set()
     for name, table in tomllib.loads(file.read_text("utf-8")).items():
         there = {form for path in sources[name] for form in forms_of(path)}
         if LIBRARY in file.parents:
-            for folder in LIBRARY.glob("*/study.yaml"):
-                there |= set(texts_of(yaml.safe_load(folder.read_text("utf-8"))))
+            there |= {text for path in FORMS for text in texts_in(path)}
             there |= {form for path in LIBRARY.rglob("*.py") for form in forms_of(path)}
-        made = (
+        gone |= (
             {english.removeprefix("{0} ") for english in table if " " in english}
             - there
             - {it.removeprefix("{0} ") for it in there}
         )
-        assert made == set(), f"{file.name}: {name}"
+    return gone
 
 
 SAMPLES = ("7", "dense/g4", "3.1", "code-1", "x")
 
 
-@pytest.mark.parametrize("english", sorted(it for it in ours() if HOLE.search(it)))
-def test_a_sentence_is_known_whatever_its_values(english: str) -> None:
-    text = english
-    for place in range(len(HOLE.findall(english))):
-        text = text.replace(f"{{{place}}}", SAMPLES[place % len(SAMPLES)])
-    if sum(char.isalpha() for char in HOLE.sub("", english)) < 4:
-        return  # a joint, which counts only beside a sentence
-    chinese = catalogue().told(text)
-    assert chinese is not None
-    assert re.search("[\u4e00-\u9fff]", chinese) or not re.search("[\u4e00-\u9fff]", ours()[english])
-    for place in range(len(HOLE.findall(english))):
-        assert SAMPLES[place % len(SAMPLES)] in chinese
+def test_a_sentence_is_known_whatever_its_values() -> None:
+    for english in filter(HOLE.search, ours()):
+        text = english
+        for place in range(len(HOLE.findall(english))):
+            text = text.replace(f"{{{place}}}", SAMPLES[place % len(SAMPLES)])
+        if sum(char.isalpha() for char in HOLE.sub("", english)) < 4:
+            continue  # a joint, which counts only beside a sentence
+        chinese = catalogue().told(text)
+        assert chinese is not None, english
+        assert re.search("[\u4e00-\u9fff]", chinese) or not re.search("[\u4e00-\u9fff]", ours()[english]), english
+        for place in range(len(HOLE.findall(english))):
+            assert SAMPLES[place % len(SAMPLES)] in chinese, english
 
 
 def test_sentences_within_sentences_and_one_after_the_other() -> None:
