@@ -25,7 +25,7 @@ import signal, sys, time, json
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from llama_fixtures import arm, launch, prompt, greedy
+from engines.llama_fixtures import arm, launch, prompt, greedy
 from specmeter.engines import load_engine
 engine = load_engine({kind!r}, binary={binary!r})
 print("starting", flush=True)
@@ -38,7 +38,7 @@ with engine.start(launch(Path({folder!r}), arm(engine={{"context": 4096}}))) as 
 
 def harness(tmp_path: Path, kind: str, binary: Path | None, tokens: int = 2000) -> subprocess.Popen[str]:
     source = HARNESS.format(
-        here=str(HERE), kind=kind, binary=str(binary) if binary else None, folder=str(tmp_path), tokens=tokens
+        here=str(HERE.parent), kind=kind, binary=str(binary) if binary else None, folder=str(tmp_path), tokens=tokens
     )
     started = subprocess.Popen(
         [sys.executable, "-c", source],
