@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +44,11 @@ def _name(path: Path, source: Path) -> str:
 
 
 MODULES = {_name(path, source): path for source in SOURCES for path in sorted(source.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
@@ -57,8 +62,10 @@ def _imported(tree: ast.Module) -> Iterator[str]:
                 yield full if full in MODULES else node.module
 
 
-IMPORTS = {name: set(_imported(tree)) - {name, "specmeter"} for name, tree in TREES.items() if name != "specmeter"}
-"""The package itself is left out: rooms ask it for the version, and it gets all else when it is asked for."""
+@cache
+def _imports() -> dict[str, set[str]]:
+    """The package itself is left out: rooms ask it for the version, and it gets all else when it is asked for."""
+    return {name: set(_imported(tree)) - {name, "specmeter"} for name, tree in _trees().items() if name != "specmeter"}
 
 
 def _room(module: str) -> str:
@@ -79,7 +86,7 @@ def test_imports_point_down() -> None:
     floor_of = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
     up = {
         (module, other)
-        for module, others in IMPORTS.items()
+        for module, others in _imports().items()
         for other in others
         if _room(module) in floor_of
         and _room(other) in floor_of
@@ -94,15 +101,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    assert [name for name, tree in TREES.items() if not ast.get_docstring(tree)] == []
+    assert [name for name, tree in _trees().items() if not ast.get_docstring(tree)] == []
 
 
 def _circles() -> list[list[str]]:
     """Groups of modules each of which reaches all others (Kosaraju)."""
     order: list[str] = []
-    _visit(IMPORTS, list(IMPORTS), order)
-    back: dict[str, set[str]] = {name: set() for name in IMPORTS}
-    for name, others in IMPORTS.items():
+    _visit(_imports(), list(_imports()), order)
+    back: dict[str, set[str]] = {name: set() for name in _imports()}
+    for name, others in _imports().items():
         for other in others:
             back[other].add(name)
     return [group for group in _visit(back, order[::-1], []) if len(group) > 1]

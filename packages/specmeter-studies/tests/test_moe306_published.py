@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -12,18 +13,25 @@ from specmeter_studies.from_claims import rulings
 from specmeter_studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
 from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, speculative, suite
 from specmeter_studies.library.moe_306.published import published
-from specmeter_studies.study import ClaimRuling, StudyTable
+from specmeter_studies.study import ClaimRuling, StudyData, StudyFindings, StudyTable
 
-DATA = published()
-FOUND = findings("moe-306", DATA)
+
+@cache
+def data() -> StudyData:
+    return published()
+
+
+@cache
+def found() -> StudyFindings:
+    return findings("moe-306", data())
 
 
 def claim(claim_id: str) -> ClaimRuling:
-    return next(claim for claim in FOUND.claims if claim.id == claim_id)
+    return next(claim for claim in found().claims if claim.id == claim_id)
 
 
 def table(key: str) -> StudyTable:
-    return next(table for table in FOUND.tables if table.key == key)
+    return next(table for table in found().tables if table.key == key)
 
 
 def texts(made: StudyTable, row: int) -> list[str]:
@@ -38,16 +46,16 @@ def texts(made: StudyTable, row: int) -> list[str]:
 
 def test_all_306_runs_are_there_in_their_suites() -> None:
     counted: Counter[str] = Counter()
-    for line in overall(DATA):
+    for line in overall(data()):
         assert suite(line) == line.suite
         counted[line.suite] += line.requests
-    assert len(DATA.results) == 306
+    assert len(data().results) == 306
     assert counted == {"A": 18, "B": 144, "C": 36, "D": 72, "F": 36}
-    assert tokens_generated(DATA) == 256
+    assert tokens_generated(data()) == 256
 
 
 def test_no_speculative_row_of_the_tables_is_plausible() -> None:
-    lines = speculative(DATA)
+    lines = speculative(data())
     assert len(lines) == 18
     for line in lines:
         assert line.verdict == "implausible"
@@ -61,7 +69,7 @@ def test_no_speculative_row_of_the_tables_is_plausible() -> None:
 
 
 def test_the_sweep_over_lengths_says_100_percent_everywhere_and_is_suspect() -> None:
-    drafted = [line for line in by_length(DATA) if line.speculates]
+    drafted = [line for line in by_length(data()) if line.speculates]
     assert [line.prompt_tokens for line in drafted] == [32, 64, 128, 256, 512, 1024]
     for line in drafted:
         assert line.acceptance is not None
@@ -105,7 +113,7 @@ VALUES = {
 
 
 def test_rulings() -> None:
-    assert {claim.id: claim.ruling for claim in FOUND.claims} == RULINGS
+    assert {claim.id: claim.ruling for claim in found().claims} == RULINGS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +160,7 @@ def test_what_was_found_names_numbers_and_bounds(claim_id: str, numbers: list[st
 
 
 def test_every_ruling_says_what_it_rests_on() -> None:
-    for it in FOUND.claims:
+    for it in found().claims:
         decided = it.ruling in ("supported", "contradicted")
         expected = "counts" if it.id in COUNTS else "printed values" if it.id in VALUES else "intervals"
         assert it.rests_on == (expected if decided else ""), it.id
@@ -160,7 +168,7 @@ def test_every_ruling_says_what_it_rests_on() -> None:
 
 def test_the_root_cause_is_told_from_counts_in_raw_logs() -> None:
     """134 of 174 verifications of 35B-A3B with 0.8B failed: 40 in each of four logs took place."""
-    assert "134 of 174 verifications failed" in DATA.notes[0]
+    assert "134 of 174 verifications failed" in data().notes[0]
     logs = table("raw-logs")
     assert [texts(logs, row)[2:5] for row in range(4)] == [
         ["177", "40", "137"], ["174", "40", "134"], ["150", "40", "110"], ["177", "40", "137"],
@@ -168,7 +176,7 @@ def test_the_root_cause_is_told_from_counts_in_raw_logs() -> None:
 
 
 def test_no_bound_that_is_broken_holds_with_a_draft_as_fast_as_its_format_permits() -> None:
-    for row in equations(DATA):
+    for row in equations(data()):
         claimed = row.line.claimed_speedup
         assert claimed is not None
         assert (row.format is not None) == (row.line.draft == SMALL)
@@ -178,15 +186,15 @@ def test_no_bound_that_is_broken_holds_with_a_draft_as_fast_as_its_format_permit
 
 def test_the_page_counts_as_the_audit_does() -> None:
     audited = Counter(ruling.verdict for ruling in rulings("moe-306"))
-    assert DATA.notes[-1].endswith(f"{audited['implausible']} implausible, {audited['possible']} possible.")
+    assert data().notes[-1].endswith(f"{audited['implausible']} implausible, {audited['possible']} possible.")
     runs = Counter(ruling.verdict for ruling in rulings("moe-306", "moe-306/runs.csv"))
-    shown = Counter(result.verdict for result in DATA.results)
+    shown = Counter(result.verdict for result in data().results)
     assert (shown["implausible"], shown["invalid"]) == (runs["implausible"], runs["impossible"]) == (216, 0)
 
 
 def test_equations_on_the_papers_numbers() -> None:
     """MoE Q4, 0.8B, gamma 16: acceptance 0.00238, so tau 1.038; 16 x 1.26 / 1.038; c = 55.28 / 138.04."""
-    row = next(r for r in equations(DATA) if r.line is at(DATA, "moe_q4", SMALL, 16))
+    row = next(r for r in equations(data()) if r.line is at(data(), "moe_q4", SMALL, 16))
     assert row.tau == pytest.approx(1 + 16 * 0.0023825)
     assert row.draft_cost == pytest.approx(55.27768 / 138.03983, rel=1e-5)
     assert row.permitted == pytest.approx(row.tau / (1 + 16 * 55.27768 / 138.03983), rel=1e-5)
@@ -195,7 +203,7 @@ def test_equations_on_the_papers_numbers() -> None:
 
 
 def test_traffic_by_all_bytes_and_by_active_ones() -> None:
-    by_target = {row.line.target: row for row in traffic(DATA) if not row.line.speculates}
+    by_target = {row.line.target: row for row in traffic(data()) if not row.line.speculates}
     four = by_target["moe_q4"]
     assert four.whole is not None
     assert four.whole.point / 1e9 == pytest.approx(20.6 * 55.27768, rel=1e-5)  # the paper: 1138
@@ -206,7 +214,7 @@ def test_traffic_by_all_bytes_and_by_active_ones() -> None:
 
 def test_rounds_that_are_shorter_than_a_token() -> None:
     """The paper: 16 rounds of 229 ms; with tau there are 247 of 14.9 ms, where one plain token takes 18.1."""
-    row = next(r for r in rounds(DATA, 256) if r.line is at(DATA, "moe_q4", SMALL, 16))
+    row = next(r for r in rounds(data(), 256) if r.line is at(data(), "moe_q4", SMALL, 16))
     assert (row.paper_rounds, round(row.paper_ms.point)) == (16, 229)
     assert round(row.rounds) == 247
     assert row.plain_ms is not None
@@ -215,7 +223,7 @@ def test_rounds_that_are_shorter_than_a_token() -> None:
 
 
 def test_tables_print_what_the_paper_prints() -> None:
-    assert [made.key for made in FOUND.tables] == [
+    assert [made.key for made in found().tables] == [
         "table-2", "table-3", "table-4", "table-5", "table-6", "equations", "section-5-2", "section-5-2-rounds",
         "raw-logs",
     ]  # fmt: skip
@@ -233,7 +241,7 @@ def test_tables_print_what_the_paper_prints() -> None:
 
 
 def test_figures_mark_what_is_false() -> None:
-    figures = {figure.key: figure for figure in FOUND.figures}
+    figures = {figure.key: figure for figure in found().figures}
     assert set(figures) == {
         "figure-1", "figure-2", "figure-3", "figure-4", "figure-5-throughput", "figure-5-speedup",
     }  # fmt: skip
@@ -243,4 +251,4 @@ def test_figures_mark_what_is_false() -> None:
     assert {(point.x, round(point.y, 2)) for point in figures["figure-1"].points} == {
         (3.0, 1.18), (3.0, 1.22), (4.0, 0.98), (9.0, 1.64),
     }  # fmt: skip
-    assert {line.target for line in speculative(DATA, "B")} == set(MOE)
+    assert {line.target for line in speculative(data(), "B")} == set(MOE)
