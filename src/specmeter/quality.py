@@ -50,9 +50,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.estimates import bare, student_geometric
 from specmeter.numbers.stats import Pool, geometric_speedup
+from specmeter.probe.files import plain_name
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
 
@@ -199,14 +201,12 @@ MOST_LOOKED_AT = 50
 
 def quality_folder() -> Path:
     """Where reports are kept; it may not exist yet. Raises `ModelError` without a home folder."""
-    from specmeter.cache import cache_dir
 
     return cache_dir() / "quality"
 
 
 def default_path(report: QualityReport) -> Path:
     """A name of its own in that folder: the first model's, its hash, how many more, the time."""
-    from specmeter.probe.files import plain_name
 
     first = report.models[0].model
     more = f"+{len(report.models) - 1}" if len(report.models) > 1 else ""

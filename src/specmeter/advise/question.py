@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from specmeter import workloads
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, Asked, LeftOutDraft
 from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
@@ -174,7 +175,6 @@ def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
 
     Raises `ExperimentError`, and what reading the prompts raises.
     """
-    from specmeter import workloads
 
     loaded = grid(asked, candidates.references, candidates.heads)
     workloads.count(loaded.experiment.workloads, base_dir=loaded.base_dir)
@@ -220,7 +220,6 @@ def refuse_long_prompts(
     A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
     has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
     """
-    from specmeter import workloads
 
     experiment = grid.experiment
     specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
@@ -271,7 +270,6 @@ def _once(grid: LoadedExperiment) -> LoadedExperiment:
 
 def _kinds(grid: LoadedExperiment) -> dict[str, int]:
     """Kind of text -> prompts; those of an exact length, which need a tokenizer, by the names of their workloads."""
-    from specmeter import workloads
 
     specs = grid.experiment.workloads
     told = [spec for spec in specs if not workloads.needs_tokenizer(spec)]

@@ -18,6 +18,8 @@ from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
+from specmeter.store.hashes import hash_data
+from specmeter.store.integrity import certificate_beside, changes
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,6 @@ def certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]
 
     A certificate that only the file beside the database still has counts where it contradicts what is left.
     """
-    from specmeter.store.hashes import hash_data
-    from specmeter.store.integrity import certificate_beside, changes
 
     certificate, findings = store.certificate(), tuple(store.findings())
     stated = certificate or certificate_beside(store)

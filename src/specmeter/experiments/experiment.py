@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import (
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -460,7 +461,6 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
 
 
 def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
-    from pydantic import ValidationError
 
     try:
         arm = Arm.model_validate(fields)

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.status import gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
+from specmeter.models.compatibility import compare
+from specmeter.models.cores import shipped
 from specmeter.models.found import FoundModel
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
@@ -87,8 +90,6 @@ def diagnose_host(host: Host) -> list[Diagnosis]:
 def _bench_models() -> Diagnosis:
     fix = "reinstall specmeter, or use a GGUF file of your own"
     try:
-        from specmeter.models.cores import shipped
-
         cores = shipped()
         damaged = [core.name for core in cores.values() if not core.is_intact()]
     except (ImportError, OSError, ValueError, KeyError) as error:
@@ -99,7 +100,6 @@ def _bench_models() -> Diagnosis:
 
 
 def _cache_folder() -> Diagnosis:
-    from specmeter.cache import cache_dir
 
     try:
         folder = cache_dir()
@@ -220,7 +220,6 @@ class Pair(NamedTuple):
 def pair(models: Sequence[FoundModel], memory_bytes: int) -> Pair | None:
     """The largest target that fits into memory with a draft of its vocabulary, and the smallest such draft; None where
     there is none, or none was found in time. `models` begin with the largest."""
-    from specmeter.models.compatibility import compare
 
     until = time.monotonic() + TIME_S
     for target in models:

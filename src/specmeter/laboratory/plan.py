@@ -14,9 +14,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from specmeter import workloads
+from specmeter.analysis.answer import least_units
+from specmeter.cache import cache_dir
+from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
+from specmeter.models import bench, preflight
+from specmeter.models.absent import refuse_absent
+from specmeter.models.facts import read_facts
+from specmeter.models.reference import locate, origin_of, peek
 from specmeter.record import Arm, Record
 from specmeter.text import counted, size
 
@@ -112,10 +120,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     Arms in `leave_out` are no part of it. Raises `ExperimentError` or `ModelError` for what a run would refuse as
     well, as far as it can be seen from here.
     """
-    from specmeter import workloads
     from specmeter.host.machine import memory_available_bytes
-    from specmeter.models import preflight
-    from specmeter.models.absent import refuse_absent
 
     experiment = loaded.experiment
     kind = experiment.engine.kind
@@ -193,7 +198,6 @@ def queueing(arms: Sequence[Arm]) -> Iterator[str]:
 
 def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
     """Baselines beside which more arms compete than the blocks of the plan can tell apart."""
-    from specmeter.analysis.answer import least_units
 
     design = experiment.design
     several = design.invocations > 1
@@ -211,7 +215,6 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
-    from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
 
     traits = spec_of(experiment.engine.kind).traits
     for arm in arms:
@@ -244,7 +247,6 @@ def read_bandwidth(size_bytes: int = 128_000_000) -> float:
 
 
 def _disk_free() -> int:
-    from specmeter.cache import cache_dir
 
     folder = cache_dir()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
@@ -252,7 +254,6 @@ def _disk_free() -> int:
 
 
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
-    from specmeter.models.reference import peek
 
     engine = loaded.experiment.engine
     kind, traits = spec_of(engine.kind), spec_of(engine.kind).traits
@@ -290,7 +291,6 @@ class _File(NamedTuple):
 
 def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     """Files of the models that need neither be built nor downloaded."""
-    from specmeter.models.reference import locate, peek
 
     if not spec_of(loaded.experiment.engine.kind).traits.model_formats:
         return {}
@@ -305,16 +305,12 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
 
 def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:
     """(bytes read per token, KV bytes): from the file's header where it is here, else from the recipe."""
-    from specmeter.models.facts import read_facts
-    from specmeter.models.reference import locate, origin_of
 
     if present:
         facts = read_facts(locate(reference, base_dir=base_dir, offline=True))
         kv = facts.memory.kv_bytes(context) if facts.memory else 0
         return float(facts.weights.bytes_per_token), kv
     if origin_of(reference) == "bench":
-        from specmeter.models import bench
-
         plan = bench.describe(bench.parse(reference))
         return size * (plan.experts_used / plan.experts if plan.experts else 1.0), 0
     return None, 0

@@ -32,8 +32,10 @@ from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.schedule import first_pass
 from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
+from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
 from specmeter.profile.make import drafts_ends_of, profile_texts
+from specmeter.profile.run import allowed_s
 from specmeter.record import Arm, EngineTraits, StepProbe, StepRound, TextRouting
 from specmeter.text import percent
 
@@ -318,8 +320,6 @@ def measure_routing(work: Work, store: RunStore) -> None:
 
     Raises `StoreError`; Ctrl-C passes on.
     """
-    from specmeter.probe.routing import MOST_EXPERTS
-    from specmeter.profile.run import allowed_s
 
     if work.simulated:
         return
@@ -338,7 +338,6 @@ def measure_routing(work: Work, store: RunStore) -> None:
 def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ...]]], limit_s: float) -> TextRouting:
     from specmeter.engines.llama_cpp.start import default_threads
     from specmeter.probe.child import read_apart
-    from specmeter.probe.routing import WINDOWS, ContinuationsOrder, load_routing, text_unions
 
     target = work.models[arm.target]
     own = {"threads": arm.engine.threads or default_threads()}

@@ -11,21 +11,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter import workloads
+from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
 from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
+from specmeter.experiments import schedule
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
+from specmeter.laboratory.pre_measure import Scout, measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
+from specmeter.models import preflight
+from specmeter.models.absent import absent_models, refuse_absent
+from specmeter.models.facts import read_header
+from specmeter.models.reference import resolve
+from specmeter.probe.files import probes_folder
+from specmeter.profile.run import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
+from specmeter.store.environment import environment_of
 from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import foresee as look
+from specmeter.validity.inspection import issue, refuse_changed_data
 from specmeter.workloads.length import Tokenizer
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
-    from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.absent import AbsentModel
     from specmeter.probe import Probe
@@ -74,7 +87,6 @@ def prepare(
     Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
-    from specmeter.models import preflight
 
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
@@ -114,7 +126,6 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
 
 def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
     """What is planned from the start: of a run that stops when it is decided, one block."""
-    from specmeter.experiments import schedule
 
     design = experiment.design
     return schedule.plan(
@@ -195,9 +206,6 @@ def resolve_models(
 
     Raises one `ModelError` about all models that can be neither found nor fetched, before anything is fetched.
     """
-    from specmeter.models.absent import refuse_absent
-    from specmeter.models.facts import read_header
-    from specmeter.models.reference import resolve
 
     refuse_absent(absent(loaded, arms, offline=offline))
     engine = loaded.experiment.engine
@@ -221,7 +229,6 @@ def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
     """Models of the arms that are not on this machine; see `models.absent`."""
-    from specmeter.models.absent import absent_models
 
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:
@@ -241,8 +248,6 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
 
 def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     """What validity checks have to say about an experiment on this machine before anything is measured."""
-    from specmeter.validity.checks.run_data import RunData
-    from specmeter.validity.inspection import foresee as look
 
     work = prepared.work
     return look(
@@ -282,12 +287,7 @@ def run(
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
-    from specmeter.analysis.prediction.forecast import Forecaster
     from specmeter.host.energy import EnergyMeter, Sources, find_sources
-    from specmeter.laboratory.pre_measure import Scout, measure_routing
-    from specmeter.profile.run import profile_run
-    from specmeter.store.environment import environment_of
-    from specmeter.validity.inspection import issue
     from specmeter.validity.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
@@ -344,8 +344,6 @@ def run(
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
-    from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
-    from specmeter.probe.files import probes_folder
 
     work = prepared.work
     for name, probe in probes:
@@ -390,7 +388,6 @@ def _is_finished(store: RunStore) -> bool:
 
 
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
-    from specmeter.validity.inspection import refuse_changed_data
 
     if RunStore.exists(folder):
         store = RunStore.open(folder)
@@ -421,7 +418,6 @@ def _prompts(
 ) -> dict[str, tuple[Prompt, ...]]:
     """Arm id -> prompts. Prompts of an exact length, and behind text of one, are cut by the tokenizer of the first
     target."""
-    from specmeter import workloads
 
     specs = loaded.experiment.workloads
     depths = sorted({arm.load.depth for arm in arms if arm.load is not None and arm.load.depth})

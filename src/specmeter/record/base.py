@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -45,8 +47,6 @@ def descriptions(record: type[Record]) -> dict[str, str]:
     """
     import ast
     import inspect
-    from itertools import pairwise
-    from textwrap import dedent
 
     found: dict[str, str] = {}
     for kind in reversed(record.__mro__):

@@ -23,9 +23,12 @@ from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.files import oddity, open_inside
+from specmeter.record.base import first_fault
 
 APPLICATION_ID = 0x73706D74
 """`spmt` in ASCII: lets tools such as file(1) tell a run from any other SQLite file."""
@@ -298,9 +301,6 @@ _LONGEST_REASON = 300
 
 def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     """A record that is not what a run stores: nothing that SQLite could recover, unless its bytes are broken."""
-    from pydantic import ValidationError
-
-    from specmeter.record.base import first_fault
 
     if isinstance(error, zlib.error):
         return damaged(path, f"{what}: {error}")

@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
 
 from specmeter.engines.registry import traits_on_record
 from specmeter.errors import StoreError
+from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.experiments.schedule import Turn
 from specmeter.files import read_inside
 from specmeter.record import (
@@ -42,6 +45,7 @@ from specmeter.record import (
     Telemetry,
     TextRouting,
 )
+from specmeter.record.base import first_fault
 from specmeter.store.database import DATABASE_NAME, check, damaged, sqlite_errors, unreadable
 from specmeter.store.guarded import GuardedDatabase
 from specmeter.store.identity import RunIdentity
@@ -55,9 +59,6 @@ from specmeter.store.rows import (
     restore,
     unpacked,
 )
-
-if TYPE_CHECKING:
-    from specmeter.experiments.experiment import Experiment
 
 CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
@@ -117,10 +118,6 @@ class RunReader:
 
     def experiment(self) -> Experiment:
         """The same, as what it is."""
-        from pydantic import ValidationError
-
-        from specmeter.experiments.experiment import ON_RECORD, Experiment
-        from specmeter.record.base import first_fault
 
         try:
             return Experiment.model_validate_json(self.experiment_json, context=ON_RECORD)

@@ -43,29 +43,25 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
     `measured_now`: the run has just come to its end, so a certificate is not due yet.
     """
     with _no_garbage_collection():
-        return _inspect(run, measured_now)
-
-
-def _inspect(run: RunReader, measured_now: bool) -> Inspection:
-    issued = run.certificate()
-    data, hashes = read_run_data(run), hash_data(run)
-    changed = list(changes(run, issued, hashes))
-    told = [*changed, *contradictions(run, issued), *(() if measured_now else late(run, issued))]
-    integrity = Check(
-        id="data-changed",
-        threat="the data was changed after it was certified",
-        severity="invalid",
-        look=lambda _: iter(told),
-        saw=PARTS,
-        assumes="no two different sets of data have one SHA-256: identity",
-        otherwise="a forger who rewrites data and certificate together is not found out",
-    )
-    judgement = judge(data, (*CHECKS, integrity))
-    certificate = certify(data, judgement, hashes, run.state().state)
-    refuted = any(isinstance(item, Finding) for item in changed)
-    covered = tuple(issued.data if issued else hashes)
-    others = uncovered(run, covered)
-    return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others)
+        issued = run.certificate()
+        data, hashes = read_run_data(run), hash_data(run)
+        changed = list(changes(run, issued, hashes))
+        told = [*changed, *contradictions(run, issued), *(() if measured_now else late(run, issued))]
+        integrity = Check(
+            id="data-changed",
+            threat="the data was changed after it was certified",
+            severity="invalid",
+            look=lambda _: iter(told),
+            saw=PARTS,
+            assumes="no two different sets of data have one SHA-256: identity",
+            otherwise="a forger who rewrites data and certificate together is not found out",
+        )
+        judgement = judge(data, (*CHECKS, integrity))
+        certificate = certify(data, judgement, hashes, run.state().state)
+        refuted = any(isinstance(item, Finding) for item in changed)
+        covered = tuple(issued.data if issued else hashes)
+        others = uncovered(run, covered)
+        return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others)
 
 
 @contextmanager

@@ -37,8 +37,10 @@ import numpy as np
 
 from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
+from specmeter.probe.reading import union_model
 from specmeter.text import counted as quantity
 from specmeter.theory.experts import expected_union
+from specmeter.theory.fitting import PARAMETERS, fit_cost
 from specmeter.theory.roofline import Footprint, forward_bytes
 
 if TYPE_CHECKING:
@@ -156,8 +158,6 @@ def slowed_drafts(costs: Costs, least: float, most: float) -> Costs:
 def _onward(probe: Probe) -> Callable[[Floats], Floats] | None:
     """T(n) of an MoE target beyond its last point: floor + slope n + expert U(n), with the unions that the probe
     measured; None for dense targets, and where there is too little to fit."""
-    from specmeter.probe.reading import union_model
-    from specmeter.theory.fitting import PARAMETERS, fit_cost
 
     union = probe.union
     if union is None or union.used >= union.experts or len(union.points) < 2:

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from specmeter.errors import UsageError
 from specmeter.files import whole_file
 from specmeter.show.export.tables import find
+from specmeter.show.notebook import rows_html
 from specmeter.store import RunReader, RunStore
 from specmeter.text import csv_cell
 
@@ -143,7 +144,6 @@ class RunTable:
         find(self.name)
 
     def _repr_html_(self) -> str:
-        from specmeter.show.notebook import rows_html
 
         return rows_html(self.name, [column.name for column in self.columns], self)
 

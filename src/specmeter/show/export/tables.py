@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, g
 from specmeter.analysis.load.summary import CellFigures, measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.forecast import PredictionOutcome
-from specmeter.analysis.reading import certified
+from specmeter.analysis.reading import certified, read_run
 from specmeter.errors import UsageError
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
@@ -271,7 +271,6 @@ def _energies(store: RunReader) -> Iterator[_EnergyOf]:
 
 
 def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
-    from specmeter.analysis.reading import read_run
 
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 

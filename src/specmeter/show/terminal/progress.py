@@ -29,8 +29,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.summary import summarize
 from specmeter.errors import EngineError
 from specmeter.numbers.rates import decode_rate, target_forwards
+from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Arm, Estimate, Request
 from specmeter.show.names import Names
 from specmeter.show.words import words
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary, RequestCounts
     from specmeter.experiments.schedule import Turn
     from specmeter.measure import Work
-    from specmeter.numbers.stats import Pool
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RequestKey
 
@@ -94,7 +96,6 @@ class _Cell:
 
     def pool(self, *, by_rate: bool) -> Pool:
         """Throughput; where requests arrive by a rate that is what was offered, and time per output token counts."""
-        from specmeter.numbers.stats import Pool
 
         return Pool(self.decoded, self.decode_ms) if by_rate else Pool(self.tokens, self.ms)
 
@@ -150,7 +151,6 @@ class Interim:
         }
         if not self._rows:
             return
-        from specmeter.analysis.summary import summarize
 
         summary = summarize(self._rows, self._arms, timing_only=self._timing_only)
         self.arms = {arm.arm_id: arm for arm in (*summary.arms, *summary.controls)}
@@ -174,7 +174,6 @@ class Interim:
 
     def _of_cells(self, arm: Arm) -> Estimate | None:
         """The speedup of the cells that both it and its baseline have finished, ramp and drain included."""
-        from specmeter.numbers.stats import geometric_speedup
 
         mine, theirs = self._cells[arm.id], self._cells.get(arm.baseline_id or "", {})
         by_rate = arm.load is not None and arm.load.clients is None
@@ -352,7 +351,6 @@ class RunProgress:
 
 def _so_far(speedup: Estimate | None) -> str:
     """A speedup on the way: with its interval where there is one already that says anything."""
-    from specmeter.analysis.answer import says_nothing
 
     if speedup is None:
         return ""

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.positions import positions
+from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
+from specmeter.analysis.reading import read_run
 from specmeter.record.verdict import grouped
 from specmeter.show.load_report import (
     crossover_sentence,
@@ -39,6 +42,8 @@ from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate
 from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.words import words
+from specmeter.store import RunStore
+from specmeter.store.hashes import FILES
 from specmeter.text import counted, estimated, pasted, percent, quoted
 
 if TYPE_CHECKING:
@@ -121,7 +126,6 @@ def _print_outcomes(screen: Screen, outcomes: Sequence[CheckOutcome], *, every: 
 
 
 def _print_coverage(screen: Screen, folder: Path, inspection: Inspection, issued: bool) -> None:
-    from specmeter.store.hashes import FILES
 
     if inspection.refuted:
         state = f"the data in {folder} IS NOT what was certified"
@@ -378,9 +382,6 @@ def print_run(
     with_positions: bool = False,
 ) -> Verdict | None:
     """Write the run's answers to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
-    from specmeter.analysis.positions import positions
-    from specmeter.analysis.reading import read_run
-    from specmeter.store import RunStore
 
     report = read_run(folder, by_prompt=by_prompt)
     found = None
@@ -511,7 +512,6 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
 
 
 def _document(report: RunReport) -> dict[str, Any]:
-    from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
 
     return {
         "folder": str(report.folder),

@@ -20,6 +20,7 @@ from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.text import bandwidth, size
+from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import (
     Check,
@@ -98,7 +99,6 @@ CPU_BUFFERS = ("CPU", "BLAS", "ACCEL", "AMX")
 
 def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> Peak | Blind:
     """The peak bandwidth of what holds weights: of all GPUs together that the backend may have meant, or of the CPU."""
-    from specmeter.theory import catalogue
 
     held = [use.device.upper() for use in uses if use.model_buffer_bytes]
     gpus = [name for name in held if not name.startswith(CPU_BUFFERS)]

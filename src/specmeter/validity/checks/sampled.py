@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.validity.checks.check import answered, not_applicable, unseen
 from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData
@@ -50,7 +51,6 @@ def sampled_distribution(data: RunData) -> Findings:
 
 
 def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
-    from specmeter.numbers.distributions import Assignments, holm, p_value
 
     assignments = Assignments()
     most = min(MOST_DRAWN, max(1999, round(2 * len(comparable) / LEVEL)))
@@ -102,7 +102,6 @@ def _counts(histograms: Sequence[bytes]) -> Counts:
 
 def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> str | None:
     """Why nothing can be said about the distribution; None when something can."""
-    from specmeter.numbers.distributions import arrangements
 
     if not any(it.histogram for it in plain):
         return "the engine sends no token ids" if plain else "its baseline was not answered"
