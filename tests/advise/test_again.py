@@ -93,10 +93,10 @@ def test_on_the_real_engine_interrupted_gone_on_with_and_asked_again(tmp_path: P
         {
             "targets": {"dense": "bench:dense"},
             "drafts": {"small": "bench:draft-small"},
-            "arms": [{"draft": "small", "gamma": [2, 4]}, {"method": "ngram-simple", "gamma": 8, "ngram_n": 4}],
+            "arms": [{"draft": "small", "gamma": 4}, {"method": "ngram-simple", "gamma": 8, "ngram_n": 4}],
             "workloads": [{"source": "bench", "kinds": ["code"], "per_kind": 4}],
-            "generation": {"max_tokens": 24},
-            "engine": {"context": 1024, "threads": 1},
+            "generation": {"max_tokens": 16},
+            "engine": {"context": 512, "threads": 1},
         }
     )
     asked = Asked(target="bench:dense", budget_s=300)
