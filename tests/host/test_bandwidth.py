@@ -14,7 +14,6 @@ from specmeter.host.bandwidth import (
     array_bytes,
     cache_bytes,
     measure_bandwidth,
-    parse_sysctl_caches,
     remember,
     remembered,
 )
@@ -127,9 +126,3 @@ def test_unreadable_caches_are_unknown(tmp_path: Path) -> None:
     (folder / "size").write_text("99999999999999999999K")
     assert cache_bytes(tmp_path) is None
     assert cache_bytes(tmp_path / "nowhere") is None
-
-
-def test_macos_lists_its_caches() -> None:
-    text = "hw.l1icachesize: 131072\nhw.l2cachesize: 4194304\nhw.perflevel0.l2cachesize: 16777216\n"
-    assert parse_sysctl_caches(text) == 16777216
-    assert parse_sysctl_caches("hw.ncpu: 8\n") is None

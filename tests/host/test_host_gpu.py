@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from specmeter.host.gpu import (
-    GpuSensors,
     Nvml,
     cuda_version,
     find_cards,
     parse_system_profiler,
-    parse_video_controllers,
     read_gpus,
     throttle_names,
 )
@@ -102,33 +100,15 @@ def put_card(root: Path, number: int, vendor: str, **files: str) -> None:
 
 
 @linux
-def test_amd_cards_are_numbered_before_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_that_linux_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     put_card(tmp_path, 0, "0x8086", device="0xa780")
     put_card(tmp_path, 2, "0x1a03")  # the display chip of a server's management controller
-    put_card(
-        tmp_path,
-        10,
-        "0x1002",
-        device="0x744c",
-        mem_info_vram_total="25753026560",
-        mem_info_vram_used="1048576",
-        gpu_busy_percent="99",
-        hwmon__hwmon4__power1_average="301000000",
-        hwmon__hwmon4__power1_cap="339000000",
-        hwmon__hwmon4__freq1_input="2482000000",
-        hwmon__hwmon4__temp1_input="71000",
-    )
+    put_card(tmp_path, 10, "0x1002", device="0x744c", mem_info_vram_total="25753026560")
     (tmp_path / "sys/class/drm/card10-DP-1").mkdir()
-    (tmp_path / "opt/rocm/.info").mkdir(parents=True)
-    (tmp_path / "opt/rocm/.info/version").write_text("6.4.1-83\n")
-    amd, intel = read_gpus(tmp_path)
-    assert (amd.index, amd.name, amd.runtime) == (0, "AMD GPU (PCI device 0x744c)", "ROCm 6.4.1-83")
-    assert (amd.memory_bytes, amd.power_limit_w) == (25753026560, 339.0)
-    assert (intel.index, intel.vendor) == (1, "Intel")
-    (sample,) = GpuSensors(tmp_path).samples()
-    assert (sample.index, sample.utilization_percent, sample.memory_used_bytes) == (0, 99, 1048576)
-    assert (sample.power_w, sample.sm_mhz, sample.memory_mhz, sample.celsius) == (301.0, 2482.0, None, 71.0)
+    intel, amd = read_gpus(tmp_path)
+    assert (intel.index, intel.vendor, intel.memory_bytes) == (0, "Intel", None)
+    assert (amd.index, amd.name, amd.memory_bytes) == (1, "AMD GPU (PCI device 0x744c)", 25753026560)
 
 
 @linux
@@ -142,56 +122,15 @@ def test_an_nvidia_card_is_not_told_twice(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_cards(tmp_path / "absent") == {}
 
 
-def test_apple_silicon_and_a_mac_with_two_chips() -> None:
-    apple = {
-        "SPDisplaysDataType": [
-            {
-                "_name": "kHW_AppleM3ProItem",
-                "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
-                "spdisplays_vendor": "sppci_vendor_Apple",
-                "sppci_cores": "18",
-                "sppci_model": "Apple M3 Pro",
-            }
-        ]
-    }
+def test_gpus_of_macs() -> None:
+    apple = {"SPDisplaysDataType": [{"_name": "kHW_AppleM3ProItem", "sppci_model": "Apple M3 Pro"}]}
     (gpu,) = parse_system_profiler(json.dumps(apple))
-    assert (gpu.name, gpu.vendor, gpu.runtime, gpu.memory_bytes) == (
-        "Apple M3 Pro (18 cores)",
-        "Apple",
-        "Metal 3",
-        None,
-    )
-    two = {
-        "SPDisplaysDataType": [
-            {"sppci_model": "Intel UHD Graphics 630", "spdisplays_vendor": "Intel", "spdisplays_vram": "1536 MB"},
-            {
-                "sppci_model": "AMD Radeon Pro 5300M",
-                "spdisplays_vendor": "sppci_vendor_amd",
-                "spdisplays_vram": "4 GB",
-                "spdisplays_metal": "spdisplays_supported",
-            },
-        ]
-    }
+    assert (gpu.name, gpu.vendor, gpu.runtime, gpu.memory_bytes) == ("Apple M3 Pro", "Apple", "Metal", None)
+    two = {"SPDisplaysDataType": [{"_name": "Intel UHD Graphics 630"}, {"_name": "AMD Radeon Pro 5300M"}]}
     intel, amd = parse_system_profiler(json.dumps(two))
-    assert (intel.vendor, intel.memory_bytes, intel.runtime) == ("Intel", 1536 * 2**20, None)
-    assert (amd.index, amd.vendor, amd.memory_bytes, amd.runtime) == (1, "AMD", 4 * 2**30, "Metal")
-
-
-def test_windows_gives_an_object_for_one_and_an_array_for_several() -> None:
-    radeon = {
-        "Name": "AMD Radeon RX 7900 XTX",
-        "AdapterCompatibility": "Advanced Micro Devices, Inc.",
-        "AdapterRAM": 4293918720,
-        "DriverVersion": "32.0.12033.1030",
-    }
-    screen = {"Name": "Microsoft Remote Display Adapter", "AdapterRAM": None}
-    (alone,) = parse_video_controllers(json.dumps(radeon))
-    assert (alone.vendor, alone.driver) == ("AMD", "32.0.12033.1030")
-    assert alone.memory_bytes is None  # 32 bits cannot hold 24 GiB
-    assert parse_video_controllers(json.dumps([screen, radeon])) == (alone,)
+    assert (intel.vendor, amd.index, amd.vendor) == ("Intel", 1, "AMD")
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{}", "[1, null]", '{"SPDisplaysDataType": 3}', "not json"])
 def test_unknown_answers_give_no_gpus(text: str) -> None:
     assert parse_system_profiler(text) == ()
-    assert parse_video_controllers(text) == ()

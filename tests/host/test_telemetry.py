@@ -80,7 +80,7 @@ def test_broken_sensors_only_count_as_failures(monkeypatch: pytest.MonkeyPatch) 
     def broken() -> None:
         raise OSError("no sensors")
 
-    monkeypatch.setattr("specmeter.host.telemetry.GpuSensors", broken)
+    monkeypatch.setattr("specmeter.host.telemetry.Nvml", broken)
     records: list[Telemetry] = []
     with TelemetrySampler(records.append, interval_s=0.05) as sampler:
         sampler.watch([1])

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,8 +30,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
-from specmeter.host import read_text, run_command
+from specmeter.host import read_text
+from specmeter.host.machine import memory_available_bytes
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
 from specmeter.text import size
@@ -98,8 +99,6 @@ def measure_bandwidth(host: Host, threads: int | None = None, *, passes: int = P
 
     Raises `UsageError` when arrays that are larger than the caches do not fit into the memory that is free.
     """
-    from specmeter.host.machine import memory_available_bytes
-
     count = threads or _cores(host)
     parts = [array_bytes(cache_bytes(), memory_available_bytes()) // 8 // count] * count
     with ThreadPoolExecutor(count) as pool:
@@ -170,8 +169,6 @@ def remembered(host: Host) -> Bandwidth | None:
 
 
 def _place(hostname_sha256: str, cpu: str) -> Path:
-    from specmeter.cache import cache_dir
-
     identity = hashlib.sha256(f"{hostname_sha256}\0{cpu}".encode()).hexdigest()
     return cache_dir() / "bandwidth" / f"{identity[:32]}.json"
 
@@ -227,19 +224,8 @@ def cache_bytes(root: Path = Path("/")) -> int | None:
 
     `root` is where /sys is found (Linux).
     """
-    if sys.platform == "darwin":
-        return parse_sysctl_caches(run_command(["sysctl", "hw"]) or "")
-    return _linux_caches(root / "sys/devices/system/cpu")
-
-
-def parse_sysctl_caches(text: str) -> int | None:
-    """The largest cache of macOS's `sysctl hw`. Apple silicon has one more behind it, which is not listed."""
-    sizes = [int(size) for size in re.findall(r"^hw\.(?:\w+\.)?l[23]cachesize: (\d{1,15})$", text, re.MULTILINE)]
-    return max(sizes, default=0) or None
-
-
-def _linux_caches(cpus: Path) -> int | None:
-    """Caches are listed once per core that shares them."""
+    # Caches are listed once per core that shares them.
+    cpus = root / "sys/devices/system/cpu"
     found: dict[tuple[int, str], int] = {}
     for index in sorted(cpus.glob("cpu[0-9]*/cache/index[0-9]*")):
         level, size, shared = (read_text(index / name) for name in ("level", "size", "shared_cpu_list"))

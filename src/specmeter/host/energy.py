@@ -3,7 +3,7 @@
 Every source tells joules since it was opened, and how far that can be trusted:
 
 - a *counter* (RAPL, NVIDIA GPUs since Volta) is read and unwrapped. What it says is as old as its last change;
-- a *power sensor* (AMD GPUs, older NVIDIA ones) is sampled, and energy is the area under straight lines between
+- a *power sensor* (NVIDIA GPUs before Volta) is sampled, and energy is the area under straight lines between
   samples. Where two of them are further apart than `LONGEST_GAP_S`, that time was not seen;
 - `powermetrics` (Mac) tells the mean power of intervals that follow each other.
 
@@ -43,7 +43,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from specmeter.host import read_int, read_text
-from specmeter.host.gpu import AmdCards, Nvml, power_w
+from specmeter.host.gpu import Nvml
 from specmeter.host.machine import read_container
 from specmeter.host.telemetry import CpuTimer, share
 from specmeter.record import PowerMeter
@@ -329,42 +329,21 @@ def find_sources(root: Path = Path("/")) -> Sources:
     """Everything here that tells energy. On a Mac this starts `powermetrics`; to be closed, as `EnergyMeter` does."""
     if sys.platform == "darwin":
         return _mac()
-    zones, closed = find_zones(root) if sys.platform == "linux" else ((), ())
-    nvml = Nvml()
-    gpus = _nvidia(nvml) + _amd(len(nvml), root)
-    found = (*map(_of_zone, zones), *gpus)
-    unread = [*closed, *(f"gpu-{index} tells neither energy nor power" for index in _mute(nvml))]
-    if not zones and not closed:
+    packages, closed = rapl_counters(root) if sys.platform == "linux" else ((), ())
+    found: list[Source] = [*packages]
+    unread = [*closed]
+    if not packages and not closed:
         unread.append(_no_counter(root))
-    return Sources(found, tuple(unread), nvml.close)
-
-
-def _of_zone(zone: Zone) -> Counter:
-    return Counter(zone.name, zone.read_uj, 1e-6, full=zone.range_uj, prompt=True)
-
-
-def _nvidia(nvml: Nvml) -> tuple[Source, ...]:
-    found: list[Source] = []
+    nvml = Nvml()
     for index in range(len(nvml)):
+        name = f"gpu-{index}"
         if nvml.energy_mj(index) is not None:
-            found.append(Counter(f"gpu-{index}", partial(nvml.energy_mj, index), 1e-3))
+            found.append(Counter(name, partial(nvml.energy_mj, index), 1e-3))
         elif nvml.power_w(index) is not None:
-            found.append(Sensor(f"gpu-{index}", partial(nvml.power_w, index)))
-    return tuple(found)
-
-
-def _mute(nvml: Nvml) -> list[int]:
-    """GPUs of which the driver tells nothing that could be used (partitioned ones, for example)."""
-    return [index for index in range(len(nvml)) if nvml.energy_mj(index) is None and nvml.power_w(index) is None]
-
-
-def _amd(first: int, root: Path) -> tuple[Source, ...]:
-    sensors = AmdCards(first, root).sensors() if sys.platform == "linux" else {}
-    return tuple(
-        Sensor(f"gpu-{index}", partial(power_w, hwmon))
-        for index, hwmon in sensors.items()
-        if power_w(hwmon) is not None
-    )
+            found.append(Sensor(name, partial(nvml.power_w, index)))
+        else:  # one that is partitioned, for example
+            unread.append(f"{name} tells neither energy nor power")
+    return Sources(tuple(found), tuple(unread), nvml.close)
 
 
 def _mac() -> Sources:
@@ -388,53 +367,27 @@ def _no_counter(root: Path) -> str:
     )
 
 
-_FOLDER = "sys/class/powercap"
-
-
-class Zone(NamedTuple):
-    """One counter that can be read."""
-
-    name: str
-    """`package-0`, `dram-0`."""
-    file: Path
-    range_uj: int | None
-    """Where it begins again; None where the system does not say."""
-
-    def read_uj(self) -> int | None:
-        """The counter now; None where it cannot be read."""
-        return read_int(self.file)
-
-
-def find_zones(root: Path = Path("/")) -> tuple[tuple[Zone, ...], tuple[str, ...]]:
+def rapl_counters(root: Path = Path("/")) -> tuple[tuple[Counter, ...], tuple[str, ...]]:
     """Counters of packages and of memory that are no part of them; and why others cannot be read, with the fix."""
-    zones: list[Zone] = []
+    found: list[Counter] = []
     closed: list[str] = []
-    for folder in sorted((root / _FOLDER).glob("intel-rapl:*"), key=_place):
+    folders = (root / "sys/class/powercap").glob("intel-rapl:*")
+    for folder in sorted(folders, key=lambda it: [int(number) for number in re.findall(r"\d+", it.name)]):
         # `intel-rapl-mmio` shows the same packages a second time.
         place = re.fullmatch(r"intel-rapl:(\d+)(?::\d+)?", folder.name)
-        name = _name(read_text(folder / "name") or "", place[1]) if place else None
-        if name is None:
+        name = read_text(folder / "name") or ""
+        if not place or not re.fullmatch(r"package-[\w-]+|dram", name):  # others lie within these
             continue
-        file = folder / "energy_uj"
+        file, full = folder / "energy_uj", read_int(folder / "max_energy_range_uj")
         if read_int(file) is None:
             closed.append(f"/{file.relative_to(root).as_posix()}")
         else:
-            zones.append(Zone(name, file, read_int(folder / "max_energy_range_uj")))
+            shown = f"dram-{place[1]}" if name == "dram" else name
+            found.append(Counter(shown, partial(read_int, file), 1e-6, full=full, prompt=True))
     if not closed:
-        return tuple(zones), ()
+        return tuple(found), ()
     what = "the processor's energy counter" + ("s are" if len(closed) > 1 else " is")
-    return tuple(zones), (f"{what} readable by root alone: sudo chmod a+r {' '.join(closed)} (until the next boot)",)
-
-
-def _name(name: str, package: str) -> str | None:
-    """What is shown for a zone; None for one that lies within another."""
-    if re.fullmatch(r"package-[\w-]+", name):
-        return name
-    return f"dram-{package}" if name == "dram" else None
-
-
-def _place(folder: Path) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", folder.name)))
+    return tuple(found), (f"{what} readable by root alone: sudo chmod a+r {' '.join(closed)} (until the next boot)",)
 
 
 def blocks(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
@@ -444,16 +397,11 @@ def blocks(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
         if found := _ELAPSED.search(line[:_LONGEST_LINE]):
             elapsed_s = float(found[1]) / 1000
             continue
-        watts = _watts(line[:_LONGEST_LINE])
+        mw, w = _COMBINED.search(line[:_LONGEST_LINE]), _PACKAGE.search(line[:_LONGEST_LINE])
+        watts = float(mw[1]) / 1000 if mw else float(w[1]) if w else None
         if watts is not None and elapsed_s is not None:
             yield elapsed_s, watts * elapsed_s
             elapsed_s = None
-
-
-def _watts(line: str) -> float | None:
-    if found := _COMBINED.search(line):
-        return float(found[1]) / 1000
-    return float(found[1]) if (found := _PACKAGE.search(line)) else None
 
 
 class PowerMetrics:

@@ -8,15 +8,19 @@ may stand in any folder from the process's own group up to the mount, and the sm
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
+
+import psutil
 
 from specmeter import __version__
 from specmeter.host import read_int, read_text, run_command
@@ -29,14 +33,14 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
 
     `root` is where /proc and /sys are found.
     """
-    import psutil
-
     system, system_version = _system()
     cpu, flags = read_cpu(root)
-    cgroup = find_cgroup(root)
     container = read_container(root)
     memory = psutil.virtual_memory()
-    limit = cgroup.memory_limit_bytes()
+    limit = find_cgroup(root).memory_limit_bytes()
+    swap_used_bytes = None
+    with suppress(psutil.Error, OSError, RuntimeError):
+        swap_used_bytes = psutil.swap_memory().used
     return Host(
         hostname_sha256=hashlib.sha256(platform.node().encode()).hexdigest(),
         os=system,
@@ -48,13 +52,13 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
         cpu=cpu,
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=os.cpu_count() or 1,
-        usable_cores=usable_cores(cgroup.cores()),
+        usable_cores=usable_cores(root),
         cpu_flags=flags,
         governor=read_governor(root),
         power_source=read_power_source(virtual=container is not None, root=root),
         memory_bytes=memory.total if limit is None else min(memory.total, limit),
         memory_available_bytes=memory_available_bytes(root),
-        swap_used_bytes=_swap_used_bytes(),
+        swap_used_bytes=swap_used_bytes,
         gpus=read_gpus(root),
         container=container,
         load_average=read_load_average(),
@@ -64,8 +68,6 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
 
 def memory_available_bytes(root: Path = Path("/")) -> int:
     """Memory that a new process could take now without swapping, within the limits of a container."""
-    import psutil
-
     available = psutil.virtual_memory().available
     left = find_cgroup(root).memory_available_bytes()
     return available if left is None else min(available, left)
@@ -81,15 +83,6 @@ def _system() -> tuple[str, str]:
         return platform.system(), platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.system(), "unknown"
-
-
-def _swap_used_bytes() -> int | None:
-    import psutil
-
-    try:
-        return psutil.swap_memory().used
-    except (psutil.Error, OSError, RuntimeError):
-        return None
 
 
 # Version 1 writes "no limit" as the largest multiple of a page that fits into 63 bits.
@@ -184,64 +177,36 @@ def _left(folder: Path) -> int | None:
     return max(0, limit - max(0, used - droppable))
 
 
-# llama.cpp's name -> the operating system's names, any of which proves it.
-_LINUX_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "AVX": ("avx",),
-    "AVX_VNNI": ("avx_vnni",),
-    "AVX2": ("avx2",),
-    "F16C": ("f16c",),
-    "FMA": ("fma",),
-    "BMI2": ("bmi2",),
-    "AVX512": ("avx512f",),
-    "AVX512_VBMI": ("avx512vbmi",),
-    "AVX512_VNNI": ("avx512_vnni",),
-    "AVX512_BF16": ("avx512_bf16",),
-    "AMX_INT8": ("amx_int8",),
-    "NEON": ("asimd", "neon"),
-    "DOTPROD": ("asimddp",),
-    "FP16_VA": ("asimdhp",),
-    "MATMUL_INT8": ("i8mm",),
-    "SVE": ("sve",),
-    "SME": ("sme",),
-}
-_MACOS_INTEL_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "AVX": ("AVX1.0",),
-    "AVX2": ("AVX2",),
-    "F16C": ("F16C",),
-    "FMA": ("FMA",),
-    "BMI2": ("BMI2",),
-    "AVX512": ("AVX512F",),
-    "AVX512_VBMI": ("AVX512VBMI",),
-    "AVX512_VNNI": ("AVX512VNNI",),
-}
-_MACOS_ARM_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "NEON": ("hw.optional.AdvSIMD", "hw.optional.neon"),
-    "DOTPROD": ("hw.optional.arm.FEAT_DotProd",),
-    "FP16_VA": ("hw.optional.arm.FEAT_FP16",),
-    "MATMUL_INT8": ("hw.optional.arm.FEAT_I8MM",),
-    "SME": ("hw.optional.arm.FEAT_SME",),
-}
-# Numbers of IsProcessorFeaturePresent (winnt.h); Windows names no others of ours.
-_WINDOWS_FEATURES: Mapping[str, int] = {
-    "AVX": 39,
-    "AVX2": 40,
-    "AVX512": 41,
-    "NEON": 19,
-    "DOTPROD": 43,
-    "SVE": 46,
+# llama.cpp's name -> the kernel's names, any of which proves it.
+_FLAGS: Mapping[str, set[str]] = {
+    "AVX": {"avx"},
+    "AVX_VNNI": {"avx_vnni"},
+    "AVX2": {"avx2"},
+    "F16C": {"f16c"},
+    "FMA": {"fma"},
+    "BMI2": {"bmi2"},
+    "AVX512": {"avx512f"},
+    "AVX512_VBMI": {"avx512vbmi"},
+    "AVX512_VNNI": {"avx512_vnni"},
+    "AVX512_BF16": {"avx512_bf16"},
+    "AMX_INT8": {"amx_int8"},
+    "NEON": {"asimd", "neon"},
+    "DOTPROD": {"asimddp"},
+    "FP16_VA": {"asimdhp"},
+    "MATMUL_INT8": {"i8mm"},
+    "SVE": {"sve"},
+    "SME": {"sme"},
 }
 
 
 def read_cpu(root: Path = Path("/")) -> tuple[str, tuple[str, ...]]:
-    """Name of the processor and its instruction sets; `root` is where /proc is found (Linux)."""
+    """Name of the processor and its instruction sets (Linux only); `root` is where /proc is found."""
     if sys.platform == "darwin":
-        name, flags = parse_sysctl_cpu(run_command(["sysctl", "hw", "machdep.cpu"]) or "")
-    elif sys.platform == "win32":
-        name, flags = _read_windows()
+        name, flags = (run_command(["sysctl", "-n", "machdep.cpu.brand_string"]) or "").strip(), ()
     else:
         name, flags = parse_cpuinfo(read_text(root / "proc/cpuinfo") or "")
-        # ARM kernels give numbers instead of a name; lscpu knows what they stand for.
-        name = name or parse_lscpu_name(run_command(["lscpu"]) or "")
+    if not name and sys.platform == "linux":  # ARM kernels give numbers instead of a name; lscpu knows what they mean
+        name = parse_lscpu_name(run_command(["lscpu"]) or "")
     return name or platform.processor() or platform.machine() or "unknown", flags
 
 
@@ -253,7 +218,7 @@ def parse_cpuinfo(text: str) -> tuple[str | None, tuple[str, ...]]:
         if separator:
             facts.setdefault(key.strip(), value.strip())
     words = f"{facts.get('flags', '')} {facts.get('Features', '')}".split()
-    return facts.get("model name"), _known(_LINUX_FLAGS, words)
+    return facts.get("model name"), tuple(flag for flag, names in _FLAGS.items() if not names.isdisjoint(words))
 
 
 def parse_lscpu_name(text: str) -> str | None:
@@ -265,50 +230,13 @@ def parse_lscpu_name(text: str) -> str | None:
     return None
 
 
-def parse_sysctl_cpu(text: str) -> tuple[str | None, tuple[str, ...]]:
-    """Name and instruction sets from `sysctl hw machdep.cpu` of macOS, Intel or Apple silicon."""
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
-    intel = f"{facts.get('machdep.cpu.features', '')} {facts.get('machdep.cpu.leaf7_features', '')}".split()
-    present = [key for key, value in facts.items() if value == "1"]
-    return facts.get("machdep.cpu.brand_string"), _known(_MACOS_INTEL_FLAGS, intel) + _known(_MACOS_ARM_FLAGS, present)
-
-
-def usable_cores(quota: float | None) -> float:
-    """Cores this process may use: its affinity, and the container's `quota` where that is smaller."""
-    allowed = float(_affinity())
-    return allowed if quota is None else min(allowed, quota)
-
-
-def _affinity() -> int:
-    import psutil
-
-    if sys.platform != "darwin":
-        try:
-            return max(1, len(psutil.Process().cpu_affinity() or ()))
-        except (psutil.Error, AttributeError, OSError):
-            pass
-    return os.cpu_count() or 1
-
-
-def _known(names: Mapping[str, tuple[str, ...]], words: Iterable[str]) -> tuple[str, ...]:
-    present = set(words)
-    return tuple(name for name, spellings in names.items() if present.intersection(spellings))
-
-
-def _read_windows() -> tuple[str | None, tuple[str, ...]]:
-    if sys.platform != "win32":
-        return None, ()
-    import ctypes
-    import winreg
-
-    try:
-        key = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0")
-        with key:
-            name = str(winreg.QueryValueEx(key, "ProcessorNameString")[0]).strip()
-    except OSError:
-        name = None
-    present = ctypes.windll.kernel32.IsProcessorFeaturePresent
-    return name, tuple(flag for flag, number in _WINDOWS_FEATURES.items() if present(number))
+def usable_cores(root: Path = Path("/")) -> float:
+    """Cores this process may use: its affinity, and a container's quota where that is smaller."""
+    allowed = 0
+    with suppress(psutil.Error, AttributeError, OSError):  # macOS knows no affinity
+        allowed = len(psutil.Process().cpu_affinity() or ())
+    quota = find_cgroup(root).cores()
+    return min(float(allowed or os.cpu_count() or 1), quota or math.inf)
 
 
 # Words of the firmware's vendor and product -> the hypervisor.
@@ -327,20 +255,9 @@ _FIRMWARE: Mapping[str, str] = {
 
 
 def read_container(root: Path = Path("/")) -> str | None:
-    """For example `docker on kvm`, `podman`, `wsl2`; None where the machine looks real."""
-    if sys.platform == "darwin":
-        return (
-            "virtual machine" if (run_command(["sysctl", "-n", "kern.hv_vmm_present"]) or "").strip() == "1" else None
-        )
-    if sys.platform == "win32":
-        return hypervisor_of(
-            run_command(["powershell", "-NoProfile", "-NonInteractive", "-Command", _WINDOWS_MODEL], timeout_s=20) or ""
-        )
+    """For example `docker on kvm`, `podman`, `wsl2`; None where the machine looks real, and outside Linux."""
     parts = [part for part in (_linux_container(root), _linux_machine(root)) if part]
     return " on ".join(parts) or None
-
-
-_WINDOWS_MODEL = '(Get-CimInstance Win32_ComputerSystem | ForEach-Object { "$($_.Manufacturer) $($_.Model)" })'
 
 
 def hypervisor_of(firmware: str) -> str | None:
@@ -440,8 +357,6 @@ def parse_power_scheme(text: str) -> str | None:
 
 
 def _ask_psutil() -> PowerSource | None:
-    import psutil
-
     try:
         battery = psutil.sensors_battery()
     except (psutil.Error, OSError, RuntimeError, AttributeError):
@@ -488,8 +403,6 @@ def read_load_average() -> tuple[float, float, float] | None:
 
 def _cpu_seconds() -> dict[tuple[int, float], tuple[str, float]]:
     """(pid, start) -> (name, CPU seconds) of every other process that may be looked at."""
-    import psutil
-
     found: dict[tuple[int, float], tuple[str, float]] = {}
     for process in psutil.process_iter():
         # pid 0 is Windows's idle process: idle time is not load.

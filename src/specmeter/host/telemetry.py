@@ -16,8 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from specmeter.host import read_int, read_text, scaled
-from specmeter.host.gpu import GpuSensors
+from specmeter.host.gpu import Nvml
 from specmeter.host.machine import find_cgroup, read_power_source
 from specmeter.record import Telemetry
 
@@ -120,7 +122,7 @@ class _Probe:
     """All sensors, open."""
 
     def __init__(self, pids: tuple[int, ...]) -> None:
-        self._gpus = GpuSensors()
+        self._gpus = Nvml()
         self._cpu = CpuSensors()
         self._cgroup = find_cgroup()
         self._battery: tuple[float, bool | None] | None = None
@@ -131,8 +133,6 @@ class _Probe:
         self._before: CpuTime = self._timer.read()
 
     def sample(self, at: float) -> Telemetry:
-        import psutil
-
         now = self._timer.read()
         used = share(self._before, now)
         self._before = now
@@ -230,8 +230,6 @@ class CpuTimer:
     """Reads the counters of the machine, of this process and of the engine's processes: only these."""
 
     def __init__(self, pids: Iterable[int] = ()) -> None:
-        import psutil
-
         self._own = psutil.Process()
         self._engine: dict[int, psutil.Process] = {}
         for pid in pids:
@@ -241,8 +239,6 @@ class CpuTimer:
 
     def read(self) -> CpuTime:
         """The counters now."""
-        import psutil
-
         machine = psutil.cpu_times()
         busy = sum(float(getattr(machine, name, 0.0)) for name in _BUSY_FIELDS)
         idle = sum(float(getattr(machine, name, 0.0)) for name in _IDLE_FIELDS)
@@ -264,8 +260,6 @@ class CpuTimer:
 
     def engine_rss_bytes(self) -> int | None:
         """Resident memory of the engine's processes together; None when none is alive."""
-        import psutil
-
         sizes: list[int] = []
         for process in self._engine.values():
             try:

@@ -172,7 +172,7 @@ def _build(spec: BuildSpec, folder: Path, trial: Callable[[], str], heard: Heard
     tools.begin_build(folder)
     generator = ["-G", "Ninja"] if os.name != "nt" and not shutil.which("make") else []
     run("configuring", ["cmake", "-S", str(source), "-B", str(tree), *generator, *spec.options])
-    jobs = spec.jobs or max(1, min(int(usable_cores(None)), memory_available_bytes() // _BYTES_PER_JOB))
+    jobs = spec.jobs or max(1, min(int(usable_cores()), memory_available_bytes() // _BYTES_PER_JOB))
     rpc = source / "tools" / "rpc" / "CMakeLists.txt"
     rpc_text = rpc.read_text(encoding="utf-8", errors="replace") if rpc.is_file() else ""
     others = {name: old for name, old in tools.OTHER_NAMES.items() if f"set(TARGET {old})" in rpc_text}
