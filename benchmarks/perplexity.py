@@ -25,7 +25,7 @@ from specmeter.models.cores import shipped
 from specmeter.models.reference import resolve
 from specmeter.quality import SpeedTest, perplexity
 from specmeter.record import EngineSettings, ModelIdentity
-from specmeter.workloads.packaged import held_out_text
+from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.child import score_apart, time_apart
 from specmeter_studies.quality.native import find_tool, native_perplexity, native_times
 from specmeter_studies.quality.scoring import Scoring

@@ -21,7 +21,7 @@ from specmeter.advise.schedule import Schedule, clients_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.store import RunStore
-from specmeter.workloads.packaged import packaged
+from specmeter.workloads.texts import packaged
 
 if TYPE_CHECKING:
     from specmeter.record import Request

@@ -21,7 +21,7 @@ from specmeter.laboratory.plan import make_plan, queueing
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.record import Request, Sending
 from specmeter.store import RunState, RunStore
-from specmeter.workloads.depth import BETWEEN
+from specmeter.workloads.texts import BETWEEN
 
 
 class Silent:

@@ -17,7 +17,7 @@ from specmeter.probe.batches import BatchSweep, batch_points, batch_unions, shap
 from specmeter.probe.routing import Routing
 from specmeter.record import EngineSettings
 from specmeter.theory.experts import expected_union
-from specmeter.workloads.packaged import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 
 def order(**changes: Any) -> BatchSweep:

@@ -12,7 +12,7 @@ from specmeter.errors import EngineProtocolError
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, read_rounds, step_times, tokens_of
 from specmeter.probe.waves import Answer
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
-from specmeter.workloads.packaged import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 ARM = Arm(id="a", target="target", methods=("draft-simple",), draft="draft", gamma=4, p_min=0.5, gamma_min=2)
 

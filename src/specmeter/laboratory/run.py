@@ -37,6 +37,7 @@ from specmeter.validity.inspection import foresee as look
 from specmeter.validity.inspection import issue, refuse_changed_data
 from specmeter.workloads.length import Tokenizer
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
+from specmeter.workloads.texts import Tokenizer
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment

@@ -160,7 +160,7 @@ def read_experts(
 
 def text_for(target: ModelIdentity) -> str:
     """Text that comes with specmeter: bench models know the bench's own, others natural prompts of all kinds."""
-    from specmeter.workloads.packaged import held_out_text, natural_text
+    from specmeter.workloads.texts import held_out_text, natural_text
 
     return held_out_text() if target.origin == "bench" else natural_text()
 

@@ -20,9 +20,6 @@ from pathlib import Path
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
 from specmeter.text import counted
-from specmeter.workloads.depth import behind
-from specmeter.workloads.length import Tokenizer, cut_lengths, random_lengths
-from specmeter.workloads.packaged import collection, drawn, held_out_text, natural_text, packaged
 from specmeter.workloads.spec import (
     BenchWorkload,
     FileWorkload,
@@ -31,6 +28,17 @@ from specmeter.workloads.spec import (
     RandomWorkload,
     StudiesWorkload,
     WorkloadSpec,
+)
+from specmeter.workloads.texts import (
+    Tokenizer,
+    behind,
+    collection,
+    cut_lengths,
+    drawn,
+    held_out_text,
+    natural_text,
+    packaged,
+    random_lengths,
 )
 from specmeter.workloads.user import read_prompts, read_text
 

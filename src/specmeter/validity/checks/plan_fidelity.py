@@ -21,8 +21,8 @@ from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.validity.checks.check import Check, not_applicable, sessions_by_arm, shown, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
-from specmeter.workloads.depth import BETWEEN
 from specmeter.workloads.spec import FileWorkload, WorkloadSpec
+from specmeter.workloads.texts import BETWEEN
 
 _REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
 _SHOWN = 3
