@@ -1,4 +1,4 @@
-"""The user's files: one prompt per line or per file, and one clear message for everything else. Every form of prompts that docs/how-to/your-prompts.md shows is read, and what it says of them holds."""
+"""The user's own prompts: read as documented (docs/how-to/your-prompts.md), or refused with file and line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
-from specmeter.experiments.file import load
+from specmeter.experiments.file import load as load_experiment
 from specmeter.record import Prompt
 from specmeter.store import RunStore
 from specmeter.workloads import load, user
-from specmeter.workloads import load as load_prompts
 from specmeter.workloads.spec import FileWorkload
 from specmeter.workloads.user import MAX_FILE_BYTES, MAX_PROMPT_CHARACTERS, MAX_PROMPTS, read_prompts
 
@@ -145,7 +144,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*paths: str, **more: object) -> list[Prompt]:
-    return list(load_prompts([FileWorkload.model_validate({"source": "file", "paths": paths, **more})]))
+    return list(load([FileWorkload.model_validate({"source": "file", "paths": paths, **more})]))
 
 
 def said(prompt: Prompt) -> list[tuple[str, str]]:
@@ -220,7 +219,7 @@ def test_bounds_are_those_that_the_page_states() -> None:
 def test_the_experiment_of_the_page_runs_with_conversations() -> None:
     """On the real engine: whole conversations reach the target through its own template."""
     small = ["--set", "arms.0.gamma=2", "--blocks", "1", "-n", "4", "--set", "workloads.1.max_tokens=4"]
-    assert len(load("mine.yaml").experiment.workloads) == 2
+    assert len(load_experiment("mine.yaml").experiment.workloads) == 2
     assert invoke(["run", "mine.yaml", *small, "--out", "run"]) in (0, 1)
     with RunStore.open(Path("run"), readonly=True) as store:
         assert store.state().state == "complete"

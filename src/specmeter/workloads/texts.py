@@ -62,7 +62,7 @@ def drawn(items: Sequence[Item], count: int | None, seed: int) -> Sequence[Item]
     """`count` of them, in their order; which, depends on the seed and their own ids only. None: all."""
     if count is None:
         return items
-    chosen = {item.id for item in sorted(items, key=lambda item: _draw(seed, item.id))[:count]}
+    chosen = {item.id for item in sorted(items, key=lambda it: sha256(f"{seed}:{it.id}".encode()).digest())[:count]}
     return [item for item in items if item.id in chosen]
 
 
@@ -90,10 +90,6 @@ def _of_kind(folder: Folder, kind: str) -> list[Item]:
     return [Item(**json.loads(line)) for line in _read(folder, f"{kind}.jsonl").splitlines()]
 
 
-def _draw(seed: int, item_id: str) -> bytes:
-    return sha256(f"{seed}:{item_id}".encode()).digest()
-
-
 def _read(folder: Folder, name: str) -> str:
     return (files("specmeter.workloads") / folder / name).read_text(encoding="utf-8")
 
@@ -107,16 +103,19 @@ class Tokenizer(NamedTuple):
     """Token ids -> text."""
 
 
-def cut(text: str, count: int, tokenizer: Tokenizer) -> str | None:
-    """The start of `text` that has exactly `count` tokens; None when no cut has, or when the text is too short."""
+def cut(text: str, count: int, tokenizer: Tokenizer, after: str = "") -> str | None:
+    """The start of `text`, with `after` behind it, that has exactly `count` tokens more than `after` alone; None when
+    no cut has, or when the text is too short."""
     ids = tokenizer.tokenize(text)
+    besides = len(tokenizer.tokenize(after)) if after else 0
+    between = BETWEEN if after else ""
     size, tried = count, set[int]()
     while 0 < size <= len(ids) and size not in tried and len(tried) < MOVES_PER_PLACE:
         tried.add(size)
-        candidate = tokenizer.detokenize(ids[:size])
-        counted = len(tokenizer.tokenize(candidate))
-        if counted == count and (BROKEN not in candidate or BROKEN in text):
-            return candidate
+        start = tokenizer.detokenize(ids[:size])
+        counted = len(tokenizer.tokenize(start + between + after)) - besides
+        if counted == count and (BROKEN not in start or BROKEN in text):
+            return start + between + after
         size += count - counted or 1
     return None
 
@@ -187,30 +186,11 @@ def behind(prompt: Prompt, depth: int, text: str, tokenizer: Tokenizer) -> Promp
         start = lines[(first + place) % len(lines)]
         around = text[start:] + "\n" + text
         piece = (around * (1 + wanted // len(around)))[:wanted]
-        said = _joined(piece, prompt.text, depth, alone, tokenizer)
+        said = cut(piece, depth, tokenizer, prompt.text)
         if said is not None:
-            made = prompt.model_copy(
-                update={
-                    "id": f"{prompt.id}@{depth}",
-                    "of": prompt.of or prompt.id,
-                    "text": said,
-                    "token_count": depth + alone,
-                }
-            )
+            named = {"id": f"{prompt.id}@{depth}", "of": prompt.of or prompt.id}
+            made = prompt.model_copy(update={**named, "text": said, "token_count": depth + alone})
             return made.model_copy(update={"sha256": made.digest()})
     raise ExperimentError(
         f"load.depth: found no text of exactly {depth} tokens before prompt {prompt.id!r}", fix="try another depth"
     )
-
-
-def _joined(piece: str, prompt: str, depth: int, alone: int, tokenizer: Tokenizer) -> str | None:
-    ids = tokenizer.tokenize(piece)
-    size, tried = depth, set[int]()
-    while 0 < size <= len(ids) and size not in tried and len(tried) < MOVES_PER_PLACE:
-        tried.add(size)
-        said = tokenizer.detokenize(ids[:size]) + BETWEEN + prompt
-        counted = len(tokenizer.tokenize(said)) - alone
-        if counted == depth and BROKEN not in said.removesuffix(prompt):
-            return said
-        size += depth - counted or 1
-    return None
