@@ -4,7 +4,7 @@
     uv run python benchmarks/forward_models.py moe.json ...
 
 `lines`: straight between points, and on through the last two. `affine`, `roofline` and `experts` are those of
-`theory.fitting`, the last with uniform routing or with the probe's own unions. Predictions take lines between points,
+`theory.curves`, the last with uniform routing or with the probe's own unions. Predictions take lines between points,
 and beyond them `experts, measured` where a probe has unions.
 
     server    known are n = 1, 2, 3, 5, 9, 17, which a probe through a server measures; asked are those between
@@ -26,9 +26,8 @@ from specmeter.analysis.prediction.costs import probed
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.probe.reading import union_model
-from specmeter.theory.curves import CostCurve
+from specmeter.theory.curves import CostCurve, fit_cost
 from specmeter.theory.experts import expected_union
-from specmeter.theory.fitting import fit_cost
 
 Predict = Callable[[Probe, list[int]], "np.ndarray"]
 SERVER = (1, 2, 3, 5, 9, 17)

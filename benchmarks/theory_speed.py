@@ -15,9 +15,8 @@ import numpy as np
 
 from specmeter.theory.acceptance import alpha_from_acceptance_rate, position_rates
 from specmeter.theory.catalogue.models import models
-from specmeter.theory.curves import CostCurve
+from specmeter.theory.curves import CostCurve, compare_fits
 from specmeter.theory.experts import expected_union, fit_union
-from specmeter.theory.fitting import compare_fits
 
 
 def timed(name: str, repeats: int, work: Callable[[], object]) -> None:

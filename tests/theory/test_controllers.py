@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.errors import UsageError
-from specmeter.theory import stopping, utility
+from specmeter.theory import controllers
+from specmeter.theory.controllers import Trial
 from specmeter.theory.cost import speedup
-from specmeter.theory.utility import Trial
 
 moderate = settings(max_examples=60, deadline=None)
 
@@ -21,7 +21,7 @@ moderate = settings(max_examples=60, deadline=None)
 def test_utility_is_the_speedup() -> None:
     tau, gamma, v, c = 2.4, 3, 1.7, 0.1
     step_ms = 20 * (gamma * c + v)
-    assert utility.utility(tau, step_ms, 20) == pytest.approx(speedup(tau, gamma, v, draft_cost=c))
+    assert controllers.utility(tau, step_ms, 20) == pytest.approx(speedup(tau, gamma, v, draft_cost=c))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_utility_is_the_speedup() -> None:
 )
 def test_utility_of_published_rates(rate: float, baseline: float, gain: float) -> None:
     # Per token: one token in 1000 / rate ms.
-    found = utility.utility(1, 1000 / rate, 1000 / baseline)
+    found = controllers.utility(1, 1000 / rate, 1000 / baseline)
     assert found == pytest.approx(gain, abs=0.006)
     assert found <= 3  # two drafts per step can emit three tokens at most
 
@@ -49,34 +49,34 @@ def test_utility_of_published_rates(rate: float, baseline: float, gain: float) -
 
 def _test_phase(curve: dict[int, float], start: int, longest: int = 8) -> list[Trial]:
     trials: list[Trial] = []
-    while (gamma := utility.next_trial(trials, start=start, longest=longest)) is not None:
+    while (gamma := controllers.next_trial(trials, start=start, longest=longest)) is not None:
         trials.append(Trial(gamma, curve[gamma]))
-        assert len(trials) <= utility.MOST_TRIALS
+        assert len(trials) <= controllers.MOST_TRIALS
     return trials
 
 
 def test_a_test_climbs_while_it_gains() -> None:
     trials = _test_phase({2: 1.1, 3: 1.4, 4: 1.8, 5: 2.4, 6: 3.0}, start=2)
     assert [trial.gamma for trial in trials] == [2, 3, 4, 5]
-    assert utility.chosen_gamma(trials) == 5
+    assert controllers.chosen_gamma(trials) == 5
 
 
 def test_a_test_turns_to_the_other_side_and_stops_on_a_plateau() -> None:
     trials = _test_phase({3: 1.3, 4: 1.1, 2: 1.6, 1: 1.2}, start=3)
     assert [trial.gamma for trial in trials] == [3, 4, 2, 1]
-    assert utility.chosen_gamma(trials) == 2
+    assert controllers.chosen_gamma(trials) == 2
     plateau = _test_phase({3: 1.3, 4: 1.35}, start=3)
     assert [trial.gamma for trial in plateau] == [3, 4]
-    assert utility.chosen_gamma(plateau) == 4
+    assert controllers.chosen_gamma(plateau) == 4
 
 
 def test_where_nothing_gains_the_choice_is_not_to_draft() -> None:
     trials = _test_phase({2: 0.6, 1: 0.8}, start=2)
     assert [trial.gamma for trial in trials] == [2, 1]
-    assert utility.chosen_gamma(trials) == 0
-    assert utility.chosen_gamma([]) == 0
-    assert utility.next_trial([], start=0, longest=4) == 1
-    assert utility.next_trial([], start=9, longest=4) == 4
+    assert controllers.chosen_gamma(trials) == 0
+    assert controllers.chosen_gamma([]) == 0
+    assert controllers.next_trial([], start=0, longest=4) == 1
+    assert controllers.next_trial([], start=9, longest=4) == 4
 
 
 @moderate
@@ -86,13 +86,13 @@ def test_a_test_ends_and_never_leaves_its_limits(start: int, longest: int, value
     gammas = [trial.gamma for trial in trials]
     assert len(set(gammas)) == len(gammas)
     assert all(1 <= gamma <= longest for gamma in gammas)
-    chosen = utility.chosen_gamma(trials)
+    chosen = controllers.chosen_gamma(trials)
     assert chosen == 0 or values[chosen] == max(trial.utility for trial in trials) > 1
 
 
 def test_back_off_doubles() -> None:
-    assert [utility.set_steps(falls) for falls in range(4)] == [16, 32, 64, 128]
-    assert utility.set_steps(1000) == 4096
+    assert [controllers.set_steps(falls) for falls in range(4)] == [16, 32, 64, 128]
+    assert controllers.set_steps(1000) == 4096
 
 
 # --- EVICT -----------------------------------------------------------------------------------------------------------
@@ -101,71 +101,71 @@ def test_back_off_doubles() -> None:
 def test_nodes_that_cost_more_than_they_bring_are_left_out() -> None:
     probabilities = [0.2, 0.9, 0.5, 0.8]
     flat, steep = [10.0] * 5, [10.0, 13.0, 17.0, 23.0, 32.0]
-    assert utility.nodes_to_verify(probabilities, flat) == 4
-    assert utility.tree_utilities(probabilities, steep) == pytest.approx(
+    assert controllers.nodes_to_verify(probabilities, flat) == 4
+    assert controllers.tree_utilities(probabilities, steep) == pytest.approx(
         [1, 1.9 / 1.3, 2.7 / 1.7, 3.2 / 2.3, 3.4 / 3.2]
     )
-    assert utility.nodes_to_verify(probabilities, steep) == 2
-    assert utility.nodes_to_verify(probabilities, [10, 30, 50, 70, 90]) == 0
+    assert controllers.nodes_to_verify(probabilities, steep) == 2
+    assert controllers.nodes_to_verify(probabilities, [10, 30, 50, 70, 90]) == 0
 
 
 @moderate
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 1000))
 def test_the_choice_is_the_best_of_all_sizes(probabilities: list[float], seed: int) -> None:
     costs = np.cumsum(np.random.default_rng(seed).uniform(0.1, 2, len(probabilities) + 1))
-    chosen = utility.nodes_to_verify(probabilities, costs)
+    chosen = controllers.nodes_to_verify(probabilities, costs)
     ordered = sorted(probabilities, reverse=True)
     values = [(1 + sum(ordered[:size])) / costs[size] for size in range(len(costs))]
     assert values[chosen] == pytest.approx(max(values))
-    assert utility.tree_utilities(probabilities, costs)[0] == 1
+    assert controllers.tree_utilities(probabilities, costs)[0] == 1
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
 def test_confidence() -> None:
-    assert stopping.stops_by_confidence(0.5, 0.75)
-    assert not stopping.stops_by_confidence(0.75, 0.75)
-    assert not stopping.stops_by_confidence(0.0, 0.0)
+    assert controllers.stops_by_confidence(0.5, 0.75)
+    assert not controllers.stops_by_confidence(0.75, 0.75)
+    assert not controllers.stops_by_confidence(0.0, 0.0)
 
 
 def test_entropy_rule() -> None:
-    assert stopping.entropy([1, 0, 0]) == 0
-    assert stopping.entropy([0.25] * 4) == pytest.approx(math.log(4))
-    assert np.asarray(stopping.entropy(np.array([[1, 0], [0.5, 0.5]]))) == pytest.approx([0, math.log(2)])
-    assert stopping.entropy_acceptance(0, 0.2) == 1
-    assert stopping.entropy_acceptance(1.25, 0.2) == pytest.approx(0.5)
-    assert stopping.stops_by_entropy(1.25, 0.2, 0.6)
-    assert not stopping.stops_by_entropy(1.25, 0.2, 0.5)
+    assert controllers.entropy([1, 0, 0]) == 0
+    assert controllers.entropy([0.25] * 4) == pytest.approx(math.log(4))
+    assert np.asarray(controllers.entropy(np.array([[1, 0], [0.5, 0.5]]))) == pytest.approx([0, math.log(2)])
+    assert controllers.entropy_acceptance(0, 0.2) == 1
+    assert controllers.entropy_acceptance(1.25, 0.2) == pytest.approx(0.5)
+    assert controllers.stops_by_entropy(1.25, 0.2, 0.6)
+    assert not controllers.stops_by_entropy(1.25, 0.2, 0.5)
 
 
 @moderate
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(0, 1))
 def test_rejection_becomes_likelier_with_every_token(acceptance: list[float], threshold: float) -> None:
-    risks = [stopping.rejection_probability(acceptance[:size]) for size in range(len(acceptance) + 1)]
+    risks = [controllers.rejection_probability(acceptance[:size]) for size in range(len(acceptance) + 1)]
     assert risks[0] == 0
     assert risks == sorted(risks)
-    stops = [stopping.stops_by_rejection(acceptance[:size], threshold) for size in range(len(acceptance) + 1)]
+    stops = [controllers.stops_by_rejection(acceptance[:size], threshold) for size in range(len(acceptance) + 1)]
     assert stops == sorted(stops)  # once it stops, it would stop ever after
 
 
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: utility.utility(2, 0, 1), "step_ms"),
-        (lambda: utility.utility(2, 1, math.nan), "baseline_ms"),
-        (lambda: utility.utility(-2, 1, 1), "tokens_per_step"),
-        (lambda: utility.next_trial([], start=1, longest=0), "longest"),
-        (lambda: utility.chosen_gamma([Trial(1, math.nan)]), "utility"),
-        (lambda: utility.set_steps(-1), "falls"),
-        (lambda: utility.tree_utilities([0.5], [1]), "costs"),
-        (lambda: utility.tree_utilities([0.5], [1, 0]), "costs"),
-        (lambda: utility.tree_utilities([1.5], [1, 1]), "path_probabilities"),
-        (lambda: stopping.stops_by_confidence(1.5, 0.5), "top_probability"),
-        (lambda: stopping.entropy([0.5, 0.1]), "draft"),
-        (lambda: stopping.entropy_acceptance(-1, 1), "entropy"),
-        (lambda: stopping.rejection_probability([2]), "acceptance"),
-        (lambda: stopping.stops_by_rejection([0.5], -1), "threshold"),
+        (lambda: controllers.utility(2, 0, 1), "step_ms"),
+        (lambda: controllers.utility(2, 1, math.nan), "baseline_ms"),
+        (lambda: controllers.utility(-2, 1, 1), "tokens_per_step"),
+        (lambda: controllers.next_trial([], start=1, longest=0), "longest"),
+        (lambda: controllers.chosen_gamma([Trial(1, math.nan)]), "utility"),
+        (lambda: controllers.set_steps(-1), "falls"),
+        (lambda: controllers.tree_utilities([0.5], [1]), "costs"),
+        (lambda: controllers.tree_utilities([0.5], [1, 0]), "costs"),
+        (lambda: controllers.tree_utilities([1.5], [1, 1]), "path_probabilities"),
+        (lambda: controllers.stops_by_confidence(1.5, 0.5), "top_probability"),
+        (lambda: controllers.entropy([0.5, 0.1]), "draft"),
+        (lambda: controllers.entropy_acceptance(-1, 1), "entropy"),
+        (lambda: controllers.rejection_probability([2]), "acceptance"),
+        (lambda: controllers.stops_by_rejection([0.5], -1), "threshold"),
     ],
 )
 def test_what_cannot_be_is_refused(call: Callable[[], object], named: str) -> None:

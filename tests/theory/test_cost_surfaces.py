@@ -11,8 +11,7 @@ import pytest
 from specmeter.errors import UsageError
 from specmeter.record import BatchPoint, Estimate
 from specmeter.theory.experts import expected_union
-from specmeter.theory.surface_fits import fit_surface
-from specmeter.theory.surfaces import CostSurface
+from specmeter.theory.surfaces import CostSurface, fit_surface
 
 B, N = (1, 2, 4, 8, 16), (1, 2, 3, 5, 9)
 

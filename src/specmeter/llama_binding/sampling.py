@@ -127,7 +127,7 @@ def confidence(logits: Logits, among: int = DRAFT_TOP_K) -> tuple[int, float]:
 def entropy(logits: Logits) -> float:
     """H = - sum over x of draft(x) ln draft(x), in nats, of softmax(logits), shape (vocabulary,).
 
-    The same as `theory.stopping.entropy` of the probabilities, without making them: with weights w = exp(l - max),
+    The same as `theory.controllers.entropy` of the probabilities, without making them: with weights w = exp(l - max),
     H = ln(sum w) - sum(w (l - max)) / sum w.
     """
     shifted = logits - logits[best(logits)]

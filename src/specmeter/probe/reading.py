@@ -10,10 +10,9 @@ from specmeter.errors import UsageError
 from specmeter.numbers.estimates import exceeds
 from specmeter.text import estimated
 from specmeter.theory.cost import break_even_alpha, step_cost
+from specmeter.theory.curves import CostFit, compare_fits
 from specmeter.theory.experts import fit_union
-from specmeter.theory.fitting import CostFit, compare_fits
-from specmeter.theory.surface_fits import SurfaceFit, fit_surface
-from specmeter.theory.surfaces import CostSurface
+from specmeter.theory.surfaces import CostSurface, SurfaceFit, fit_surface
 
 if TYPE_CHECKING:
     from specmeter.probe import Probe

@@ -1,13 +1,37 @@
 """A measured cost curve: what a target forward over n tokens took, with intervals, and v(gamma) read off it.
 
-Between measured points the curve is interpolated by straight lines; outside them it says nothing, and refuses.
-`theory.fitting` has models that go on beyond the last point, and say that they do.
+Between measured points the curve is interpolated by straight lines; outside them it says nothing, and refuses. Models
+that are fitted to it, with residuals, go on beyond the last point, and say that they do:
+
+    affine      T = floor + slope n                            every token costs the same
+    roofline    T = floor + slope max(0, n - knee)             flat while memory decides, a line once arithmetic does
+    experts     T = floor + slope n + expert U(n)              every expert touched costs its reading
+
+All parameters are at least 0: a forward cannot become cheaper by more tokens, in truth, and a fit that says so has
+fitted noise. `slope` is what rows cost (kernels, arithmetic); `expert` the time to read one expert of every layer;
+U(n) is not fitted here but given, measured or modelled (`theory.experts`). The full roofline with bytes and bandwidth
+is `theory.roofline`; it has no more shape than these, and its parameters are not all visible in one curve.
+
+Errors are relative, (fitted - measured) / measured: timing noise grows with the time, and v = T(n) / T(1) is relative
+too. Models are compared by the small-sample Akaike criterion
+
+    AICc = N ln(RSS / N) + 2 k + 2 k (k + 1) / (N - k - 1),    k = parameters + 1 for the variance
+
+lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
+better; it says nothing about a range that was not measured.
+
+Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); the models: computed here.
+`experts` is what is left of MoESD's six parameters (arXiv 2505.19645) once the union is measured: the other terms, its
+ridge point among them, cannot be told from one curve, and predicted no better (docs/notebook.md).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Self, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, overload
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,6 +43,19 @@ from specmeter.theory.arguments import numbers, plain, positives, same_length
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many, Values
+
+CostModel = Literal["affine", "roofline", "experts"]
+PARAMETERS: dict[CostModel, tuple[str, ...]] = {
+    "affine": ("floor", "slope"),
+    "roofline": ("floor", "slope", "knee"),
+    "experts": ("floor", "slope", "expert"),
+}
+"""Names of each model's parameters; all in ms but `knee`, which is in tokens."""
+
+_SMALLEST_ERROR = 1e-6
+"""Relative errors below this are those of the arithmetic: exact fits of synthetic curves are equally good."""
+_KNEES = 64
+"""Places for the knee that are tried before the best one is refined."""
 
 
 class CostPoint(Record):
@@ -102,7 +139,7 @@ class CostCurve(Record):
         if outside.any():
             raise UsageError(
                 f"T({float(n[outside][0]):g}) was not measured: the curve covers n = {known[0]:g} to {known[-1]:g}",
-                fix="measure that n, or take a fitted model (theory.fitting) and call it a prediction",
+                fix="measure that n, or take a fitted model (theory.curves) and call it a prediction",
             )
         return plain(np.interp(n, known, self.ms))
 
@@ -147,3 +184,149 @@ class CostCurve(Record):
                 fix="measure plain decoding of one token; ratios are to that",
             )
         return self.points[0]
+
+
+@dataclass(frozen=True)
+class CostFit:
+    """One model, fitted to one curve."""
+
+    model: CostModel
+    parameters: dict[str, float]
+    tokens: tuple[float, ...]
+    """n of the measured points."""
+    residuals: tuple[float, ...]
+    """(fitted - measured) / measured, point by point."""
+    union: Callable[[Floats], float | Floats] | None = None
+    """U(n) that was given (`experts` only)."""
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the residuals."""
+        return math.sqrt(math.fsum(value**2 for value in self.residuals) / len(self.residuals))
+
+    @property
+    def aicc(self) -> float:
+        """Akaike's criterion for small samples; infinite with too few points to judge the model at all."""
+        return aicc(self.rms, len(self.residuals), len(self.parameters))
+
+    def covers(self, tokens: float) -> bool:
+        """Whether n lies within the measured range; outside it a prediction is an extrapolation, to be called so."""
+        return min(self.tokens) <= tokens <= max(self.tokens)
+
+    @overload
+    def ms_at(self, tokens: float) -> float: ...
+    @overload
+    def ms_at(self, tokens: Many) -> Floats: ...
+    @overload
+    def ms_at(self, tokens: Values) -> float | Floats: ...
+    def ms_at(self, tokens: Values) -> float | Floats:
+        """T(n) of the model, any shape, within the measured range or beyond (`covers`)."""
+        n = np.asarray(numbers("tokens", tokens, least=1))
+        columns = _design(self.model, n, self.parameters.get("knee", 0.0), self.union)
+        linear = [value for name, value in self.parameters.items() if name != "knee"]
+        return plain(np.asarray(sum(value * column for value, column in zip(linear, columns, strict=True))))
+
+    @overload
+    def verification(self, gamma: float) -> float: ...
+    @overload
+    def verification(self, gamma: Many) -> Floats: ...
+    def verification(self, gamma: Values) -> float | Floats:
+        """v(gamma) = T(gamma + 1) / T(1) of the model. `gamma` >= 0, any shape."""
+        n = np.asarray(numbers("gamma", gamma, least=0)) + 1
+        return plain(np.asarray(self.ms_at(n)) / self.ms_at(1.0))
+
+
+def aicc(rms: float, points: int, parameters: int) -> float:
+    """The criterion in the head of this module; infinite where there are too few points for so many parameters."""
+    k = parameters + 1
+    if points - k - 1 <= 0:
+        return math.inf
+    error = max(rms, _SMALLEST_ERROR) ** 2
+    return points * math.log(error) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
+
+
+def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float | Floats] | None = None) -> CostFit:
+    """Fit one model by least squares of relative errors, all parameters at least 0.
+
+    `union` maps n to distinct experts per layer, for `experts` alone: `UnionFit.union` of measured unions, or
+    `lambda n: expected_union(n, 256, 8)` for uniform routing. Raises `UsageError` with fewer points than parameters.
+    """
+    if model not in PARAMETERS:
+        raise UsageError(f"model is {model!r}", fix=f"use one of {', '.join(PARAMETERS)}")
+    if (union is None) == (model == "experts"):
+        raise UsageError(
+            f"union: the model {model} {'needs' if union is None else 'has no use for'} the experts touched",
+            fix="give `union` for the model 'experts', and for no other",
+        )
+    n, ms = curve.tokens, curve.ms
+    if len(n) < len(PARAMETERS[model]):
+        raise UsageError(
+            f"{len(n)} points cannot determine the {len(PARAMETERS[model])} parameters of {model}",
+            fix="measure more values of n, or fit the model 'affine'",
+        )
+    knee = _knee(n, ms) if model == "roofline" else 0.0
+    linear, fitted = least_squares(_design(model, n, knee, union), ms)
+    values = (*linear, knee) if model == "roofline" else linear
+    residuals = tuple(float(value) for value in fitted / ms - 1)
+    parameters = dict(zip(PARAMETERS[model], values, strict=True))
+    return CostFit(model, parameters, tuple(float(value) for value in n), residuals, union)
+
+
+def compare_fits(curve: CostCurve, union: Callable[[Floats], float | Floats] | None = None) -> tuple[CostFit, ...]:
+    """All models that the points can judge, best first by AICc; `experts` only where `union` is given.
+
+    The first is to be preferred over the next only where their `aicc` differ by more than 2; otherwise the curve does
+    not tell them apart. Raises `UsageError` below five points, which cannot judge even two parameters.
+    """
+    models: tuple[CostModel, ...] = ("affine", "roofline") if union is None else ("affine", "roofline", "experts")
+    able: list[CostModel] = [model for model in models if len(curve.points) > len(PARAMETERS[model]) + 2]
+    if not able:
+        raise UsageError(
+            f"{len(curve.points)} points cannot tell models of cost apart", fix="measure at least 5 values of n"
+        )
+    fits = [fit_cost(curve, model, union if model == "experts" else None) for model in able]
+    return tuple(sorted(fits, key=lambda fit: fit.aicc))
+
+
+def _design(model: CostModel, n: Floats, knee: float, union: Callable[[Floats], float | Floats] | None) -> list[Floats]:
+    """What each linear parameter is multiplied with."""
+    columns = [np.ones_like(n), np.maximum(0.0, n - knee)]
+    if model == "experts":
+        assert union is not None
+        touched = np.asarray(union(n), dtype=np.float64)
+        if touched.shape != n.shape or not np.isfinite(touched).all():
+            raise UsageError(
+                f"union gave shape {touched.shape} for {n.shape} values of n", fix="give a function of an array of n"
+            )
+        columns.append(touched)
+    return columns
+
+
+def least_squares(columns: list[Floats], ms: Floats) -> tuple[tuple[float, ...], Floats]:
+    """Non-negative least squares of relative errors: the parameters, and the fitted times."""
+    from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    design = np.stack(columns, axis=-1)
+    size = np.maximum(design.max(axis=0), 1e-300)
+    solution, _ = cast("Any", nnls)(design / size / ms[:, np.newaxis], np.ones_like(ms))
+    linear = np.asarray(solution, dtype=np.float64) / size
+    return tuple(float(value) for value in linear), design @ linear
+
+
+def _knee(n: Floats, ms: Floats) -> float:
+    """Where the flat part ends, between the first and the last point."""
+    from scipy.optimize import minimize_scalar  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    def loss(knee: float) -> float:
+        _, fitted = least_squares(_design("roofline", n, knee, None), ms)
+        return float(np.square(fitted / ms - 1).sum())
+
+    even: Floats = np.geomspace(float(n[0]), float(n[-1]), _KNEES, endpoint=False, dtype=np.float64)
+    places = np.unique(np.concatenate([n[:-1], even]))
+    losses = [loss(float(place)) for place in places]
+    best = int(np.argmin(losses))
+    low, high = places[max(best - 1, 0)], places[min(best + 1, len(places) - 1)]
+    if low >= high:
+        return float(places[best])
+    found = cast("Any", minimize_scalar)(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
+    return float(found.x) if found.fun < losses[best] else float(places[best])

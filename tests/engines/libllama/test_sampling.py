@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.llama_binding import sampling
 from specmeter.record import Generation
-from specmeter.theory import stopping
+from specmeter.theory import controllers
 
 moderate = settings(max_examples=100, deadline=None)
 
@@ -180,4 +180,4 @@ def test_entropy_of_logits_is_that_of_their_distribution(seed: int, spread: floa
     logits = np.random.default_rng(seed).normal(0, spread, 500).astype(np.float32)
     logits[::7] = -np.inf
     whole = sampling.probabilities(logits, Generation(temperature=1))
-    assert sampling.entropy(logits) == pytest.approx(float(stopping.entropy(whole)), abs=1e-4)
+    assert sampling.entropy(logits) == pytest.approx(float(controllers.entropy(whole)), abs=1e-4)

@@ -12,7 +12,7 @@
 Sources:
 
 `probed`    curves that were measured on this machine. Points between them lie on straight lines. Beyond the last one an
-            MoE target goes on by the experts that are still to be read (`theory.fitting`, with the probe's own unions),
+            MoE target goes on by the experts that are still to be read (`theory.curves`, with the probe's own unions),
             any other curve on the line through its last two points; with twice the uncertainty. Every point is drawn
             from its interval.
 `stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):

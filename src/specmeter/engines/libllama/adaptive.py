@@ -2,7 +2,7 @@
 
     gain of a length = tokens emitted per step / (time of a step / time of a plain step)
 
-is the speedup itself (Cascade's utility, `theory.utility`). Cascade measures it as a whole, length by length, a few
+is the speedup itself (Cascade's utility, `theory.controllers`). Cascade measures it as a whole, length by length, a few
 steps each. Here its two halves are learnt apart, because they belong to different things:
 
 - **what a length costs** belongs to the machine and the models, and hardly changes: `StepCosts` compares the times of
@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Sequence
 from specmeter.engines.libllama.evidence import Acceptance, Calibration, Worth
 from specmeter.engines.libllama.policies import whole
 from specmeter.engines.libllama.step_costs import Costs, GivenCosts, StepCosts
-from specmeter.theory.utility import set_steps
+from specmeter.theory.controllers import set_steps
 
 ALLOWANCE = 2.0
 """Plain steps that a session may lose before anything was gained."""

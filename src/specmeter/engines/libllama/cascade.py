@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specmeter.engines.libllama.policies import whole
-from specmeter.theory.utility import (
+from specmeter.theory.controllers import (
     BASELINE_EVERY,
     TEST_STEPS,
     Trial,
@@ -19,7 +19,7 @@ from specmeter.theory.utility import (
 class Cascade:
     """Tests draft lengths for `TEST_STEPS` steps each and keeps the best one for a while (arXiv 2506.20675).
 
-    The schedule is that of `theory.utility`, second hand. What the summary leaves open and is ours: the first test
+    The schedule is that of `theory.controllers`, second hand. What the summary leaves open and is ours: the first test
     starts at length 1; a plain step's time is the mean of `TEST_STEPS` plain steps, measured at the start and again
     every `BASELINE_EVERY` steps. It is here to be compared with: `adaptive.Utility` is the one to use.
     """

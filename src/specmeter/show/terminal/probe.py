@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
     from specmeter.show.terminal.console import Screen
-    from specmeter.theory.fitting import CostFit
-    from specmeter.theory.surface_fits import SurfaceFit
-    from specmeter.theory.surfaces import CostSurface
+    from specmeter.theory.curves import CostFit
+    from specmeter.theory.surfaces import CostSurface, SurfaceFit
 
 
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
