@@ -22,7 +22,7 @@ _MODELS = ("dense?quant=Q8_0", "dense?quant=F16", "dense?quant=Q4_0", "moe?quant
 
 _CHILD = """
 import io, json, sys, time
-from specmeter.models import bench, cores, gguf_stream, inflate
+from specmeter.models import bench, inflate, tensors
 
 class Sink(io.RawIOBase):
     def write(self, data): return memoryview(data).nbytes
@@ -35,10 +35,10 @@ def peak_bytes():
     return peak if sys.platform == "darwin" else peak * 1024
 
 spec = bench.parse(sys.argv[1])
-core = inflate.CoreFile.read(cores.shipped()[spec.core].path)
+core = inflate.CoreFile.read(bench.shipped()[spec.core].path)
 recipe = inflate.fit(core, spec.quant, spec.size_bytes)
 start = time.perf_counter()
-gguf_stream.write(Sink(), inflate.metadata(core, recipe, "0" * 64), inflate.inflated(core, recipe))
+tensors.write_gguf(Sink(), inflate.metadata(core, recipe, "0" * 64), inflate.inflated(core, recipe))
 made = time.perf_counter() - start
 cpu, start = time.process_time(), time.perf_counter()
 path = bench.build(spec)

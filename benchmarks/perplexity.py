@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from specmeter.engines.llama_cpp.start import default_threads
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
 from specmeter.quality import SpeedTest, perplexity
 from specmeter.record import EngineSettings, ModelIdentity

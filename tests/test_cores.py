@@ -15,7 +15,7 @@ import pytest
 
 from specmeter.llama_binding.context import Context, Rows
 from specmeter.llama_binding.model import Model
-from specmeter.models.cores import Core, shipped
+from specmeter.models.bench import Core, shipped
 from specmeter.record import EngineSettings
 
 ROOT = Path(__file__).parents[1]

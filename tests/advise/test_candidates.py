@@ -14,7 +14,7 @@ from specmeter.advise.advice import Asked
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.errors import ModelError, UsageError
 from specmeter.models import bench
-from specmeter.models.found import FoundModel
+from specmeter.models.reference import FoundModel
 
 
 def put(name: str, path: Path, pad: int = 0) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from specmeter.cli import invoke
 from specmeter.models import bench
-from specmeter.models.found import found_models
+from specmeter.models.reference import found_models
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 

@@ -15,7 +15,7 @@ import psutil
 from engines.stand_in import BUILD
 from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, Program, builds, find_program
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 
 HERE = Path(__file__).parent

@@ -18,8 +18,8 @@ from specmeter.errors import ExperimentError, ModelError
 from specmeter.experiments.file import load
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import prepare
-from specmeter.models.absent import AbsentModel, absent_models, refuse_absent
 from specmeter.models.hub import fetch, parse
+from specmeter.models.reference import AbsentModel, absent_models, refuse_absent
 
 BIG, SMALL = "hf:owner/repo/big.gguf", "hf:owner/repo/small.gguf"
 CONTENT = {"big.gguf": bytes(3_000_000), "small.gguf": bytes(1_000_000)}

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from specmeter.errors import ModelError
 from specmeter.models import bench
 from specmeter.models.bench import build, describe, names, parse, reference_of
-from specmeter.models.gguf_header import read_header
-from specmeter.models.metadata import Metadata
-from specmeter.models.quantize import CONVERTIBLE
+from specmeter.models.gguf import Metadata, read_header
+from specmeter.models.tensors import CONVERTIBLE
 
 
 @pytest.fixture(autouse=True)

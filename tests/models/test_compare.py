@@ -8,8 +8,8 @@ from engine_log import loading_log
 from gguf_files import TOKENS, write_gguf
 
 from specmeter.errors import ModelError
-from specmeter.models import cores
-from specmeter.models.compatibility import Compatibility, compare
+from specmeter.models import bench
+from specmeter.models.preflight import Compatibility, compare
 
 KEYS = {"block_count": 1, "embedding_length": 32, "attention.head_count": 1, "feed_forward_length": 32}
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2}
@@ -102,7 +102,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("draft", ["draft-small", "draft-other-vocab", "draft-other-special"])
 def test_the_engine_decides_alike(tmp_path: Path, draft: str) -> None:
-    target_path, draft_path = (cores.shipped()[name].path for name in ("dense", draft))
+    target_path, draft_path = (bench.shipped()[name].path for name in ("dense", draft))
     log = loading_log(tmp_path, target_path, draft_path)
     assert "adding speculative implementation 'draft-simple'" in log
     refused = "the target and draft vocabs are not compatible" in log

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter.errors import ModelError
-from specmeter.models import cores
+from specmeter.models import bench
 from specmeter.models.facts import ModelFacts, read_facts
 
 HIDDEN, FFN, VOCABULARY = 64, 96, len(TOKENS)
@@ -369,9 +369,9 @@ def test_split_models_with_faults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["moe", "hybrid"])
 def test_sizes_are_those_that_the_engine_allocates(tmp_path: Path, name: str) -> None:
-    if name not in cores.shipped():
+    if name not in bench.shipped():
         pytest.skip(f"there is no core {name}")
-    path = cores.shipped()[name].path
+    path = bench.shipped()[name].path
     log = loading_log(tmp_path, path)
     facts = read_facts(path)
     assert facts.memory is not None

@@ -16,9 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter.errors import ModelError
-from specmeter.models import gguf_header
-from specmeter.models.ggml_types import GGML_TYPES
-from specmeter.models.gguf_header import Header, NumberArray, StringArray, read_header
+from specmeter.models.gguf import GGML_TYPES, Header, NumberArray, StringArray, read_header
 
 WEIGHTS = {"token_embd.weight": (32, 12), "blk.0.attn_q.weight": (32, 32), "output_norm.weight": (32,)}
 
@@ -147,7 +145,7 @@ def test_values_that_are_not_utf8_are_replaced(tmp_path: Path) -> None:
 
 
 def test_header_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf_header, "MAX_HEADER_BYTES", 300_000)
+    monkeypatch.setattr("specmeter.models.gguf.MAX_HEADER_BYTES", 300_000)
     with pytest.raises(ModelError, match=r"larger than 300\.0 kB"):
         check(tmp_path, raw_gguf([array(0, 600_000, bytes(600_000))]))
 

@@ -14,12 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.errors import ModelError
-from specmeter.models import cores
+from specmeter.models import bench
 from specmeter.models.bench import build, parse
-from specmeter.models.gguf_header import read_header
-from specmeter.models.gguf_stream import write
+from specmeter.models.gguf import read_header
 from specmeter.models.inflate import CoreFile, Recipe, donors, fit, inflated, metadata
-from specmeter.models.quantize import CONVERTIBLE, RANDOM_ONLY, RandomBits, convert, random_chunks, random_rows
+from specmeter.models.tensors import (
+    CONVERTIBLE,
+    RANDOM_ONLY,
+    RandomBits,
+    convert,
+    random_chunks,
+    random_rows,
+    write_gguf,
+)
 
 _Array = np.ndarray[Any, Any]
 
@@ -40,10 +47,10 @@ def _floats(tensor: gguf.ReaderTensor) -> _Array:
 @pytest.mark.parametrize("quant", CONVERTIBLE)
 @pytest.mark.parametrize("core", ["dense", "moe"])
 def test_the_core_is_kept_to_the_bit_and_all_that_is_added_ends_in_zero(core: str, quant: str, tmp_path: Path) -> None:
-    file = CoreFile.read(cores.shipped()[core].path)
+    file = CoreFile.read(bench.shipped()[core].path)
     recipe = Recipe(8, file.width + 64, quant)
     with (tmp_path / "grown.gguf").open("wb") as out:
-        write(out, metadata(file, recipe, "0" * 64), inflated(file, recipe))
+        write_gguf(out, metadata(file, recipe, "0" * 64), inflated(file, recipe))
     plain, grown = _tensors(build(parse(f"bench:{core}?quant={quant}"))), _tensors(tmp_path / "grown.gguf")
     suffix = "_exps" if core == "moe" else ""
     previous = -1
@@ -124,7 +131,7 @@ def test_layers_are_added_behind_their_donors(core_layers: int, added: int) -> N
 
 
 def test_what_a_core_cannot_become_is_refused(tmp_path: Path) -> None:
-    core = CoreFile.read(cores.shipped()["dense"].path)
+    core = CoreFile.read(bench.shipped()["dense"].path)
     with pytest.raises(ModelError, match="whole blocks"):
         inflated(core, Recipe(core.layers, core.width + 8, "Q8_0"))
     with pytest.raises(ModelError, match="more than the 500"):
@@ -141,13 +148,13 @@ def test_what_a_core_cannot_become_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_size_between_two_widths_is_refused_with_the_nearest() -> None:
-    core = CoreFile.read(cores.shipped()["moe"].path)
+    core = CoreFile.read(bench.shipped()["moe"].path)
     with pytest.raises(ModelError, match="nearest is") as caught:
         fit(core, "F16", 31_500_000, layers=core.layers)
     assert "ask for size=" in caught.value.fix
 
 
 def test_the_tokenizer_is_the_cores() -> None:
-    core = read_header(cores.shipped()["dense"].path).metadata
+    core = read_header(bench.shipped()["dense"].path).metadata
     grown = read_header(build(parse("bench:dense?size=20MB&quant=Q8_0"))).metadata
     assert {k: v for k, v in core.items() if "tokenizer" in k} == {k: v for k, v in grown.items() if "tokenizer" in k}

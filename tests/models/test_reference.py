@@ -7,7 +7,7 @@ import pytest
 from gguf_files import raw_gguf, string, tensor, write_gguf
 
 from specmeter.errors import ModelError
-from specmeter.models import bench, cores
+from specmeter.models import bench
 from specmeter.models.reference import locate, origin_of, peek, resolve
 
 
@@ -118,7 +118,7 @@ def test_bench_models_are_built_once(cache: Path) -> None:
     assert peek(reference) == (size, True)
     assert resolve("draft", reference, base_dir=Path()).sha256 == identity.sha256
     shipped = resolve("draft", "bench:draft-small", base_dir=Path())
-    assert shipped.sha256 == cores.shipped()["draft-small"].sha256
+    assert shipped.sha256 == bench.shipped()["draft-small"].sha256
 
 
 def test_shapes_are_for_timing_only(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

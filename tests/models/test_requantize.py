@@ -12,7 +12,7 @@ from gguf import GGUFReader, dequantize
 
 from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.errors import EngineError, ModelError
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.models.facts import read_facts
 from specmeter.models.requantize import make
 

@@ -7,12 +7,11 @@ import pytest
 from bench_engine import generate
 
 from specmeter.errors import ModelError
-from specmeter.models import cores, shapes
+from specmeter.models import bench, shapes
 from specmeter.models.bench import build, describe, parse
-from specmeter.models.gguf_header import read_header
-from specmeter.models.gguf_stream import write
-from specmeter.models.metadata import Metadata
+from specmeter.models.gguf import Metadata, read_header
 from specmeter.models.shapes import SHAPES, Shape, is_timing_only
+from specmeter.models.tensors import write_gguf
 
 _PARAMETERS = {
     "qwen3.5-35b-a3b": 34.7e9,
@@ -60,9 +59,9 @@ def test_the_engine_loads_and_decodes_every_shape(name: str, tmp_path: Path) -> 
     if shape.architecture == "olmoe":  # here a head is a share of the hidden size
         shape = replace(shape, heads=2, kv_heads=2)
     path = tmp_path / f"{name}.gguf"
-    tokenizer = read_header(cores.shipped()["dense"].path)
+    tokenizer = read_header(bench.shipped()["dense"].path)
     with path.open("wb") as file:
-        write(file, shapes.metadata(shape, name, "Q8_0", tokenizer), shapes.tensors(shape, "Q8_0"))
+        write_gguf(file, shapes.metadata(shape, name, "Q8_0", tokenizer), shapes.tensors(shape, "Q8_0"))
     (reply,) = generate(path, ["Where is the river?"], 4, 1)
     assert len(reply["tokens"]) == 4
     for step in reply["completion_probabilities"]:
@@ -91,5 +90,5 @@ def test_expert_formats_are_for_experts() -> None:
 
 
 def test_trained_models_are_not_for_timing_only() -> None:
-    assert not any(is_timing_only(core.path) for core in cores.shipped().values())
+    assert not any(is_timing_only(core.path) for core in bench.shipped().values())
     assert not is_timing_only(build(parse("bench:dense?size=16MB&quant=Q8_0")))

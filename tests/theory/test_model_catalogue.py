@@ -8,7 +8,7 @@ from math import prod
 import pytest
 
 from specmeter.errors import UsageError
-from specmeter.models.ggml_types import TYPE_BY_NAME
+from specmeter.models.gguf import TYPE_BY_NAME
 from specmeter.models.shapes import SHAPES, tensors
 from specmeter.theory.catalogue import models as catalogue
 from specmeter.theory.catalogue.models import Model, find, formats, model, models, number_format

@@ -13,7 +13,7 @@ from specmeter.engines.llama_cpp.methods import server_options
 from specmeter.engines.llama_cpp.options import known_flags, to_flags
 from specmeter.errors import EngineStartError
 from specmeter.experiments.file import load
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.record import Arm, EngineSettings, ModelIdentity
 
 COMMON = """\

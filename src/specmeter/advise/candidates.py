@@ -22,12 +22,15 @@ from specmeter.experiments.file import load
 from specmeter.laboratory.doctor import SMALLER
 from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE, Compatibility, compare_headers
 from specmeter.models.facts import ModelFacts, describe
-from specmeter.models.found import MOST, FoundModel, found_models
-from specmeter.models.gguf_header import Header
-from specmeter.models.metadata import Metadata
-from specmeter.models.preflight import memory_free_bytes, other_than_language_model
-from specmeter.models.reference import locate, origin_of, peek
-from specmeter.models.split import first_part, read_parts
+from specmeter.models.gguf import Header, Metadata, first_part, read_parts
+from specmeter.models.preflight import (
+    METHOD_BY_ARCHITECTURE,
+    Compatibility,
+    compare_headers,
+    memory_free_bytes,
+    other_than_language_model,
+)
+from specmeter.models.reference import MOST, FoundModel, found_models, locate, origin_of, peek
 from specmeter.record import EngineTraits, MethodName
 from specmeter.text import counted, size
 
@@ -42,7 +45,7 @@ _BENCH_DRAFTS = ("bench:draft-small", "bench:draft-large")
 _ALIKE = 4
 """Characters that names of one family begin with."""
 _OF_A_FAMILY = frozenset({"first-token-texts", "eot-token", "pre-tokenizer"})
-"""Conditions of `models.compatibility` that drafts of the target's own family meet."""
+"""Conditions of `models.preflight` that drafts of the target's own family meet."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.text import amount, percent, size
 
 if TYPE_CHECKING:
-    from specmeter.models.compatibility import Compatibility
     from specmeter.models.facts import ModelFacts
+    from specmeter.models.preflight import Compatibility
     from specmeter.show.table import Phrase, Tone
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
@@ -158,7 +158,7 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
       specmeter models compare bench:dense bench:draft-small
       specmeter models compare target.gguf draft.gguf --json | jq .accepted
     """
-    from specmeter.models.compatibility import compare as compare_models
+    from specmeter.models.preflight import compare as compare_models
 
     comparison = compare_models(_located(target, offline), _located(draft, offline))
     if as_json:

@@ -41,7 +41,7 @@ from specmeter.workloads.texts import Tokenizer
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
-    from specmeter.models.absent import AbsentModel
+    from specmeter.models.reference import AbsentModel
     from specmeter.probe import Probe
     from specmeter.workloads.spec import WorkloadSpec
 

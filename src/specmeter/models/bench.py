@@ -7,6 +7,8 @@
   only.
 
 Files are made on first use and kept in the cache under a name that depends on everything that decides their bytes.
+Cores are GGUF files in `cores/`. `cores.json` says of each what it is for, how it was trained, and the checksum of its
+file; how they were made is told in `docs/bench-models.md`.
 """
 
 from __future__ import annotations
@@ -17,16 +19,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.models import cores, gguf_stream, inflate, shapes
-from specmeter.models.gguf_stream import Fields, TensorSource
-from specmeter.models.quantize import CONVERTIBLE, RANDOM_ONLY
+from specmeter.models import inflate, shapes
+from specmeter.models.tensors import CONVERTIBLE, RANDOM_ONLY, Fields, TensorSource, file_bytes, write_gguf
 
 PREFIX = "bench:"
 
@@ -43,6 +44,8 @@ _PRESETS = {
     for megabytes in (100, 200, 400, 900)
 }
 """Name -> (core, size in bytes, format). Dense and MoE of one number have the same total size."""
+
+_FOLDER = Path(__file__).parent / "cores"
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class BenchModel:
 
 def names() -> list[str]:
     """All names that can follow `bench:`, cores first."""
-    return [*cores.shipped(), *_PRESETS, *(f"shape/{name}" for name in shapes.SHAPES)]
+    return [*shipped(), *_PRESETS, *(f"shape/{name}" for name in shapes.SHAPES)]
 
 
 def parse(reference: str) -> BenchSpec:
@@ -113,10 +116,10 @@ def parse(reference: str) -> BenchSpec:
         return _parse_shape(reference, name, values)
     preset = _PRESETS.get(name)
     core = preset[0] if preset else name
-    if core not in cores.shipped():
+    if core not in shipped():
         raise _unknown(f"bench model {name!r} in {reference!r}", name, names())
     _check_keys(reference, values, ("quant",) if preset else ("size", "quant", "layers"))
-    own = cores.shipped()[core].quantization
+    own = shipped()[core].quantization
     spec = BenchSpec(name=name, core=core, quant=own)
     if preset:
         spec = replace(spec, size_bytes=preset[1], quant=preset[2])
@@ -216,8 +219,8 @@ def build(spec: BenchSpec, *, progress: Callable[[int, int], None] | None = None
     plan, fields, tensors = _prepare(spec)
     if plan.in_place:
         return plan.path
-    write = partial(gguf_stream.write, metadata=fields, tensors=tensors, progress=progress)
-    return create_once(plan.path, plan.size_bytes, write)
+    made = partial(write_gguf, metadata=fields, tensors=tensors, progress=progress)
+    return create_once(plan.path, plan.size_bytes, made)
 
 
 def reference_of(spec: BenchSpec) -> str:
@@ -234,7 +237,7 @@ def reference_of(spec: BenchSpec) -> str:
 
 
 def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
-    core_path = cores.shipped()[spec.core].path
+    core_path = shipped()[spec.core].path
     core_sha256 = file_sha256(core_path)
     core = inflate.CoreFile.read(core_path)
     if spec.shape:
@@ -260,7 +263,7 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
     plan = BenchModel(
         reference=reference_of(spec),
         path=core_path if is_core else cache_dir() / "models" / file_name,
-        size_bytes=core.header.file_bytes if is_core else gguf_stream.file_bytes(fields, tensors),
+        size_bytes=core.header.file_bytes if is_core else file_bytes(fields, tensors),
         parameters=sum(prod(tensor.shape) for tensor in tensors),
         architecture=architecture,
         layers=layers,
@@ -274,3 +277,34 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
         in_place=is_core,
     )
     return plan, fields, tensors
+
+
+@dataclass(frozen=True)
+class Core:
+    """One shipped core, as its manifest entry describes it."""
+
+    name: str
+    file: str
+    sha256: str
+    architecture: str
+    parameters: int
+    quantization: str
+    role: str
+    training_seed: int
+    training_tokens: int
+
+    @property
+    def path(self) -> Path:
+        """Where the GGUF file lies."""
+        return _FOLDER / self.file
+
+    def is_intact(self) -> bool:
+        """True if the file is, byte for byte, the one that the manifest speaks of."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest() == self.sha256
+
+
+@cache
+def shipped() -> dict[str, Core]:
+    """All cores by name, in the order of the manifest."""
+    entries = json.loads((_FOLDER / "cores.json").read_text(encoding="utf-8"))["cores"]
+    return {entry["name"]: Core(**entry) for entry in entries}

@@ -1,21 +1,63 @@
-"""What a GGUF file says about its model: shape, size, vocabulary, and the bytes that decoding costs."""
+"""What a GGUF file says about its model: shape, size, the bytes that decoding costs, and its vocabulary (resolved as
+llama.cpp resolves it, defaults included).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import struct
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from specmeter.errors import ModelError
-from specmeter.models.gguf_header import Header
+from specmeter.models.gguf import Header, Metadata, StringArray, Tensor, read_parts
 from specmeter.models.kv_cache import Memory, read_memory
-from specmeter.models.metadata import Metadata
-from specmeter.models.split import read_parts
-from specmeter.models.vocabulary import Vocabulary, read_vocabulary
-from specmeter.models.weights import Weights, weigh
 from specmeter.record import KvType, ModelHeader, Record
 
 MAX_LAYERS = 512
 MAX_EXPERTS = 1024
 """llama.cpp ends the whole process on a model with more."""
+
+_LAYER = re.compile(r"^blk\.(\d+)\.")
+_STACKED_EXPERTS = re.compile(r"^blk\.\d+\.ffn_\w*exps\.(?:weight|bias|scale)$")
+_SINGLE_EXPERT = re.compile(r"^blk\.\d+\.ffn_(?:gate|up|down)\.\d+\.weight$")
+"""Files of early 2024 keep each expert in a tensor of its own."""
+_LOOKUP_TABLES = frozenset({"token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight"})
+
+VocabularyType = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "test"]
+
+_TYPES: dict[str, VocabularyType] = {
+    "none": "none", "no_vocab": "none", "llama": "spm", "bert": "wpm", "gpt2": "bpe", "hybriddna": "bpe",
+    "whitespace": "bpe", "gemma4": "bpe", "t5": "ugm", "rwkv": "rwkv", "plamo2": "plamo2", "test": "test",
+}  # fmt: skip
+"""`tokenizer.ggml.model` -> llama.cpp's vocabulary type, the first thing target and draft must share."""
+
+_DEFAULT_BOS = {"llama": 1, "bert": 101, "gpt2": 11, "hybriddna": 11, "whitespace": 11, "plamo2": 1}
+_DEFAULT_EOS = {"llama": 2, "gpt2": 11, "hybriddna": 11, "whitespace": 11, "t5": 1, "plamo2": 2}
+_DEFAULT_PAD = {"bert": 0, "t5": 0, "plamo2": 3}
+_NO_DEFAULT_BOS_PRE = frozenset({"chatglm-bpe", "glm4", "glm5"})
+_ADD_BOS_PRE = frozenset(
+    {
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "falcon-h1",
+        "pixtral",
+        "midm-2.0",
+        "lfm2",
+        "jina-v5-nano",
+        "tekken",
+        "chameleon",
+    }
+)
+_END_OF_TURN = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
+    "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+)  # fmt: skip
+"""Texts by which llama.cpp recognises the end-of-turn token of a file that does not name it."""
 
 
 class ModelFacts(Record):
@@ -146,3 +188,170 @@ def _limited(metadata: Metadata, key: str, limit: int) -> int | None:
             fix="the file is damaged or made for another program; use another one",
         )
     return value
+
+
+class QuantizationShare(Record):
+    """The part of a model that is stored in one number format."""
+
+    type: str
+    tensors: int
+    parameters: int
+    size_bytes: int
+
+
+class Weights(Record):
+    """Parameters and bytes of a model, split by when they are read."""
+
+    parameters: int
+    active_parameters: int
+    """Used for one token: without the experts that are not chosen and without draft heads (MTP)."""
+    size_bytes: int
+    quantization: tuple[QuantizationShare, ...]
+    """Largest share first."""
+    always_read_bytes: int
+    """Read for every token: all but embedding tables, experts and draft heads; tied embeddings are read as output."""
+    lookup_bytes: int
+    """One row of each embedding table."""
+    expert_bytes: int
+    """One expert in every mixture-of-experts layer."""
+    active_expert_bytes: int
+    """The experts chosen for one token, in every layer."""
+    draft_head_bytes: int = 0
+    """Multi-token-prediction layers, which plain decoding does not read."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of weights read to decode one token by itself."""
+        return self.always_read_bytes + self.lookup_bytes + self.active_expert_bytes
+
+    def bytes_per_forward(self, tokens: int, experts: float) -> float:
+        """Bytes of weights read by a forward of `tokens` tokens that touches `experts` distinct experts per layer."""
+        return self.always_read_bytes + tokens * self.lookup_bytes + experts * self.expert_bytes
+
+
+def weigh(tensors: Iterable[Tensor], layers: int | None, experts: int, experts_used: list[int] | None) -> Weights:
+    """Weigh a model's tensors.
+
+    `layers` is the number of layers without draft heads (None: not known), `experts` the number of experts per layer
+    and `experts_used` how many of them each layer chooses for a token (None: not known, all).
+    """
+    tensors = tuple(tensors)
+    tied = all(tensor.name != "output.weight" for tensor in tensors)
+    always = lookup = one_expert = chosen = draft_heads = 0.0
+    inactive_parameters = 0.0
+    shares: dict[str, list[int]] = {}
+    for tensor in tensors:
+        share = shares.setdefault(tensor.type.name, [0, 0, 0])
+        for index, amount in enumerate((1, tensor.elements, tensor.bytes)):
+            share[index] += amount
+        match = _LAYER.match(tensor.name)
+        layer = int(match[1]) if match else None
+        if layer is not None and layers is not None and layer >= layers:
+            draft_heads += tensor.bytes
+            inactive_parameters += tensor.elements
+        elif experts and (
+            _SINGLE_EXPERT.match(tensor.name) or (_STACKED_EXPERTS.match(tensor.name) and tensor.shape[-1] == experts)
+        ):
+            used = experts_used[layer] if experts_used is not None and layer is not None else experts
+            one_expert += tensor.bytes / experts
+            chosen += tensor.bytes * used / experts
+            inactive_parameters += tensor.elements * (experts - used) / experts
+        elif tensor.name in _LOOKUP_TABLES:
+            lookup += tensor.type.row_bytes(tensor.shape[0])
+            always += tensor.bytes if tied and tensor.name == "token_embd.weight" else 0
+        else:
+            always += tensor.bytes
+    parameters = sum(tensor.elements for tensor in tensors)
+    mix = sorted(shares.items(), key=lambda item: -item[1][2])
+    return Weights(
+        parameters=parameters,
+        active_parameters=round(parameters - inactive_parameters),
+        size_bytes=sum(tensor.bytes for tensor in tensors),
+        quantization=tuple(
+            QuantizationShare(type=name, tensors=count, parameters=elements, size_bytes=size)
+            for name, (count, elements, size) in mix
+        ),
+        always_read_bytes=round(always),
+        lookup_bytes=round(lookup),
+        expert_bytes=round(one_expert),
+        active_expert_bytes=round(chosen),
+        draft_head_bytes=round(draft_heads),
+    )
+
+
+class Vocabulary(Record):
+    """Tokens and special tokens; None is what the file does not say and llama.cpp does not assume."""
+
+    model: str | None
+    """`tokenizer.ggml.model`, for example `gpt2` for byte-level BPE."""
+    type: VocabularyType | None
+    """llama.cpp's vocabulary type; None for a tokenizer that it does not know."""
+    pre: str | None
+    """Pre-tokenizer."""
+    size: int | None
+    """Number of tokens."""
+    sha256: str | None
+    """Fingerprint of all token texts, token types and merges, in order."""
+    bos: int | None
+    eos: int | None
+    eot: int | None
+    pad: int | None
+    add_bos: bool
+    """A beginning-of-sequence token is put before every prompt."""
+    add_eos: bool
+    chat_template: str | None
+
+
+def read_vocabulary(metadata: Metadata) -> Vocabulary:
+    """The vocabulary of a model."""
+    model, pre = metadata.text("tokenizer.ggml.model"), metadata.text("tokenizer.ggml.pre")
+    kind = _TYPES.get(model or "")
+    tokens = metadata.strings("tokenizer.ggml.tokens")
+    size = len(tokens) if tokens is not None else metadata.integer(".vocab_size")
+
+    def special(key: str, default: int | None) -> int | None:
+        given = metadata.integer(f"tokenizer.ggml.{key}_token_id")
+        ids = [value for value in (given, default) if value is not None and value < (size or 0)]
+        return ids[0] if ids else None
+
+    eot = special("eot", None)
+    if eot is None and tokens is not None:
+        found = [index for text in _END_OF_TURN if (index := tokens.find(text.encode())) is not None]
+        eot = min(found, default=None)
+    return Vocabulary(
+        model=model,
+        type=kind,
+        pre=pre,
+        size=size,
+        sha256=_fingerprint(metadata, tokens),
+        bos=special("bos", None if pre in _NO_DEFAULT_BOS_PRE else _DEFAULT_BOS.get(model or "")),
+        eos=special("eos", _DEFAULT_EOS.get(model or "")),
+        eot=eot,
+        pad=special("padding", _DEFAULT_PAD.get(model or "")),
+        add_bos=_adds_bos(metadata, model, kind, pre),
+        add_eos=_or(metadata.flag("tokenizer.ggml.add_eos_token"), kind == "ugm"),
+        chat_template=metadata.text("tokenizer.chat_template"),
+    )
+
+
+def _adds_bos(metadata: Metadata, model: str | None, kind: VocabularyType | None, pre: str | None) -> bool:
+    if model == "gemma4" or (kind == "bpe" and pre == "gemma4"):
+        return True  # whatever the file says: llama.cpp overrides it
+    default = kind in ("spm", "wpm") or (kind == "bpe" and pre in _ADD_BOS_PRE)
+    return _or(metadata.flag("tokenizer.ggml.add_bos_token"), default)
+
+
+def _or(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
+
+
+def _fingerprint(metadata: Metadata, tokens: StringArray | None) -> str | None:
+    if tokens is None:
+        return None
+    digest = hashlib.sha256()
+    types = metadata.numbers("tokenizer.ggml.token_type")
+    merges = metadata.strings("tokenizer.ggml.merges")
+    for part in (array.raw if array is not None else b"" for array in (tokens, types, merges)):
+        digest.update(struct.pack("<Q", len(part)))
+        digest.update(part)
+    return digest.hexdigest()

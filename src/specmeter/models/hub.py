@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
 from specmeter.files import locked
-from specmeter.models.split import is_part, part_paths
+from specmeter.models.gguf import is_part, part_paths
 from specmeter.text import size
 
 PREFIX = "hf:"

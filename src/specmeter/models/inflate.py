@@ -18,11 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import ModelError
-from specmeter.models.ggml_types import TYPE_BY_NAME
-from specmeter.models.gguf_header import Header, Tensor, Value, read_header
-from specmeter.models.gguf_stream import TensorSource, file_bytes
-from specmeter.models.metadata import Metadata
-from specmeter.models.quantize import FILE_TYPE, RandomBits, convert, random_chunks, random_rows
+from specmeter.models.gguf import TYPE_BY_NAME, Header, Metadata, Tensor, Value, read_header
+from specmeter.models.tensors import (
+    FILE_TYPE,
+    RandomBits,
+    TensorSource,
+    convert,
+    file_bytes,
+    random_chunks,
+    random_rows,
+)
 from specmeter.text import size
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specmeter.models.ggml_types import TYPE_BY_NAME
-from specmeter.models.metadata import Metadata
+from specmeter.models.gguf import TYPE_BY_NAME, Metadata
 from specmeter.record import KvType, Record
 
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})

@@ -1,18 +1,31 @@
-"""What a model reference means: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`."""
+"""What a model reference means: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`.
+
+Also which models of an experiment are not on this machine, all at once, with sizes and how to get each; and which ones
+other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
+to the depth that they have, and no more than `MOST` entries of any: this is a hint for the start, not an inventory.
+Links to folders are not followed. What is found is named, not read, but for its first four bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
-from collections.abc import Callable, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple, cast
 
-from specmeter.cache import file_sha256
+from specmeter.cache import cache_dir, file_sha256, platform_cache
 from specmeter.errors import ModelError
-from specmeter.models.split import part_paths, read_parts
-from specmeter.record import ModelIdentity
+from specmeter.files import open_regular
+from specmeter.models.gguf import first_part, part_paths, read_parts
+from specmeter.record import ModelIdentity, Record
+from specmeter.text import size
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) while a model is built or downloaded."""
@@ -21,6 +34,16 @@ Origin = Literal["path", "bench", "hf"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Two letters at least: `C:` is a drive."""
 _MAX_LISTED = 10_000
+
+_SHOWN = 300
+"""Characters of a reference: it comes from a file that anybody may have written."""
+_YOURS = "/path/to/model.gguf"
+
+MOST = 200
+"""Entries of a folder that are looked at."""
+_MANIFEST_BYTES = 100_000
+_LEAST_BYTES = 100_000
+"""Smaller files hold no model worth a measurement."""
 
 
 def resolve(
@@ -186,3 +209,214 @@ def _existing(path: Path) -> Path:
         f"{path}: no such file",
         fix=f"did you mean {', '.join(near)}?" if near else "check the path",
     )
+
+
+class AbsentModel(Record):
+    """A model that is not here."""
+
+    key: str
+    """`targets.NAME` or `drafts.NAME`."""
+    reference: str
+    size_bytes: int | None
+    """None where it is unknown."""
+    about: bool = False
+    """Whether the size is the experiment's own statement, because the hub could not be asked."""
+    why: str | None
+    """Why it is unavailable; None where a run would download it."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What brings it here, or makes a run use another file."""
+        own = f"--set {shlex.quote(f'{self.key}={_YOURS}')}"
+        if origin_of(self.reference) != "hf":
+            return (own,)
+        return f"specmeter models build {shlex.quote(self.reference)}", own
+
+
+def absent_models(
+    references: Mapping[str, str],
+    *,
+    base_dir: Path,
+    offline: bool = False,
+    ask: bool = True,
+    sizes: Mapping[str, float] | None = None,
+) -> tuple[AbsentModel, ...]:
+    """Those of the models (by their keys) that are not here; bench models are made when they are needed.
+
+    `sizes` (bytes, by the same keys) are used for models on a hub that cannot be asked.
+    With `offline` a model on a hub is unavailable unless it is here. A hub is asked for sizes, unless `offline` or not
+    to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
+    """
+    found: list[AbsentModel] = []
+    for key, reference in references.items():
+        origin = origin_of(reference)
+        if origin == "path":
+            found += _file(key, reference, base_dir)
+        elif origin == "hf" and (offline or ask):
+            found += _on_hub(key, reference, offline=offline)
+    return tuple(_sized(model, (sizes or {}).get(model.key)) for model in found)
+
+
+def refuse_absent(models: Sequence[AbsentModel]) -> None:
+    """Raise one `ModelError` about all of them when one of them is unavailable."""
+    lacking = [model for model in models if model.why is not None]
+    if not lacking:
+        return
+    there = [model for model in models if model.why is None]
+    count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
+    lines = [f"{count} not on this machine:", *(line for model in lacking for line in _described(model))]
+    if there:
+        lines += ["a run would also download:", *(f"  {_named(model)}" for model in there)]
+    sizes = [model.size_bytes for model in models if model.size_bytes is not None]
+    if len(sizes) > 1:
+        about = "about " * any(model.about for model in models)
+        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
+    own = "name files of your own with --set"
+    on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
+    raise ModelError("\n".join(lines), fix=f"get them with these commands, or {own}" if on_hub else own)
+
+
+def _sized(model: AbsentModel, size: float | None) -> AbsentModel:
+    if model.size_bytes is not None or size is None or origin_of(model.reference) != "hf":
+        return model
+    return model.model_copy(update={"size_bytes": int(size), "about": True})
+
+
+def _file(key: str, reference: str, base_dir: Path) -> Iterator[AbsentModel]:
+    try:
+        check_path(reference, base_dir)
+    except ModelError as error:
+        why = f"{error.message}; {error.fix}"
+        yield AbsentModel(key=key, reference=reference, size_bytes=None, why=why)
+
+
+def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]:
+    from specmeter.models import hub
+
+    file = hub.parse(reference)
+    try:
+        size, present = hub.peek(file, offline=offline)
+    except ModelError as error:
+        why = f"{error.message.removeprefix(f'{file}: ')}; {error.fix}"
+        yield AbsentModel(key=key, reference=reference, size_bytes=None, why=why)
+        return
+    if present:
+        return
+    why = None
+    if offline:
+        why = "not downloaded yet, and --offline forbids it"
+    elif size is None:
+        why = "not downloaded yet, and the hub cannot be reached"
+    yield AbsentModel(key=key, reference=reference, size_bytes=size, why=why)
+
+
+def _described(model: AbsentModel) -> Iterator[str]:
+    yield f"  {_named(model)}: {model.why}"
+    for command in model.commands:
+        yield f"      {command}"
+
+
+def _named(model: AbsentModel) -> str:
+    told = "size unknown" if model.size_bytes is None else "about " * model.about + size(model.size_bytes)
+    shown = model.reference if len(model.reference) <= _SHOWN else model.reference[:_SHOWN] + "..."
+    return f"{model.key} = {shown} ({told})"
+
+
+class FoundModel(NamedTuple):
+    """A GGUF file that lies on this machine."""
+
+    name: str
+    path: Path
+    size_bytes: int
+    """Of this file alone."""
+    place: str
+    """Whose folder it lies in."""
+
+
+def found_models() -> list[FoundModel]:
+    """The models, each file once, the largest first."""
+    try:
+        home, cache = Path.home(), platform_cache()
+    except RuntimeError:  # there is none
+        return []
+    hub = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"
+    folders = [
+        ("this folder", Path(), 0),
+        ("models", Path("models"), 1),
+        ("llama.cpp", Path(os.environ.get("LLAMA_CACHE") or cache / "llama.cpp"), 0),
+        ("LM Studio", home / ".lmstudio" / "models", 2),
+        ("LM Studio", home / ".cache" / "lm-studio" / "models", 2),
+        ("Hugging Face", Path(hub), 3),
+        ("specmeter", cache_dir() / "hub", 4),
+    ]
+    found: dict[Path, FoundModel] = {}
+    for place, folder, depth in folders:
+        for path in _files(folder, depth):
+            _keep(found, path.stem, path, place)
+    ollama = [Path(named)] if (named := os.environ.get("OLLAMA_MODELS")) else [home / ".ollama" / "models"]
+    if sys.platform == "linux":
+        ollama.append(Path("/usr/share/ollama/.ollama/models"))
+    for folder in ollama:
+        for name, path in _of_ollama(folder):
+            _keep(found, name, path, "Ollama")
+    return sorted(found.values(), key=lambda it: (-it.size_bytes, it.name))
+
+
+def _keep(found: dict[Path, FoundModel], name: str, path: Path, place: str) -> None:
+    try:
+        real = path.resolve()
+        size_bytes = real.stat().st_size
+        if real in found or size_bytes < _LEAST_BYTES or not real.is_file():
+            return
+        with real.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                return
+    except (OSError, RuntimeError):
+        return
+    found[real] = FoundModel(name, path, size_bytes, place)
+
+
+def _files(folder: Path, depth: int) -> Iterator[Path]:
+    """GGUF files in a folder and `depth` levels below it; of split models the first part."""
+    for entry in _entries(folder):
+        name = entry.name
+        if name.lower().endswith(".gguf"):
+            if first_part(name) and "mmproj" not in name.lower():
+                yield Path(entry.path)
+        elif depth and not name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path), depth - 1)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, MOST), key=lambda it: it.name)
+    except OSError:
+        return []
+
+
+def _of_ollama(folder: Path) -> Iterator[tuple[str, Path]]:
+    """(name, file): manifests name the files, which are called after their hashes."""
+    for host in _folders(folder / "manifests"):
+        for owner in _folders(host):
+            for model in _folders(owner):
+                for tag in _entries(model):
+                    if (digest := _digest(Path(tag.path))) is not None:
+                        yield f"{model.name}:{tag.name}", folder / "blobs" / digest.replace(":", "-")
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [Path(it.path) for it in _entries(folder) if it.is_dir(follow_symlinks=False)]
+
+
+def _digest(manifest: Path) -> str | None:
+    """The hash of the model in a manifest of Ollama."""
+    try:
+        with open_regular(manifest) as file:
+            document: Any = json.loads(file.read(_MANIFEST_BYTES))
+        layers = cast("list[dict[str, Any]]", document["layers"])
+        digest = next(it["digest"] for it in layers if it["mediaType"] == "application/vnd.ollama.image.model")
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, StopIteration):
+        return None
+    algorithm, _, number = str(digest).partition(":")
+    return digest if algorithm == "sha256" and len(number) == 64 and number.isalnum() else None

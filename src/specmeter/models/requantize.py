@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import EngineError, ModelError
-from specmeter.models.ggml_types import TYPE_BY_NAME
-from specmeter.models.gguf_header import Header, Tensor
-from specmeter.models.gguf_stream import TensorSource, file_bytes, write
-from specmeter.models.quantize import CONVERTIBLE, FILE_TYPE, convert
-from specmeter.models.split import read_parts
+from specmeter.models.gguf import TYPE_BY_NAME, Header, Tensor, read_parts
+from specmeter.models.tensors import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
 
 if TYPE_CHECKING:
-    from specmeter.models.gguf_header import Value
+    from specmeter.models.gguf import Value
 
 Progress = Callable[[int, int], None]
 
@@ -154,7 +151,7 @@ def _here(parts: tuple[Header, ...], kind: str, stored: str, progress: Progress 
     metadata |= {"general.file_type": FILE_TYPE[kind], "general.quantization_version": 2}
     tensors = [_source(header.path, tensor, kind) for tensor in header.tensors]
     path = create_once(
-        path, file_bytes(metadata, tensors), partial(write, metadata=metadata, tensors=tensors, progress=progress)
+        path, file_bytes(metadata, tensors), partial(write_gguf, metadata=metadata, tensors=tensors, progress=progress)
     )
     return Made(path, f"specmeter to {kind} from {stored}")
 

@@ -18,10 +18,8 @@ from math import prod, sqrt
 from pathlib import Path
 
 from specmeter.errors import ModelError
-from specmeter.models.ggml_types import TYPE_BY_NAME
-from specmeter.models.gguf_header import Header, NumberArray, StringArray, Value, read_header
-from specmeter.models.gguf_stream import TensorSource
-from specmeter.models.quantize import FILE_TYPE, RandomBits, random_chunks
+from specmeter.models.gguf import TYPE_BY_NAME, Header, NumberArray, StringArray, Value, read_header
+from specmeter.models.tensors import FILE_TYPE, RandomBits, TensorSource, random_chunks
 
 VERSION = 1
 """Version of everything here that decides a byte of the result; part of the cache key."""

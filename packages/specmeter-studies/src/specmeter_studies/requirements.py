@@ -15,7 +15,7 @@ from specmeter.laboratory.run import absent, used_models
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.models.absent import AbsentModel
+    from specmeter.models.reference import AbsentModel
     from specmeter.record import Arm
     from specmeter_studies.quality.plan import LoadedPlan
 
@@ -70,7 +70,7 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
 
 def _lacking_of_plan(loaded: LoadedPlan, *, offline: bool) -> dict[str, str]:
     """Model that is given by a reference -> why it is unavailable."""
-    from specmeter.models.absent import absent_models
+    from specmeter.models.reference import absent_models
 
     if loaded.value.engine == "mlx":
         return {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.laboratory.run import ModelProgress, Prepared
-    from specmeter.models.absent import AbsentModel
+    from specmeter.models.reference import AbsentModel
     from specmeter.store import RunState
     from specmeter_studies.quality.measure import Progress as QualityProgress
     from specmeter_studies.requirements import StudyNeeds

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
 from specmeter.record import ModelIdentity
 from specmeter.workloads.texts import held_out_text

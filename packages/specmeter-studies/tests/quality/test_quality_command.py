@@ -75,7 +75,7 @@ def test_the_table(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_real_model_on_the_bundled_text_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from specmeter.models.cores import shipped
+    from specmeter.models.bench import shipped
 
     path = str(shipped()["draft-small"].path)
     assert invoke(["quality", path, "--context", "8192", "--out", str(tmp_path / "o.json"), "--threads", "1"]) == 0

@@ -13,7 +13,7 @@ Tests hold the totals against the published ones.
 What a forward of one token reads of the weights: all matrices except the embedding (one row of it) and the experts that
 were not chosen. The output matrix is read even where it is the embedding. Bytes are estimates: exact for plain formats,
 within ten per cent for mixtures, whose quantizers choose a format for each matrix. Where a model's own file is at hand,
-its header is better (`specmeter.models.weights`).
+its header is better (`specmeter.models.facts`).
 """
 
 from __future__ import annotations

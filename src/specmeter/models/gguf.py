@@ -1,17 +1,19 @@
-"""Read the header of a GGUF file (metadata and tensor directory), never the weights.
+"""GGUF files: their headers (metadata and tensor directory) are read, never the weights.
 
 The file is untrusted: every count is checked against what is left of the file before anything is allocated, and the
 whole header against `MAX_HEADER_BYTES`, so that time and memory are bounded whatever the bytes say. What llama.cpp
-refuses is refused here too, with a reason.
+refuses is refused here too, with a reason. A model may be split over several files (`name-00001-of-00003.gguf`).
 
 llama.cpp's own `gguf.GGUFReader` makes several Python and numpy objects per array element. For a header with 248,320
 tokens, types, scores and merges (16 MB) it takes 11 s and 0.9 GB; this reader keeps such arrays as bytes and decodes
-single elements on demand: 0.2 s and 12 MB on the same machine.
+single elements on demand: 0.2 s and 12 MB on the same machine. Importing that package costs half a second and 30 MB,
+so the table of number formats (ggml types) is here once more; a test holds the two together.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 import sys
@@ -20,10 +22,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, overload
+from typing import BinaryIO, Final, NamedTuple, overload
 
 from specmeter.errors import ModelError
-from specmeter.models.ggml_types import GGML_TYPES, GgmlType
 from specmeter.text import size
 
 MAX_HEADER_BYTES: Final = 128 * 1024**2
@@ -43,6 +44,8 @@ _SCALARS: Final[dict[int, str]] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", _BOOL: "b", 10: "Q", 11: "q", 12: "d"
 }  # fmt: skip
 """GGUF value type -> `struct` and `array` code; all of them have these sizes on every platform Python runs on."""
+
+_PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,3 +365,164 @@ def _place(cursor: _Cursor, entries: list[Tensor], start: int, alignment: int) -
         placed.append(Tensor(tensor.name, tensor.shape, tensor.type, start + expected))
         expected += -(-tensor.bytes // alignment) * alignment
     return tuple(placed)
+
+
+class GgmlType(NamedTuple):
+    """One number format: `block` elements are stored in `block_bytes` bytes."""
+
+    name: str
+    block: int
+    block_bytes: int
+
+    def row_bytes(self, elements: int) -> int:
+        """Bytes of `elements` consecutive elements, rounded up to whole blocks."""
+        return -(-elements // self.block) * self.block_bytes
+
+
+GGML_TYPES: dict[int, GgmlType] = {
+    0: GgmlType("F32", 1, 4),
+    1: GgmlType("F16", 1, 2),
+    2: GgmlType("Q4_0", 32, 18),
+    3: GgmlType("Q4_1", 32, 20),
+    6: GgmlType("Q5_0", 32, 22),
+    7: GgmlType("Q5_1", 32, 24),
+    8: GgmlType("Q8_0", 32, 34),
+    9: GgmlType("Q8_1", 32, 36),
+    10: GgmlType("Q2_K", 256, 84),
+    11: GgmlType("Q3_K", 256, 110),
+    12: GgmlType("Q4_K", 256, 144),
+    13: GgmlType("Q5_K", 256, 176),
+    14: GgmlType("Q6_K", 256, 210),
+    15: GgmlType("Q8_K", 256, 292),
+    16: GgmlType("IQ2_XXS", 256, 66),
+    17: GgmlType("IQ2_XS", 256, 74),
+    18: GgmlType("IQ3_XXS", 256, 98),
+    19: GgmlType("IQ1_S", 256, 50),
+    20: GgmlType("IQ4_NL", 32, 18),
+    21: GgmlType("IQ3_S", 256, 110),
+    22: GgmlType("IQ2_S", 256, 82),
+    23: GgmlType("IQ4_XS", 256, 136),
+    24: GgmlType("I8", 1, 1),
+    25: GgmlType("I16", 1, 2),
+    26: GgmlType("I32", 1, 4),
+    27: GgmlType("I64", 1, 8),
+    28: GgmlType("F64", 1, 8),
+    29: GgmlType("IQ1_M", 256, 56),
+    30: GgmlType("BF16", 1, 2),
+    34: GgmlType("TQ1_0", 256, 54),
+    35: GgmlType("TQ2_0", 256, 66),
+    39: GgmlType("MXFP4", 32, 17),
+    40: GgmlType("NVFP4", 64, 36),
+    41: GgmlType("Q1_0", 128, 18),
+    42: GgmlType("Q2_0", 64, 18),
+}
+"""Number in the file -> format; the numbers left out were withdrawn by llama.cpp."""
+
+TYPE_BY_NAME: dict[str, GgmlType] = {kind.name.lower(): kind for kind in GGML_TYPES.values()}
+"""Lower-case name, as in `--cache-type-k q8_0`, -> format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The metadata of one header; a key that begins with a dot is completed by the architecture's name."""
+
+    header: Header
+
+    @property
+    def architecture(self) -> str | None:
+        """`general.architecture`: llama.cpp's name for the kind of network."""
+        return self.text("general.architecture")
+
+    def _get(self, key: str) -> object:
+        return self.header.metadata.get(f"{self.architecture}{key}" if key.startswith(".") else key)
+
+    def text(self, key: str) -> str | None:
+        """The value of a string key."""
+        value = self._get(key)
+        return value if isinstance(value, str) else None
+
+    def flag(self, key: str) -> bool | None:
+        """The value of a boolean key."""
+        value = self._get(key)
+        return value if isinstance(value, bool) else None
+
+    def integer(self, key: str) -> int | None:
+        """The value of an integer key; None when it is negative."""
+        value = self._get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+    def strings(self, key: str) -> StringArray | None:
+        """An array of strings."""
+        value = self._get(key)
+        return value if isinstance(value, StringArray) else None
+
+    def numbers(self, key: str) -> NumberArray | None:
+        """An array of numbers or booleans."""
+        value = self._get(key)
+        return value if isinstance(value, NumberArray) else None
+
+    def per_layer(self, key: str, layers: int) -> list[int] | None:
+        """One value for each of `layers` layers, from an array or from one number that holds for all of them."""
+        single = self.integer(key)
+        if single is not None:
+            return [single] * layers
+        array = self.numbers(key)
+        if array is None or array.code in "fd" or len(array) < layers:
+            return None
+        values = [int(value) for value in array.values()[:layers] if value >= 0]
+        return values if len(values) == layers else None
+
+
+def is_part(path: str) -> bool:
+    """Whether a file with this name is a part of a split model."""
+    return _PART.match(path) is not None
+
+
+def first_part(name: str) -> bool:
+    """Whether a file of this name begins a model: the first part of a split one, or one that is not split."""
+    match = _PART.match(name)
+    return match is None or int(match["number"]) == 1
+
+
+def part_paths(path: Path) -> tuple[Path, ...]:
+    """All files of the model whose first file is `path`, by their names; just `path` when it is not split."""
+    match = _PART.match(path.name)
+    if match is None:
+        return (path,)
+    stem, count = match["stem"], int(match["count"])
+    if int(match["number"]) != 1:
+        first = f"{stem}-00001-of-{match['count']}.gguf"
+        raise ModelError(f"{path} is not the first part of a split model", fix=f"name the first part, {first}")
+    return tuple(path.with_name(f"{stem}-{number:05d}-of-{match['count']}.gguf") for number in range(1, count + 1))
+
+
+def read_parts(path: Path) -> tuple[Header, ...]:
+    """The headers of all files of a model, the first of which is `path`.
+
+    Raises `ModelError` when a part is missing, damaged, or is not what its name says.
+    """
+    first = read_header(path)
+    count = Metadata(first).integer("split.count") or 1
+    if count <= 1:
+        return (first,)
+    paths = part_paths(path)
+    if len(paths) != count:
+        raise ModelError(
+            f"{path} says that it is one of {count} parts, but its name does not",
+            fix=f"give the parts their original names (...-00001-of-{count:05d}.gguf)",
+        )
+    missing = [part.name for part in paths if not part.is_file()]
+    if missing:
+        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ModelError(
+            f"{path}: {len(missing)} of {count} parts are missing: {shown}",
+            fix=f"download the missing parts into {path.parent}",
+        )
+    headers = (first, *(read_header(part) for part in paths[1:]))
+    for number, header in enumerate(headers):
+        if Metadata(header).integer("split.no") != number:
+            raise ModelError(
+                f"{header.path} is not part {number + 1} of the model that its name says",
+                fix="download this part again",
+            )
+    return headers
