@@ -99,7 +99,8 @@ def measure_bandwidth(host: Host, threads: int | None = None, *, passes: int = P
 
     Raises `UsageError` when arrays that are larger than the caches do not fit into the memory that is free.
     """
-    count = threads or _cores(host)
+    cores = host.physical_cores or host.logical_cores
+    count = threads or max(1, min(cores, int(host.usable_cores or cores)))
     parts = [array_bytes(cache_bytes(), memory_available_bytes()) // 8 // count] * count
     with ThreadPoolExecutor(count) as pool:
         pairs = list(pool.map(_touched, parts))
@@ -209,11 +210,6 @@ def _cached_rate(kernel: Kernel) -> float:
             kernel(piece)
         best = max(best, rounds * piece.nbytes / (time.perf_counter() - started) / 1e9)
     return best
-
-
-def _cores(host: Host) -> int:
-    cores = host.physical_cores or host.logical_cores
-    return max(1, min(cores, int(host.usable_cores or cores)))
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------

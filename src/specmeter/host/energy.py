@@ -137,14 +137,12 @@ class Counter:
         if before is None:
             return
         gained = value - before
-        if self._may_have_wrapped(since) or (gained < 0 and self._full is None):
+        # So much time may be enough for more than a round of the counter; one without a known end was set back.
+        wrapped = since * MOST_W > self._full * self._unit_j if self._full is not None else gained < 0
+        if wrapped:
             self._blind_s += since
         else:
             self._joules += (gained + (self._full or 0 if gained < 0 else 0)) * self._unit_j
-
-    def _may_have_wrapped(self, since_s: float) -> bool:
-        """Whether so much time is enough for more than a round of the counter."""
-        return self._full is not None and since_s * MOST_W > self._full * self._unit_j
 
 
 class Sensor:

@@ -6,7 +6,6 @@ runs and probes, of how much a measurement bears of others.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -169,7 +168,7 @@ class CpuSensors:
 
     def __init__(self, root: Path = Path("/")) -> None:
         cpus = root / "sys/devices/system/cpu"
-        clocks = sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"), key=_number)
+        clocks = sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"), key=lambda it: int(it.parts[-3][3:]))
         self._clocks = clocks[:: max(1, -(-len(clocks) // _MOST_CLOCKS))]
         self._temperature = _find_temperature(root)
 
@@ -180,11 +179,6 @@ class CpuSensors:
     def celsius(self) -> float | None:
         """Temperature of the processor's package."""
         return scaled(read_int(self._temperature), 1e3) if self._temperature else None
-
-
-def _number(path: Path) -> int:
-    found = re.search(r"cpu(\d+)/cpufreq", path.as_posix())
-    return int(found[1]) if found else 0
 
 
 def _find_temperature(root: Path) -> Path | None:

@@ -332,36 +332,3 @@ def _near_files(file: HubFile) -> list[str]:
         return []
     models = [name for name in names if name.endswith(".gguf")]
     return get_close_matches(file.path, models, n=3, cutoff=0.5) or models[:5]
-
-
-# --- folders: models in other formats ----
-
-_REPO_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
-_FOLDER_REFERENCE = re.compile(rf"(?P<repo>{_REPO_NAME}/{_REPO_NAME})(?:@(?P<revision>[A-Za-z0-9._/-]{{1,200}}))?")
-_FOLDER_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-"""No code: what a repository's own Python files would do is not run."""
-
-
-def fetch_folder(reference: str, *, offline: bool = False) -> Path:
-    """The folder on this machine, downloaded first if need be; with `offline` only what is there already.
-
-    Raises `ModelError` for a malformed reference and where the folder cannot be downloaded.
-    """
-    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
-    from huggingface_hub.utils import disable_progress_bars
-
-    match = _FOLDER_REFERENCE.fullmatch(reference.removeprefix(PREFIX))
-    if match is None or ".." in reference:
-        raise ModelError(f"{reference!r} does not name a repository on a hub", fix="write hf:OWNER/REPO[@REVISION]")
-    disable_progress_bars()
-    try:
-        found: str = snapshot_download(
-            match["repo"], revision=match["revision"], allow_patterns=_FOLDER_FILES, local_files_only=offline
-        )
-    except Exception as error:  # huggingface_hub lets the exceptions of whichever HTTP library it uses pass
-        said = str(error).partition("\n")[0][:300]
-        raise ModelError(
-            f"{reference}: cannot be downloaded ({type(error).__name__}: {said})",
-            fix="check owner, name and network; or download it yourself and name the folder",
-        ) from error
-    return Path(found)

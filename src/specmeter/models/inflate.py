@@ -17,6 +17,8 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specmeter.errors import ModelError
 from specmeter.models.gguf import TYPE_BY_NAME, Header, Metadata, Tensor, Value, read_header
 from specmeter.models.tensors import (
@@ -112,8 +114,6 @@ class CoreFile:
 
     def data(self, tensor: Tensor) -> NDArray[np.uint8]:
         """The bytes of a tensor, uint8 [..., bytes of a row], slowest dimension first."""
-        import numpy as np
-
         flat: Any = np.fromfile(self.header.path, np.uint8, count=tensor.bytes, offset=tensor.offset)
         return flat.reshape(*reversed(tensor.shape[1:]), -1)
 
@@ -228,8 +228,6 @@ def _with_columns(
     old: NDArray[np.uint8], kind: str, _elements: int, added: int, bits: RandomBits
 ) -> Iterator[memoryview]:
     """At the end of each row, `added` zeros; `old` is uint8 [experts, rows, bytes of a row]."""
-    import numpy as np
-
     step = max(1, (8 << 20) // TYPE_BY_NAME[kind.lower()].row_bytes(added))
     for expert in old:
         for start in range(0, len(expert), step):
@@ -259,8 +257,6 @@ def _inert_tensor(core: CoreFile, recipe: Recipe, layer: int, part: str, tensor:
 
 
 def _flat(data: NDArray[np.uint8]) -> memoryview:
-    import numpy as np
-
     return np.ascontiguousarray(data).reshape(-1).data
 
 

@@ -18,8 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from specmeter.engines.registry import check_arm, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.models.facts import ModelFacts, Vocabulary, describe
+from specmeter.host.gpu import read_gpus
+from specmeter.host.machine import memory_available_bytes
+from specmeter.models.facts import ModelFacts, Vocabulary, describe, read_facts
 from specmeter.models.gguf import Header, Metadata, StringArray, read_parts
 from specmeter.record import Arm, Condition, DraftPair, MethodName, Record
 from specmeter.text import quoted, size
@@ -54,8 +57,6 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
     its target, `UsageError` for models beyond this machine.
     """
-    from specmeter.engines.registry import check_arm, spec_of
-
     for arm in arms:
         check_arm(engine, arm, has_draft=arm.draft is not None)
     traits = spec_of(engine).traits
@@ -129,8 +130,6 @@ def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[st
 
     `read` keeps what headers said: hundreds of arms share a few models.
     """
-    from specmeter.models.gguf import read_parts
-
     for key, name in (("targets", arm.target), ("drafts", arm.draft)):
         if name is None:
             continue
@@ -163,15 +162,10 @@ def _shown(model: ModelFile) -> str:
 
 def memory_free_bytes() -> int:
     """Memory that models could take on this machine now, its GPUs included."""
-    from specmeter.host.gpu import read_gpus
-    from specmeter.host.machine import memory_available_bytes
-
     return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
 
 
 def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
-    from specmeter.models.facts import read_facts
-
     available = memory_free_bytes()
     kv: dict[str, int] = {}
     for arm in arms:

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, cast
 from specmeter.cache import cache_dir, file_sha256, platform_cache
 from specmeter.errors import ModelError
 from specmeter.files import open_regular
+from specmeter.models import bench, hub
 from specmeter.models.gguf import first_part, part_paths, read_parts
 from specmeter.record import ModelIdentity, Record
 from specmeter.text import size
@@ -71,7 +72,7 @@ def resolve(
         sha256=_sha256(parts),
         size_bytes=sum(part.stat().st_size for part in parts),
         origin=origin,
-        timing_only=origin == "bench" and _is_timing_only(reference),
+        timing_only=origin == "bench" and bench.parse(reference).timing_only,
     )
 
 
@@ -100,12 +101,8 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
     """
     origin = origin_of(reference)
     if origin == "hf":
-        from specmeter.models import hub
-
         return hub.peek(hub.parse(reference), offline=offline)
     if origin == "bench":
-        from specmeter.models import bench
-
         plan = bench.describe(bench.parse(reference))
         return plan.size_bytes, plan.path.is_file()
     path = _existing(_path(reference, base_dir))
@@ -124,12 +121,8 @@ def locate(reference: str, *, base_dir: Path, offline: bool = False, progress: P
     """
     origin = origin_of(reference)
     if origin == "hf":
-        from specmeter.models import hub
-
         return hub.fetch(hub.parse(reference), offline=offline, progress=progress)
     if origin == "bench":
-        from specmeter.models import bench
-
         return bench.build(bench.parse(reference), progress=progress)
     return _existing(_path(reference, base_dir))
 
@@ -174,12 +167,6 @@ def means_a_model(reference: str) -> bool:
 
 
 _KINDS = "use a path, bench:NAME (see `specmeter models list`) or hf:OWNER/REPO/FILE.gguf"
-
-
-def _is_timing_only(reference: str) -> bool:
-    from specmeter.models import bench
-
-    return bench.parse(reference).timing_only
 
 
 def _path(reference: str, base_dir: Path) -> Path:
@@ -264,7 +251,9 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
         return
     there = [model for model in models if model.why is None]
     count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
-    lines = [f"{count} not on this machine:", *(line for model in lacking for line in _described(model))]
+    lines = [f"{count} not on this machine:"]
+    for model in lacking:
+        lines += [f"  {_named(model)}: {model.why}", *(f"      {command}" for command in model.commands)]
     if there:
         lines += ["a run would also download:", *(f"  {_named(model)}" for model in there)]
     sizes = [model.size_bytes for model in models if model.size_bytes is not None]
@@ -291,8 +280,6 @@ def _file(key: str, reference: str, base_dir: Path) -> Iterator[AbsentModel]:
 
 
 def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]:
-    from specmeter.models import hub
-
     file = hub.parse(reference)
     try:
         size, present = hub.peek(file, offline=offline)
@@ -308,12 +295,6 @@ def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]
     elif size is None:
         why = "not downloaded yet, and the hub cannot be reached"
     yield AbsentModel(key=key, reference=reference, size_bytes=size, why=why)
-
-
-def _described(model: AbsentModel) -> Iterator[str]:
-    yield f"  {_named(model)}: {model.why}"
-    for command in model.commands:
-        yield f"      {command}"
 
 
 def _named(model: AbsentModel) -> str:

@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from math import log2, prod
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+from numpy.random import PCG64
+
 from specmeter.models.gguf import GGML_TYPES, TYPE_BY_NAME, NumberArray, StringArray, Value
 
 if TYPE_CHECKING:
@@ -152,7 +155,6 @@ def convert(data: Bytes, source: str, target: str) -> Bytes:
     """The same weights in another format, uint8 [..., bytes of a row]; in the same format, the very bytes."""
     if source == target:
         return data
-    import numpy as np
     from gguf import GGMLQuantizationType, quants
 
     floats: Any = quants.dequantize(np.ascontiguousarray(data), GGMLQuantizationType[source])
@@ -193,15 +195,11 @@ class RandomBits:
     """A reproducible stream of random bytes; one name, one stream, on every platform."""
 
     def __init__(self, name: str) -> None:
-        from numpy.random import PCG64
-
         # The raw output of a bit generator is fixed by numpy's compatibility policy, that of distributions is not.
         self._generator = PCG64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little"))
 
     def take(self, count: int) -> Bytes:
         """The next `count` bytes, uint8 [count]."""
-        import numpy as np
-
         words: NDArray[np.uint64] = self._generator.random_raw(-(-count // 8))
         return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
@@ -237,8 +235,6 @@ def _shape_floats(raw: Bytes, form: _Float, deviation: float) -> None:
 
 
 def _set_scales(blocks: Bytes, scales: tuple[tuple[int, float], ...], deviation: float) -> None:
-    import numpy as np
-
     for offset, unit in scales:
         blocks[:, offset : offset + 2] = np.array([unit * deviation or 0.0], "<f2").view(np.uint8)
 

@@ -134,17 +134,12 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
                 )
             return drawn(items, spec.count, spec.seed)
         case LengthWorkload():
-            text, place = _source_text(spec, base_dir)
+            text, place = held_out_text(), "the held-out text of the bench models"
+            if spec.file is not None:
+                text, place = read_text(base_dir / spec.file), str(base_dir / spec.file)
             return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
         case RandomWorkload():
             return random_lengths(spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name))
-
-
-def _source_text(spec: LengthWorkload, base_dir: Path) -> tuple[str, str]:
-    """The text to cut from, and its name for messages."""
-    if spec.file is None:
-        return held_out_text(), "the held-out text of the bench models"
-    return read_text(base_dir / spec.file), str(base_dir / spec.file)
 
 
 def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:

@@ -54,8 +54,8 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
     """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
     made or fetched."""
     from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
-    from specmeter.models.requantize import OWN_TYPES
     from specmeter_studies.quality.planned import find_quantizer, wanted
+    from specmeter_studies.quality.requantize import OWN_TYPES
 
     quantizer, without = find_quantizer(loaded.value)
     models = wanted(loaded.value, quantizer)

@@ -18,9 +18,10 @@ from specmeter.quality import ModelRole, QualityReport, SkippedModel, window_len
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity
 from specmeter.text import size
 from specmeter_studies.quality.measure import Origin, Progress, QualitySpec, measure
-from specmeter_studies.quality.mlx_folder import is_folder, read_folder
+from specmeter_studies.quality.mlx_folder import fetch_folder, is_folder, read_folder
 from specmeter_studies.quality.native import find_tool
 from specmeter_studies.quality.plan import LoadedPlan, PlannedModel, QualityPlan, text_path
+from specmeter_studies.quality.requantize import OWN_TYPES, make
 from specmeter_studies.quality.text import read_text
 from specmeter_studies.quality.timing import context_for
 
@@ -193,8 +194,6 @@ def _gguf_model(
 
 def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> ModelIdentity:
     if reference.startswith("hf:"):
-        from specmeter.models.hub import fetch_folder
-
         path = fetch_folder(reference, offline=offline)
     else:
         path = base_dir / Path(reference).expanduser()

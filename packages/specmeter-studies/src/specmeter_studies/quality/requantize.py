@@ -10,14 +10,21 @@ routers and whatever else the source keeps in F32 as they are.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specmeter.cache import cache_dir, create_once, file_sha256
+from specmeter.engines.identity import binary_libraries, checksums, sha256_of
+from specmeter.engines.llama_cpp.start import clean_environment, default_threads
+from specmeter.engines.process import EngineProcess
 from specmeter.errors import EngineError, ModelError
 from specmeter.models.gguf import TYPE_BY_NAME, Header, Tensor, read_parts
 from specmeter.models.tensors import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
@@ -89,8 +96,6 @@ def _place(source: Path, parts: tuple[Header, ...], kind: str, maker: str) -> Pa
 
 
 def _by_tool(source: Path, parts: tuple[Header, ...], kind: str, quantizer: Path, stored: str) -> Made:
-    from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-
     # The work is done in libraries beside the tool: their bytes decide the file as much as its own.
     maker = "\n".join([sha256_of(quantizer), *sorted(checksums(binary_libraries(quantizer)).values())])
     path = _place(source, parts, kind, maker)
@@ -109,11 +114,6 @@ def _by_tool(source: Path, parts: tuple[Header, ...], kind: str, quantizer: Path
 
 
 def _run(quantizer: Path, source: Path, made: Path, kind: str) -> None:
-    import time
-
-    from specmeter.engines.llama_cpp.start import clean_environment, default_threads
-    from specmeter.engines.process import EngineProcess
-
     argv = (str(quantizer), str(source), str(made), kind, str(default_threads()))
     log = made.with_name("output.txt")
     process = EngineProcess(argv, env=clean_environment(trace=False), log_path=log)
@@ -131,8 +131,6 @@ def _run(quantizer: Path, source: Path, made: Path, kind: str) -> None:
 
 
 def _copy(made: Path, file: Any) -> None:
-    import shutil
-
     with made.open("rb") as stream:
         shutil.copyfileobj(stream, file, 1 << 22)
 
@@ -149,22 +147,18 @@ def _here(parts: tuple[Header, ...], kind: str, stored: str, progress: Progress 
     path = _place(header.path, parts, kind, f"specmeter {RECIPE}")
     metadata: dict[str, Value] = dict(header.metadata)
     metadata |= {"general.file_type": FILE_TYPE[kind], "general.quantization_version": 2}
-    tensors = [_source(header.path, tensor, kind) for tensor in header.tensors]
-    path = create_once(
-        path, file_bytes(metadata, tensors), partial(write_gguf, metadata=metadata, tensors=tensors, progress=progress)
-    )
-    return Made(path, f"specmeter to {kind} from {stored}")
-
-
-def _source(path: Path, tensor: Tensor, kind: str) -> TensorSource:
-    target = _target(tensor, kind)
-    return TensorSource(tensor.name, tensor.shape[::-1], target, partial(_chunks, path, tensor, target))
+    tensors: list[TensorSource] = []
+    for it in header.tensors:
+        target = _target(it, kind)
+        tensors.append(TensorSource(it.name, it.shape[::-1], target, partial(_chunks, header.path, it, target)))
+    write = partial(write_gguf, metadata=metadata, tensors=tensors, progress=progress)
+    return Made(create_once(path, file_bytes(metadata, tensors), write), f"specmeter to {kind} from {stored}")
 
 
 def _target(tensor: Tensor, kind: str) -> str:
     """Its own format for vectors, for what is in F32 beside a 16-bit model, and for rows that are no whole blocks."""
     own, row = tensor.type.name, next(iter(tensor.shape), 1)
-    kept = len(tensor.shape) < 2 or own not in _FLOATS or _precise(tensor) or row % _block(kind)
+    kept = len(tensor.shape) < 2 or own not in _FLOATS or _precise(tensor) or row % TYPE_BY_NAME[kind.lower()].block
     return own if kept else kind
 
 
@@ -175,13 +169,7 @@ def _precise(tensor: Tensor) -> bool:
     )
 
 
-def _block(kind: str) -> int:
-    return TYPE_BY_NAME[kind.lower()].block
-
-
 def _chunks(path: Path, tensor: Tensor, target: str) -> Iterator[memoryview]:
-    import numpy as np
-
     row = tensor.type.row_bytes(tensor.shape[0])
     rows = tensor.elements // max(1, tensor.shape[0])
     step = max(1, _CHUNK_ELEMENTS // max(1, tensor.shape[0]))

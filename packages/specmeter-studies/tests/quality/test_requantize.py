@@ -14,7 +14,7 @@ from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.errors import EngineError, ModelError
 from specmeter.models.bench import shipped
 from specmeter.models.facts import read_facts
-from specmeter.models.requantize import make
+from specmeter_studies.quality.requantize import make
 
 CORE = shipped()["draft-small"].path
 """2 layers of 96; matrices in F16, norms in F32."""
