@@ -27,7 +27,6 @@ from specmeter.models.preflight import (
     METHOD_BY_ARCHITECTURE,
     Compatibility,
     compare_headers,
-    memory_free_bytes,
     other_than_language_model,
 )
 from specmeter.models.reference import MOST, FoundModel, found_models, locate, origin_of, peek

@@ -73,6 +73,11 @@ def memory_available_bytes(root: Path = Path("/")) -> int:
     return available if left is None else min(available, left)
 
 
+def memory_free_bytes() -> int:
+    """Memory that models could take now, that of GPUs included."""
+    return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
+
+
 def _system() -> tuple[str, str]:
     """Name and version of the operating system."""
     if sys.platform == "darwin":

@@ -20,8 +20,7 @@ from typing import Literal, Protocol
 
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.host.gpu import read_gpus
-from specmeter.host.machine import memory_available_bytes
+from specmeter.host.machine import memory_free_bytes
 from specmeter.models.facts import ModelFacts, Vocabulary, describe, read_facts
 from specmeter.models.gguf import Header, Metadata, StringArray, read_parts
 from specmeter.record import Arm, Condition, DraftPair, MethodName, Record
@@ -158,11 +157,6 @@ def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[st
 def _shown(model: ModelFile) -> str:
     """As a command names it from any folder."""
     return quoted(model.reference if model.reference.startswith(("hf:", "bench:")) else model.path)
-
-
-def memory_free_bytes() -> int:
-    """Memory that models could take on this machine now, its GPUs included."""
-    return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
 
 
 def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.engines.registry import load_engine, spec_of
 from specmeter.errors import SpecmeterError
+from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.run import absent, used_models
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def unavailable(
     found = {arm.id: f"model {name}: {lacking[name].why}" for arm in arms for name in _names(arm) if name in lacking}
     if spec_of(loaded.experiment.engine.kind).traits.model_formats:
         able = [arm for arm in arms if arm.id not in found]
-        memory = _free_bytes() if available_bytes is None else available_bytes
+        memory = memory_free_bytes() if available_bytes is None else available_bytes
         found |= _too_large(able, _sizes(loaded, able, offline=offline), memory)
     if more is not None:
         found |= more(part, loaded, [arm for arm in arms if arm.id not in found])
@@ -146,13 +147,6 @@ def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memo
 
 def _names(arm: Arm) -> list[str]:
     return [name for name in (arm.target, arm.draft) if name is not None]
-
-
-def _free_bytes() -> int:
-    from specmeter.host.gpu import read_gpus
-    from specmeter.host.machine import memory_available_bytes
-
-    return memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
 
 
 def _told(error: SpecmeterError) -> str:
