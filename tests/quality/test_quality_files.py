@@ -10,7 +10,7 @@ import pytest
 from quality.reports import points, quality, report
 from specmeter.errors import UsageError
 from specmeter.quality import default_path, load_report, save_report
-from specmeter.workloads.packaged import held_out_text
+from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.text import read_text
 
 

@@ -19,8 +19,8 @@ from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
 from specmeter.experiments.described import LOOKUP, name_of
 from specmeter.experiments.file import load
+from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.doctor import SMALLER
-from specmeter.models.compatibility import METHOD_BY_ARCHITECTURE, Compatibility, compare_headers
 from specmeter.models.facts import ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, first_part, read_parts
 from specmeter.models.preflight import (

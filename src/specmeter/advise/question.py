@@ -38,8 +38,8 @@ from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
 from specmeter.models.reference import absolute
 from specmeter.record import Prompt, Record
-from specmeter.workloads.packaged import Folder
 from specmeter.workloads.spec import ALL_KINDS
+from specmeter.workloads.texts import Folder
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal

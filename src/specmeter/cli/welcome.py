@@ -10,7 +10,7 @@ def welcome() -> None:
     from specmeter.engines.llama_cpp.tools import find_program
     from specmeter.host.machine import memory_available_bytes
     from specmeter.laboratory.doctor import pair
-    from specmeter.models.found import found_models
+    from specmeter.models.reference import found_models
     from specmeter.show.terminal.console import output
     from specmeter.show.terminal.plan import print_welcome
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
-from specmeter.record import Record
+from specmeter.record import Message, Record
 from specmeter.record.base import first_fault
 from specmeter.text import size
 from specmeter.workloads.spec import Item, Name

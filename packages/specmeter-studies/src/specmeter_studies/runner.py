@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.laboratory.run import prepare
-from specmeter.models.absent import refuse_absent
+from specmeter.models.reference import refuse_absent
 from specmeter.quality import load_report, save_report
 from specmeter.store import RunStore
 from specmeter.workloads.spec import FileWorkload, LengthWorkload

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specmeter.engines.registry import EngineReport
     from specmeter.laboratory.doctor import Pair
     from specmeter.laboratory.plan import ModelNeed, Plan
-    from specmeter.models.found import FoundModel
+    from specmeter.models.reference import FoundModel
 
 
 def print_plan(plan: Plan, *, as_json: bool) -> None:

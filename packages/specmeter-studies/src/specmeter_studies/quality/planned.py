@@ -13,7 +13,6 @@ from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import origin_of, resolve
-from specmeter.models.requantize import OWN_TYPES, make
 from specmeter.quality import ModelRole, QualityReport, SkippedModel, window_length
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity
 from specmeter.text import size
