@@ -34,7 +34,7 @@ from specmeter.engines.llama_cpp import methods as llama_methods
 from specmeter.errors import ModelError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import foresee, prepare
-from specmeter.models.cores import shipped
+from specmeter.models.bench import shipped
 from specmeter.record import Generation, Prompt
 from specmeter.store import RunStore
 

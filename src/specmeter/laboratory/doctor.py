@@ -18,9 +18,9 @@ from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.status import gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
-from specmeter.models.compatibility import compare
-from specmeter.models.cores import shipped
-from specmeter.models.found import FoundModel
+from specmeter.models.bench import shipped
+from specmeter.models.preflight import compare
+from specmeter.models.reference import FoundModel
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 

@@ -22,9 +22,8 @@ from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.models import bench, preflight
-from specmeter.models.absent import refuse_absent
 from specmeter.models.facts import read_facts
-from specmeter.models.reference import locate, origin_of, peek
+from specmeter.models.reference import locate, origin_of, peek, refuse_absent
 from specmeter.record import Arm, Record
 from specmeter.text import counted, size
 

@@ -23,9 +23,8 @@ from specmeter.host.machine import allow_open_files
 from specmeter.laboratory.pre_measure import Scout, measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
-from specmeter.models.absent import absent_models, refuse_absent
 from specmeter.models.facts import read_header
-from specmeter.models.reference import resolve
+from specmeter.models.reference import absent_models, refuse_absent, resolve
 from specmeter.probe.files import probes_folder
 from specmeter.profile.run import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
@@ -35,7 +34,6 @@ from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import foresee as look
 from specmeter.validity.inspection import issue, refuse_changed_data
-from specmeter.workloads.length import Tokenizer
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 from specmeter.workloads.texts import Tokenizer
 

@@ -39,8 +39,8 @@ from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
 from specmeter.probe.reading import union_model
 from specmeter.text import counted as quantity
+from specmeter.theory.curves import PARAMETERS, fit_cost
 from specmeter.theory.experts import expected_union
-from specmeter.theory.fitting import PARAMETERS, fit_cost
 from specmeter.theory.roofline import Footprint, forward_bytes
 
 if TYPE_CHECKING:
