@@ -87,23 +87,9 @@ def is_plain(text: str) -> bool:
 
 
 Kind = Literal[
-    "text",
-    "rate",
-    "spread",
-    "ratio",
-    "change",
-    "share",
-    "count",
-    "time",
-    "interval",
-    "bytes",
-    "bandwidth",
-    "tau",
-    "length",
-    "per_step",
-    "value",
-    "flag",
-]
+    "text", "rate", "spread", "ratio", "change", "share", "count", "time", "interval", "bytes", "bandwidth", "tau",
+    "length", "per_step", "value", "flag",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -294,16 +280,7 @@ class Heading:
 
 def understand(text: str) -> Heading | None:
     """What a heading means, None where it is not known. Tables of a page say the same ones again and again."""
-    return _understood(text) if len(text) > _LONG else _understood_before(text)
-
-
-_LONG = 200
-"""Characters of a text that is not remembered."""
-
-
-@lru_cache(maxsize=4096)
-def _understood_before(text: str) -> Heading | None:
-    return _understood(text)
+    return _understood(text) if len(text) > _LIMIT else _remembered(text)
 
 
 def _understood(text: str) -> Heading | None:
@@ -324,6 +301,9 @@ def _understood(text: str) -> Heading | None:
             if name in CONDITIONS and not how:
                 return Heading(name, None, "")
     return None
+
+
+_remembered = lru_cache(maxsize=4096)(_understood)
 
 
 def heading_of(name: str, unit: str = "") -> Heading:

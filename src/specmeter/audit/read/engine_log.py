@@ -256,33 +256,13 @@ def _may_be_a_sign(line: str) -> bool:
     One expression that looks for all of them takes three times as long.
     """
     return (
-        "ailed" in line
-        or "returned " in line
-        or "decode: " in line
-        or " batch" in line
-        or "checkpoint" in line
-        or "rror" in line
-        or "warn" in line
-        or "upport" in line
-        or "build" in line
-        or ": n_" in line
-        or "model buffer" in line
-        or "meta data" in line
-        or "required that" in line
-        or "compatible" in line
-        or "match" in line
-        or "translated" in line
-        or "ynthetic " in line
-        or "implementations" in line
-        or "too small" in line
-        or "exceeds" in line
-        or "on refused" in line
-        or "content differs" in line
-        or "context shift" in line
-        or "purging slot" in line
-        or " W " in line[:24]
-        or " E " in line[:24]
-    )
+        "ailed" in line or "returned " in line or "decode: " in line or " batch" in line or "checkpoint" in line
+        or "rror" in line or "warn" in line or "upport" in line or "build" in line or ": n_" in line
+        or "model buffer" in line or "meta data" in line or "required that" in line or "compatible" in line
+        or "match" in line or "translated" in line or "ynthetic " in line or "implementations" in line
+        or "too small" in line or "exceeds" in line or "on refused" in line or "content differs" in line
+        or "context shift" in line or "purging slot" in line or " W " in line[:24] or " E " in line[:24]
+    )  # fmt: skip
 
 
 _DECODE_ERROR = re.compile(
@@ -301,20 +281,26 @@ _DRAFT_FAILED = re.compile(
     r"\bllama_(?:process|decode)(?:\[\d+\])? returned (-?\d+)|failed to decode draft batch, ret = (-?\d+)"
     r"|llama_process\(ctx_dft\) failed rc=(-?\d+)"
 )
-_POSITION = re.compile(r"it is required that the (?:position satisfies|sequence positions remain)")
-_REFUSED = re.compile(
-    r"failed to initialize speculative|failed to create (?:speculative|draft|MTP) |failed to load draft model"
-    r"|speculative decoding not supported"
-    r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
-    r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
-)
-_NO_DRAFTER = re.compile(r"no implementations specified for speculative")
-_VOCABULARY = re.compile(
-    r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
-    r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
-)
-_TRANSLATED = re.compile(r"tokens will be translated")
-_SYNTHETIC = re.compile(r"synthetic (?:speculative )?acceptance(?! requires)")
+_SIMPLE = {
+    "position_refused": re.compile(r"it is required that the (?:position satisfies|sequence positions remain)"),
+    "speculation_refused": re.compile(
+        r"failed to initialize speculative|failed to create (?:speculative|draft|MTP) |failed to load draft model"
+        r"|speculative decoding not supported"
+        r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
+        r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
+    ),
+    "no_drafter": re.compile(r"no implementations specified for speculative"),
+    "vocabulary_mismatch": re.compile(
+        r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
+        r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
+    ),
+    "tokens_translated": re.compile(r"tokens will be translated"),
+    "synthetic": re.compile(r"synthetic (?:speculative )?acceptance(?! requires)"),
+    "connect_failed": re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC"),
+    "context_shifted": re.compile(r"slot context shift, n_keep = \d"),
+    "memory_short": re.compile(r"free space in the KV cache, retrying with smaller|\bpurging slot \d+ with \d+ tokens"),
+}
+"""Signs of one line each, by the names of `LogSigns`."""
 _CREATED = re.compile(r"(?:creat|sav)(?:ed|ing) speculative checkpoint")
 _RESTORED = re.compile(r"restor(?:ed|ing) speculative checkpoint|partial acceptance: \d+ < \d+, restoring")
 _RESTORED_STEP = re.compile(r"accepted +\d+/ *\d+ draft tokens \(restore checkpoint\)")
@@ -322,9 +308,6 @@ _SIZE = re.compile(r"\b(size|draft) = (\d{1,15}(?:\.\d{1,9})?)( MiB)?")
 _SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
 _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
-_CONNECT = re.compile(r"[Ff]ailed to connect|[Cc]onnection refused|failed to initialize RPC")
-_SHIFTED = re.compile(r"slot context shift, n_keep = \d")
-_SHORT = re.compile(r"free space in the KV cache, retrying with smaller|\bpurging slot \d+ with \d+ tokens")
 _BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
@@ -350,6 +333,21 @@ class _SignTally:
 
     def done(self) -> Sign:
         return Sign(self.count, tuple(self.samples))
+
+
+@dataclass
+class _CheckpointTally(_SignTally):
+    size_bytes: int = 0
+    sized: int = 0
+
+    def add(self, line: str) -> None:
+        super().add(line)
+        if sizes := _SIZE.findall(line):
+            self.sized += 1
+            self.size_bytes += sum(round(float(value) * (1024 * 1024 if mib else 1)) for _, value, mib in sizes)
+
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.count, self.size_bytes, self.sized, tuple(self.samples))
 
 
 def sample(line: str) -> str:
@@ -396,18 +394,15 @@ class SignReader:
     def _read(self, line: str) -> None:
         if self._failure(line):
             return
-        found = False
-        for name, pattern in _SIMPLE.items():
-            if pattern.search(line):
-                self._tallies[name].add(line)
-                found = True
-        if found:
+        found = [name for name, pattern in _SIMPLE.items() if pattern.search(line)]
+        for name in found:
+            self._tallies[name].add(line)
+        if found or ("checkpoint" in line and self._checkpoint(line)) or self._fact(line):
             return
-        if "checkpoint" in line and self._checkpoint(line):
-            return
-        if self._fact(line):
-            return
-        self._warning(line)
+        if len(self._warnings) < _MAX_KEPT:
+            level, text = unwrapped(line)
+            if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
+                self._warnings[sample(text)] = None
 
     def _failure(self, line: str) -> bool:
         """Failed forwards: a line that only repeats the failure before it is not counted again."""
@@ -470,13 +465,6 @@ class SignReader:
             return False
         return True
 
-    def _warning(self, line: str) -> None:
-        if len(self._warnings) >= _MAX_KEPT:
-            return
-        level, text = unwrapped(line)
-        if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
-            self._warnings[sample(text)] = None
-
     @property
     def failed_decodes(self) -> int:
         """Forward passes that failed so far."""
@@ -515,35 +503,6 @@ class SignReader:
             warnings=tuple(self._warnings),
             **tallies,
         )
-
-
-_SIMPLE = {
-    "position_refused": _POSITION,
-    "speculation_refused": _REFUSED,
-    "no_drafter": _NO_DRAFTER,
-    "vocabulary_mismatch": _VOCABULARY,
-    "tokens_translated": _TRANSLATED,
-    "synthetic": _SYNTHETIC,
-    "connect_failed": _CONNECT,
-    "context_shifted": _SHIFTED,
-    "memory_short": _SHORT,
-}
-
-
-@dataclass
-class _CheckpointTally(_SignTally):
-    size_bytes: int = 0
-    sized: int = 0
-
-    def add(self, line: str) -> None:
-        super().add(line)
-        sizes = _SIZE.findall(line)
-        if sizes:
-            self.sized += 1
-            self.size_bytes += sum(round(float(value) * (1024 * 1024 if mib else 1)) for _, value, mib in sizes)
-
-    def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.count, self.size_bytes, self.sized, tuple(self.samples))
 
 
 def scan(lines: Iterable[str]) -> LogSigns:

@@ -9,9 +9,8 @@ from math import inf
 from typing import Any
 
 from specmeter.audit.claim import family_by_name
-from specmeter.audit.read import document
 from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, is_plain
-from specmeter.audit.read.document import BYTES, RATES, TIMES
+from specmeter.audit.read.document import BYTES, RATES, TIMES, Number, parse_number
 from specmeter.audit.read.grid import Grid
 from specmeter.errors import UsageError
 
@@ -97,7 +96,7 @@ class Fields:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     """By the names of the fields of a claim."""
     rounding: dict[str, float] = field(default_factory=dict[str, float])
-    length: document.Number | None = None
+    length: Number | None = None
     """Acceptance length of which it is not said whether it counts the target's own token."""
 
     def put(self, name: str, value: float, half: float) -> None:
@@ -105,7 +104,7 @@ class Fields:
         self.rounding[name] = half
 
 
-def read_cell(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def read_cell(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     """Put a number where it belongs; returns why it was not read, where that can be passed over.
 
     Raises `ValueError` where it cannot be what its column says.
@@ -113,28 +112,35 @@ def read_cell(value: document.Number, reading: ColumnReading, fields: Fields) ->
     return _READERS[reading.kind](value, reading, fields)
 
 
-def _positive(value: document.Number, reading: ColumnReading) -> None:
+def _measured(
+    value: Number, reading: ColumnReading, fields: Fields, factor: float | None, otherwise: str = ""
+) -> str | None:
+    """Put a number above 0 in the unit of its field; `otherwise` says why it is not, where its own has no factor."""
+    if factor is None:
+        return otherwise
     if value.value <= 0:
         raise ValueError(f"{reading.text} is {value.value:g}: it must be above 0")
+    return fields.put(reading.name, value.value * factor, value.half * factor)
 
 
-def _rate(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    if value.unit not in RATES:
-        return f"{value.unit} is not a unit of a rate"
-    _positive(value, reading)
-    return fields.put(reading.name, value.value, value.half)
-
-
-def _spread(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    if value.unit not in RATES:
-        return f"{value.unit} is not a unit of a rate"
+def _not_negative(value: Number, reading: ColumnReading) -> float:
     if value.value < 0:
         raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
-    fields.values[reading.name] = value.value
+    return value.value
+
+
+def _rate(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    return _measured(value, reading, fields, RATES.get(value.unit), f"{value.unit} is not a unit of a rate")
+
+
+def _spread(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    if value.unit not in RATES:
+        return f"{value.unit} is not a unit of a rate"
+    fields.values[reading.name] = _not_negative(value, reading)
     return None
 
 
-def _ratio(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _ratio(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     percent = "%" in (value.unit, reading.heading.unit)
     if reading.name == "speedup" and percent:
         if not value.signed:
@@ -142,14 +148,12 @@ def _ratio(value: document.Number, reading: ColumnReading, fields: Fields) -> st
         return _change(value, reading, fields)
     if percent or value.unit not in {"", "x"}:
         return f"{value.unit or '%'} is not a unit of a ratio"
-    _positive(value, reading)
-    return fields.put(reading.name, value.value, value.half)
+    return _measured(value, reading, fields, 1.0)
 
 
-def _change(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _change(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     if value.unit == "x":
-        _positive(value, reading)
-        return fields.put("speedup", value.value, value.half)
+        return _measured(value, replace(reading, heading=heading_of("speedup")), fields, 1.0)
     if reading.heading.unit == "fraction" and not value.unit and value.value > -1:
         return fields.put("speedup", 1 + value.value, value.half)
     if "%" not in (value.unit, reading.heading.unit):
@@ -161,7 +165,7 @@ def _change(value: document.Number, reading: ColumnReading, fields: Fields) -> s
     return fields.put("speedup", 1 + value.value / 100, value.half / 100)
 
 
-def _share(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _share(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     percent = reading.percent or value.unit == "%" or value.value > reading.percent_above
     whole = 100 if percent else 1
     share = value.value / whole
@@ -174,7 +178,7 @@ def _share(value: document.Number, reading: ColumnReading, fields: Fields) -> st
     return fields.put(reading.name, share, value.half / whole)
 
 
-def _count(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _count(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     if value.unit == "%":
         return "a share where a count belongs"
     if value.value < 0 or value.value != int(value.value):
@@ -185,39 +189,28 @@ def _count(value: document.Number, reading: ColumnReading, fields: Fields) -> st
     return None
 
 
-def _time(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    unit = value.unit or reading.heading.unit
-    if unit not in TIMES:
-        return "its unit is not said (ms or s)"
-    _positive(value, reading)
-    return fields.put(reading.name, value.value * TIMES[unit], value.half * TIMES[unit])
+def _time(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    unit = value.unit or reading.heading.unit or ("ms" if reading.kind == "interval" else "")
+    return _measured(value, reading, fields, TIMES.get(unit), "its unit is not said (ms or s)")
 
 
-def _interval(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    return _time(value, replace(reading, heading=replace(reading.heading, unit=reading.heading.unit or "ms")), fields)
-
-
-def _bytes(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _bytes(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     unit = value.unit or reading.heading.unit
     if not unit and value.value < 1e7:
         return "its unit is not said (bytes, MB, GB, GiB)"
-    if (unit or "b") not in BYTES:
-        return f"{unit} is not a unit of size"
-    _positive(value, reading)
-    factor = BYTES[unit or "b"]
-    return fields.put(reading.name, value.value * factor, value.half * factor)
+    return _measured(value, reading, fields, BYTES.get(unit or "b"), f"{unit} is not a unit of size")
 
 
-def _bandwidth(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _bandwidth(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     unit = (value.unit or reading.heading.unit).removesuffix("/s").removesuffix("ps")
-    if unit not in BYTES or unit in {"b", "byte", "bytes"}:
-        return "its unit is not said (GB/s)"
-    _positive(value, reading)
-    half = 0.0 if reading.name == "bandwidth" else value.half * BYTES[unit]  # a maker's figure, not a measured one
-    return fields.put(f"{reading.name}_bytes_per_s", value.value * BYTES[unit], half)
+    factor = None if unit in {"b", "byte", "bytes"} else BYTES.get(unit)
+    field_of_claim = replace(reading, heading=replace(reading.heading, name=f"{reading.name}_bytes_per_s"))
+    if reading.name == "bandwidth":  # a maker's figure, not a measured one
+        value = replace(value, half=0.0)
+    return _measured(value, field_of_claim, fields, factor, "its unit is not said (GB/s)")
 
 
-def _tau(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _tau(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
     if value.value + value.half < 1:
         raise ValueError(
             f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
@@ -226,43 +219,29 @@ def _tau(value: document.Number, reading: ColumnReading, fields: Fields) -> str 
     return fields.put("tau", max(1.0, value.value), value.half)
 
 
-def _length(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    if value.value < 0:
-        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
+def _length(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    _not_negative(value, reading)
     fields.length = value
     return None
 
 
-def _per_step(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    if value.value < 0:
-        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
-    return fields.put("tau", 1 + value.value, value.half)
+def _per_step(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    return fields.put("tau", 1 + _not_negative(value, reading), value.half)
 
 
-def _value(value: document.Number, reading: ColumnReading, fields: Fields) -> str | None:
-    if value.unit:
-        return f"{value.unit} is a unit where none belongs"
-    _positive(value, reading)
-    return fields.put(reading.name, value.value, value.half)
+def _value(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+    factor = None if value.unit else 1.0
+    return _measured(value, reading, fields, factor, f"{value.unit} is a unit where none belongs")
 
 
-_READERS: dict[str, Callable[[document.Number, ColumnReading, Fields], str | None]] = {
-    "rate": _rate,
-    "spread": _spread,
-    "ratio": _ratio,
-    "change": _change,
-    "share": _share,
-    "count": _count,
-    "time": _time,
-    "interval": _interval,
-    "bytes": _bytes,
-    "bandwidth": _bandwidth,
-    "tau": _tau,
-    "length": _length,
-    "per_step": _per_step,
-    "value": _value,
-}
+_READERS: dict[str, Callable[[Number, ColumnReading, Fields], str | None]] = {
+    "rate": _rate, "spread": _spread, "ratio": _ratio, "change": _change, "share": _share, "count": _count,
+    "time": _time, "interval": _time, "bytes": _bytes, "bandwidth": _bandwidth, "tau": _tau, "length": _length,
+    "per_step": _per_step, "value": _value,
+}  # fmt: skip
 
+
+# --- what a heading leaves open --------------------------------------------------------------------------------------
 
 _MOST_GAMMA = 128
 """More draft tokens than this are no draft's length."""
@@ -275,9 +254,9 @@ _JUST_ABOVE_ALL = 1.2
 WITH_RATE = re.compile(r"[\s*_`~]*[0-9][0-9.,]*\s*(?:toks?|tokens?|t)/s(?:ec(?:ond)?)?\b.{0,60}", re.I)
 
 
-def number_in(cell: str, grid: Grid) -> document.Number | None:
+def number_in(cell: str, grid: Grid) -> Number | None:
     try:
-        return document.parse_number(cell, decimal_comma=grid.decimal_comma)
+        return parse_number(cell, decimal_comma=grid.decimal_comma)
     except ValueError:
         return None
 
@@ -287,7 +266,7 @@ def first_of(cell: str) -> str:
     return re.sub(r"(?<=\S)\s*\([^()]{0,60}\)\s*$", "", cell)
 
 
-def _numbers_of(grid: Grid, reading: ColumnReading) -> list[document.Number]:
+def _numbers_of(grid: Grid, reading: ColumnReading) -> list[Number]:
     """The numbers of a column, whatever stands in parentheses behind them."""
     found = (number_in(first_of(cells[reading.index]), grid) for _, cells in grid.rows)
     return [number for number in found if number is not None]
@@ -436,14 +415,14 @@ def settle_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnRead
         reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)
 
 
-def _above_all(bare: list[document.Number]) -> bool:
+def _above_all(bare: list[Number]) -> bool:
     """Whether shares are more than all there is, and so percent; one just above 1 among fractions may be wrong."""
     above = [value.value for value in bare if value.value > 1]
     fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
     return bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
 
 
-def _settle_mixture(reading: ColumnReading, bare: list[document.Number], percent_by_counts: bool | None) -> None:
+def _settle_mixture(reading: ColumnReading, bare: list[Number], percent_by_counts: bool | None) -> None:
     """Percent by its cells, of which some may be fractions: one cell in percent does not make most others tiny."""
     above = [value.value for value in bare if value.value > 1]
     fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]

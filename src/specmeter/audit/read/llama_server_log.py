@@ -33,7 +33,7 @@ from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
-from specmeter.audit.read.engine_log import INT, NUMBER, SignReader, loaded_model, log_lines, plain, sample
+from specmeter.audit.read.engine_log import INT, NUMBER, LogSigns, SignReader, loaded_model, log_lines, plain, sample
 
 _GIB = 1024**3
 _MAX_MODELS = 8
@@ -69,19 +69,10 @@ _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
 def _may_be_setup(line: str) -> bool:
     """Whether a line has any of the texts that the expressions below need; most lines of a log have none."""
     return (
-        "llama-s" in line
-        or "meta data" in line
-        or "file size" in line
-        or "model size" in line
-        or "n_expert" in line
-        or "device" in line
-        or "  Device " in line
-        or "implementation" in line
-        or ": - " in line
-        or "load: " in line
-        or "/server " in line
-        or "/speculative" in line
-    )
+        "llama-s" in line or "meta data" in line or "file size" in line or "model size" in line or "n_expert" in line
+        or "device" in line or "  Device " in line or "implementation" in line or ": - " in line or "load: " in line
+        or "/server " in line or "/speculative" in line
+    )  # fmt: skip
 
 
 @dataclass
@@ -202,6 +193,26 @@ class Setup:
     def draft_name(self) -> str | None:
         """Name of the draft's file."""
         return self.models[1].name if len(self.models) > 1 else LoadedModel(self.flags.get("draft", "")).name or None
+
+    def claim_fields(self, signs: LogSigns) -> dict[str, Any]:
+        """What a log says of each of its runs or requests."""
+        target = self.models[0] if self.models else LoadedModel("")
+        return {
+            "label": " + ".join(name for name in (self.target_name, self.draft_name) if name),
+            "target": self.target_name,
+            "draft": self.draft_name,
+            "engine": "llama.cpp",
+            "device": self.device,
+            "size_bytes": target.size_bytes,
+            "experts": target.experts,
+            "method": self.method,
+            "p_min": self.p_min,
+            "synthetic": bool(signs.synthetic),
+            "acceptance_of": "drafted",
+            "pooled": ("acceptance",),
+            "runs": 1,
+            "rounding": {"size_bytes": target.size_error_bytes} if self.models else {},
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -469,36 +480,21 @@ class _ServerLog:
         assert request.decode is not None
         decode_ms, count = request.decode
         predicted = count + 1 if request.counts_forwards else count
-        rounding = {"predicted_ms": 0.005, "prompt_ms": 0.005, "wall_ms": 0.01}
-        values: dict[str, Any] = {
-            "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
-            "target": self.setup.target_name,
-            "draft": self.setup.draft_name,
-            "engine": "llama.cpp",
-            "method": self.setup.method,
+        values = self.setup.claim_fields(signs) | {
             "tree": False,
-            "p_min": self.setup.p_min,
-            "synthetic": bool(signs.synthetic),
             "gamma": self.setup.gamma,
-            "acceptance_of": "drafted",
-            "pooled": ("acceptance",),
-            "runs": 1,
             "predicted_n": predicted,
             "predicted_ms": decode_ms or None,
             "wall_ms": request.total_ms or None,
-            "device": self.setup.device,
-            "rounding": rounding,
         }
+        rounding: dict[str, float] = values["rounding"]
+        rounding |= {"predicted_ms": 0.005, "prompt_ms": 0.005, "wall_ms": 0.01}
         if request.printed_rate:
             values["decode_rate"] = request.printed_rate
             values["window"] = _window(request.printed_rate, decode_ms, predicted)
             rounding["decode_rate"] = 0.005
         if request.prompt is not None:
             values["prompt_ms"], values["prompt_n"] = request.prompt[0] or None, request.prompt[1]
-        if self.setup.models:
-            target = self.setup.models[0]
-            values["size_bytes"], values["experts"] = target.size_bytes, target.experts
-            rounding["size_bytes"] = target.size_error_bytes
         notes = [*self._drafting(request, values, rounding), *self._failed(request, values)]
         values["notes"] = (*notes, *signs.notes, *self.setup.notes)
         return values

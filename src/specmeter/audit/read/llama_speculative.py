@@ -204,30 +204,15 @@ class _Run:
         signs = self.signs.signs()
         predicted, accepted = self.counts["n_predict"], self.counts["n_accept"]
         drafted = self.counts.get("n_drafted")
-        rounding: dict[str, float] = {}
-        values: dict[str, Any] = {
-            "label": " + ".join(name for name in (self.setup.target_name, self.setup.draft_name) if name),
-            "target": self.setup.target_name,
-            "draft": self.setup.draft_name,
-            "engine": "llama.cpp",
-            "method": self.setup.method,
-            "p_min": self.setup.p_min,
-            "synthetic": bool(signs.synthetic),
+        values = self.setup.claim_fields(signs) | {
             "gamma": self.counts.get("n_draft"),
-            "acceptance_of": "drafted",
-            "pooled": ("acceptance",),
             "predicted_n": predicted,
             "accepted": accepted,
             "drafted": drafted,
             "acceptance": accepted / drafted if drafted else None,
             "steps": max(0, predicted - 1 - accepted) or None,
-            "runs": 1,
-            "device": self.setup.device,
-            "rounding": rounding,
         }
-        if (target := self.setup.models[0] if self.setup.models else None) is not None:
-            values["experts"], values["size_bytes"] = target.experts, target.size_bytes
-            rounding["size_bytes"] = target.size_error_bytes
+        rounding: dict[str, float] = values["rounding"]
         encoded, decoded = self.speeds.get("encoded"), self.speeds.get("decoded")
         if encoded is not None:
             values["prompt_n"], values["prompt_ms"] = encoded.tokens, encoded.seconds * 1000.0 or None

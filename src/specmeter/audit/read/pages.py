@@ -20,11 +20,21 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from specmeter.audit.read import grid as json_tables
-from specmeter.audit.read import grid as text_tables
 from specmeter.audit.read.columns import understand
 from specmeter.audit.read.document import MAX_LINE
-from specmeter.audit.read.grid import HEADING_ROWS, MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Below, Grid, GridRow, make_grid
+from specmeter.audit.read.grid import (
+    HEADING_ROWS,
+    MAX_CELLS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    Below,
+    Grid,
+    GridRow,
+    drawn_headings,
+    make_grid,
+    read_drawn,
+    read_json,
+)
 from specmeter.errors import UsageError
 from specmeter.text import size
 
@@ -253,19 +263,19 @@ _DROPPED = re.compile(
     r"|hphantom|textsuperscript|textsubscript)\*?(?:\[[^\[\]]{0,40}\])?\s*(?:\{[^{}]{0,400}\})?"
 )
 _SCRIPT = re.compile(r"(?<!\\)[\^_]\s*(?:\{[^{}]{0,60}\}|\\?[A-Za-z0-9*†‡]+|\*)")
+_MARK = re.compile(r"\\tabularnewline|\\.|[{}&]", re.DOTALL)
 _AFTER_ROW = re.compile(r"\*?(?:[ \t]*\[[^\[\]\n]{0,30}\])?")
 _SYMBOLS = {
     "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "approx": "~", "sim": "~", "to": "-",
-    "uparrow": "",
-    "downarrow": "", "checkmark": "✓", "dagger": "", "ddagger": "", "textbackslash": "", "quad": " ", "qquad": " ",
-    "newline": " ", "linebreak": " ", "ldots": "...", "dots": "...", "textendash": "-", "textemdash": "-",
-    "textpm": "±", "texttimes": "×", "Delta": "Δ", "left": "", "right": "", "centering": "", "raggedright": "",
-    "raggedleft": "", "bfseries": "", "itshape": "", "small": "", "footnotesize": "", "scriptsize": "", "tiny": "",
-    "bf": "", "it": "", "rm": "", "tt": "", "em": "", "normalfont": "", "textbf": "", "textit": "", "textrm": "",
-    "texttt": "", "textsc": "", "textsf": "", "text": "", "mathbf": "", "mathrm": "", "mathit": "", "boldsymbol": "",
-    "bm": "", "emph": "", "underline": "", "makecell": "", "shortstack": "", "thead": "", "uline": "", "mbox": "",
-    "hfill": "", "ensuremath": "", "textcolor": "", "rotatebox": "", "scalebox": "", "num": "", "strut": "",
-}  # fmt: skip
+    "checkmark": "✓", "quad": " ", "qquad": " ", "newline": " ", "linebreak": " ", "ldots": "...", "dots": "...",
+    "textendash": "-", "textemdash": "-", "textpm": "±", "texttimes": "×", "Delta": "Δ",
+} | dict.fromkeys((
+    "uparrow", "downarrow", "dagger", "ddagger", "textbackslash", "left", "right", "centering", "raggedright",
+    "raggedleft", "bfseries", "itshape", "small", "footnotesize", "scriptsize", "tiny", "bf", "it", "rm", "tt",
+    "em", "normalfont", "textbf", "textit", "textrm", "texttt", "textsc", "textsf", "text", "mathbf", "mathrm",
+    "mathit", "boldsymbol", "bm", "emph", "underline", "makecell", "shortstack", "thead", "uline", "mbox", "hfill",
+    "ensuremath", "textcolor", "rotatebox", "scalebox", "num", "strut",
+), "")  # fmt: skip
 
 
 def read_latex(text: str, path: Path) -> Iterator[Grid]:
@@ -353,42 +363,31 @@ def _without_arguments(body: str) -> str:
 
 def _latex_lines(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
     r"""(line, text) of each row: up to a `\\` outside braces."""
-    depth, start, at = 0, 0, 0
-    while at < len(body):
-        letter = body[at]
-        if letter == "\\":
-            if (body.startswith("\\\\", at) and depth == 0) or body.startswith("\\tabularnewline", at):
-                raw = body[start:at]
-                yield line, raw
-                at += 2 if body.startswith("\\\\", at) else len("\\tabularnewline")
-                skipped = _AFTER_ROW.match(body, at)
-                at = skipped.end() if skipped else at
-                line += body.count("\n", start, at)
-                start = at
-                continue
-            at += 2
-            continue
-        depth += (letter == "{") - (letter == "}")
-        if depth > _BRACES:
-            where = line + body.count("\n", start, at)
-            raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
-        depth = max(0, depth)
-        at += 1
+    depth = start = at = 0
+    while (mark := _MARK.search(body, at)) is not None:
+        at = mark.end()
+        if mark.group() == "\\tabularnewline" or (mark.group() == "\\\\" and depth == 0):
+            yield line, body[start : mark.start()]
+            skipped = _AFTER_ROW.match(body, at)
+            at = skipped.end() if skipped else at
+            line += body.count("\n", start, at)
+            start = at
+        elif mark.group() in "{}":
+            depth = max(0, depth + (1 if mark.group() == "{" else -1))
+            if depth > _BRACES:
+                where = line + body.count("\n", start, mark.start())
+                raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
     yield line, body[start:]
 
 
 def _latex_cells(row: str) -> Iterator[str]:
-    depth, start, at = 0, 0, 0
-    while at < len(row):
-        letter = row[at]
-        if letter == "\\":
-            at += 2
-            continue
-        depth = max(0, depth + (letter == "{") - (letter == "}"))
-        if letter == "&" and depth == 0:
-            yield row[start:at]
-            start = at + 1
-        at += 1
+    depth = start = 0
+    for mark in _MARK.finditer(row):
+        if mark.group() == "&" and depth == 0:
+            yield row[start : mark.start()]
+            start = mark.end()
+        elif mark.group() in "{}":
+            depth = max(0, depth + (1 if mark.group() == "{" else -1))
     yield row[start:]
 
 
@@ -428,16 +427,16 @@ _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]{0,200}\]){0,300})\]\([^()\s]{0,50
 def read_grids(text: str, path: Path, *, as_json: bool) -> list[Grid]:
     """All tables of a text, which is JSON or a page. Raises `UsageError` when it holds none."""
     if as_json:
-        return json_tables.read_json(text, path)
+        return read_json(text, path)
     found = [*read_latex(text, path), *read_html(text, path)]
     lines = text.split("\n")
     if not found and (longest := max(map(len, lines))) > MAX_LINE:
         raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
-    found += [*_markdown(lines, path), *text_tables.read_drawn(lines, path)]
+    found += [*_markdown(lines, path), *read_drawn(lines, path)]
     if found:
         return sorted(found, key=lambda grid: int(grid.place.rpartition(" ")[2]))
     if text.lstrip().startswith(("[", "{")):  # JSON that is broken: it says where
-        return json_tables.read_json(text, path)
+        return read_json(text, path)
     return [_from_csv(lines, path)]
 
 
@@ -526,7 +525,7 @@ def known_headings(head: str) -> int:
             ]
         except UsageError:
             counts.append(2)
-    counts += [sum(understand(text) is not None for text in cells) for cells in text_tables.drawn_headings(page)]
+    counts += [sum(understand(text) is not None for text in cells) for cells in drawn_headings(page)]
     if not counts:
         lines = [line for line in page if line.strip() and not line.startswith("#")][:HEADING_ROWS]
         counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in lines[:2]]
