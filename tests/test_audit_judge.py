@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from specmeter.audit.across import USUAL
 from specmeter.audit.claim import Claim, Ruling, claim_of
-from specmeter.audit.judge import ASSUMPTIONS, NOTHING_DRAFTED, STRENGTH, bound_named, rule_claim
+from specmeter.audit.judge import ASSUMPTIONS, BOUNDS, NOTHING_DRAFTED, STRENGTH, rule_claim
+
+BY_NAME = {bound.name: bound for bound in BOUNDS}
 
 STEADY = 0.01
 
@@ -526,9 +528,9 @@ def test_values_that_cannot_be_are_refused_in_plain_words() -> None:
 
 
 def test_every_bound_names_its_assumptions() -> None:
-    assert all(name in ASSUMPTIONS for bound in STRENGTH for name in bound_named(bound).assumes)
-    assert {name for bound in STRENGTH for name in bound_named(bound).assumes} == set(ASSUMPTIONS)
-    assert [bound for bound in STRENGTH if not bound_named(bound).assumes] == list(STRENGTH[:2])
+    assert all(name in ASSUMPTIONS for bound in STRENGTH for name in BY_NAME[bound].assumes)
+    assert {name for bound in STRENGTH for name in BY_NAME[bound].assumes} == set(ASSUMPTIONS)
+    assert [bound for bound in STRENGTH if not BY_NAME[bound].assumes] == list(STRENGTH[:2])
 
 
 _NUMBERS = st.floats(1e-9, 1e15)
@@ -606,9 +608,9 @@ def test_what_is_implausible_rests_on_something_and_nothing_else_does(fields: di
     assert bool(ruling.rests_on) == (ruling.verdict == "implausible")
     assert ruling.broken == (ruling.verdict in {"impossible", "implausible"})
     if ruling.bound in STRENGTH:
-        assert set(rests_on(ruling)) <= set(bound_named(ruling.bound).assumes)
+        assert set(rests_on(ruling)) <= set(BY_NAME[ruling.bound].assumes)
     if ruling.verdict == "impossible":
-        exact = bound_named(ruling.bound)
+        exact = BY_NAME[ruling.bound]
         assert not exact.assumes or exact.exact_where
 
 

@@ -51,7 +51,6 @@ def bounds_broken(ruling: Ruling) -> set[str]:
 def test_names_and_sizes() -> None:
     assert published.names() == ("moe-306", "apple", "rtx3090-19")
     assert {name: len(rulings(name)) for name in published.names()} == {"moe-306": 356, "apple": 118, "rtx3090-19": 49}
-    assert all(published.about(name) for name in published.names())
     assert sum(len(path.read_bytes()) for path in tables()) < 300_000
 
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from specmeter.audit.claim import Claim, number
 from specmeter.numbers.stats import t_critical
 
+# --- noise ------------------------------------------------------------------------------------------------------------
+
 USUAL = 0.06
 """Relative difference of two timings of one thing where the table does not show it."""
 LEAST = 0.02
@@ -128,6 +130,8 @@ def _squares(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     return sum((value - mean) ** 2 for value in values)
 
+
+# --- what stands out --------------------------------------------------------------------------------------------------
 
 BY_CHANCE = 0.01
 """Pairs of equal timings that a table may be expected to have by chance, at most, where a pair is worth a note."""

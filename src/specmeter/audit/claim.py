@@ -271,6 +271,9 @@ _FAULTS = {
 }
 
 
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class BoundOutcome:
     """One bound, tried."""
@@ -331,6 +334,8 @@ def number(value: float) -> str:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
+
+# --- methods by their names -------------------------------------------------------------------------------------------
 
 Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
 

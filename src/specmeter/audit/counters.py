@@ -262,6 +262,8 @@ def contradictions(claim: Claim) -> Iterator[str]:
             yield line
 
 
+# --- memory -----------------------------------------------------------------------------------------------------------
+
 BANDWIDTH = "bandwidth-bound"
 READ_SHARE = 0.75
 """Of a dense model's file that every token reads at least: a token embedding of its own is looked up, not read, and

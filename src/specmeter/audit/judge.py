@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# --- the bounds -------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Bound:
     """One bound."""
@@ -97,7 +100,7 @@ BOUNDS = (
 )  # fmt: skip
 """The strongest first: what needs the fewest assumptions decides."""
 
-STRENGTH = tuple(law.name for law in BOUNDS)
+STRENGTH = tuple(bound.name for bound in BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -159,13 +162,7 @@ ASSUMPTIONS = {
 """Name -> what is taken for granted, and where it fails."""
 
 
-def bound_named(name: str) -> Bound:
-    """The bound of that name; raises `KeyError` for an unknown one."""
-    return _BY_NAME[name]
-
-
-_BY_NAME = {item.name: item for item in BOUNDS}
-
+# --- the ruling -------------------------------------------------------------------------------------------------------
 
 NOTHING_DRAFTED = "nothing-drafted"
 """Decides about rows without drafts where no bound does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 from collections import Counter
@@ -15,6 +16,7 @@ from specmeter.audit import across
 from specmeter.audit.across import TimingNoise, noise_of
 from specmeter.audit.claim import VERDICTS, Claim, Ruling
 from specmeter.audit.judge import rule_claim
+from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.columns import understand
 from specmeter.audit.read.document import (
     BYTES,
@@ -29,6 +31,7 @@ from specmeter.audit.read.document import (
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
+from specmeter.theory import catalogue
 
 if TYPE_CHECKING:
     from specmeter.audit.read.infer_units import TableOptions
@@ -228,12 +231,8 @@ def _number_of_option(
 
 
 def _known_device(name: str, flag: Callable[[str], str]) -> None:
-    from specmeter.theory import catalogue
-
     if catalogue.peak(name) is not None:
         return
-    import difflib
-
     names = [device.name for device in catalogue.devices()]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
@@ -339,6 +338,4 @@ def published(name: str) -> Audit:
 
     Its pages and `specmeter audit --published` both have their verdicts from here.
     """
-    from specmeter.audit.published import claims
-
-    return rule(claims(name), name, "published")
+    return rule(published_claims(name), name, "published")

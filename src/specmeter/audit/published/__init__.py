@@ -20,15 +20,6 @@ from specmeter.errors import UsageError
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
 
-_STUDIES = {
-    "moe-306": "306 runs of Qwen3.5-35B-A3B and dense siblings on one M2 Ultra: speculation said to gain at under 4 % "
-    "acceptance.",
-    "apple": "Quantization, speculation and remote drafts on three Apple machines: drafts said to pay from a speed "
-    "ratio of 2.5 on.",
-    "rtx3090-19": "19 configurations of llama-server with Qwen3.6-35B-A3B on one RTX 3090: a loss on each, at 100 % "
-    "acceptance.",
-}
-"""Name -> what it is in one line."""
 _TABLES = {
     "moe-306": "tables paper summary runs",
     "apple": "page-quantization page-speculation page-machines page-remote-drafts bench mlx devices multimodel sd_runs "
@@ -40,12 +31,7 @@ _TABLES = {
 
 def names() -> tuple[str, ...]:
     """The studies, by the names that `claims` takes."""
-    return tuple(_STUDIES)
-
-
-def about(name: str) -> str:
-    """One line on a study. Raises `UsageError` for an unknown name."""
-    return _STUDIES[_known(name)]
+    return tuple(_TABLES)
 
 
 def claims(name: str) -> Iterator[Claim]:
@@ -70,6 +56,6 @@ def _text(name: str) -> str:
 
 
 def _known(name: str) -> str:
-    if name not in _STUDIES:
-        raise UsageError(f"no published study is called {name!r}", fix=f"choose one of: {', '.join(_STUDIES)}")
+    if name not in _TABLES:
+        raise UsageError(f"no published study is called {name!r}", fix=f"choose one of: {', '.join(_TABLES)}")
     return name

@@ -64,6 +64,8 @@ from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.pages import read_grids
 from specmeter.errors import UsageError
 
+# --- llama-bench ------------------------------------------------------------------------------------------------------
+
 _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", re.MULTILINE)
 _INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
 _TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
@@ -231,6 +233,8 @@ def _test_name(fields: Mapping[str, object]) -> str:
     return "+".join(filter(None, parts))[:60] + (f" @ d{depth[:12]}" if depth != "0" else "")
 
 
+# --- llama-spec-bench -------------------------------------------------------------------------------------------------
+
 _GAMMA = re.compile(r"\bn_max=(\d{1,6})\b")
 
 
@@ -297,6 +301,9 @@ def _totals(
         values = [count(stage, key if key in stage else other) for stage in stages]
         sums.append(sum(value or 0 for value in values) if values else None)
     return sums[0], sums[1], sums[2]
+
+
+# --- SPEED-Bench ------------------------------------------------------------------------------------------------------
 
 
 def sniff_speed_bench(head: str) -> bool:
@@ -368,6 +375,8 @@ def _fields_of_category(item: Mapping[str, object], config: Mapping[str, object]
         "runs": max(1, count(item, "turns") or 1),
     }
 
+
+# --- Spec-Bench -------------------------------------------------------------------------------------------------------
 
 _MOST_STEPS = 100_000
 """Steps of one answer."""
@@ -452,9 +461,6 @@ def _claim_of_task(path: Path, place: str, task: str, values: dict[str, Any], ro
         window="with prompt",
         **values,
     )
-
-
-# --- answer files ----------------------------------------------------------------------------------------------------
 
 
 def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:

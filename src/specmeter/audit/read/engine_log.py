@@ -26,6 +26,8 @@ from typing import BinaryIO
 
 from specmeter.errors import UsageError
 
+# --- lines ------------------------------------------------------------------------------------------------------------
+
 INT = r"(\d{1,12})"
 """A whole number in a pattern for lines, bounded."""
 NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
@@ -134,6 +136,8 @@ def _from_json(line: str) -> str:
             return text.rstrip("\r\n")
     return line
 
+
+# --- signs ------------------------------------------------------------------------------------------------------------
 
 MAX_SAMPLES = 3
 MAX_SAMPLE = 300

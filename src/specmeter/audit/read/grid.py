@@ -236,6 +236,8 @@ def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
         grid.rows.append((place, list(cells)))
 
 
+# --- drawn tables -----------------------------------------------------------------------------------------------------
+
 _DASHES = re.compile(r"\s*[-=]{2,}(?: {1,40}[-=]{2,})+\s*")
 _BOX_RULE = re.compile(r"\s*[┏┳┓┡╇┩├┼┤└┴┘┌┬┐╞╪╡╔╦╗╠╬╣╚╩╝━─═╒╤╕╘╧╛+\-=]{3,}\s*")
 _BOX_CELL = re.compile(r"[│┃║]")
@@ -346,6 +348,8 @@ def _boxed(lines: Sequence[str], rule: int) -> tuple[list[tuple[str, list[str]]]
 def _box_cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"[│┃║|]", line.strip().strip("│┃║|"))]
 
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 _JSON_DEPTH = 12
 _PLAIN = re.compile(r"baselines?|draft_?speeds?|no_?(?:spec|sd)|vanilla|plain", re.I)

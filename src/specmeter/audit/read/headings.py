@@ -29,14 +29,14 @@ from specmeter.audit.read.infer_units import (
     all_numbers,
     first_of,
     holds_what_it_says,
+    infer_changes,
+    infer_draft_tokens,
+    infer_methods,
+    infer_percent,
+    infer_ratios,
     is_of_quality,
     may_be_a_length,
     number_in,
-    settle_changes,
-    settle_draft_tokens,
-    settle_methods,
-    settle_percent,
-    settle_ratios,
     without_vague_times,
 )
 from specmeter.errors import UsageError
@@ -123,14 +123,14 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
         return Headings([])
     beside = [*unknown, *(one.text for one in readings if one.name == "perplexity")]
     readings = [reading for reading in readings if not is_of_quality(reading, beside, unknown)]
-    settle_methods(grid, readings)
-    settle_draft_tokens(grid, readings)
-    settle_changes(grid, readings)
-    readings = settle_ratios(readings, unknown)
+    infer_methods(grid, readings)
+    infer_draft_tokens(grid, readings)
+    infer_changes(grid, readings)
+    readings = infer_ratios(readings, unknown)
     open_units = [reading for reading in readings if may_be_a_length(grid, reading, readings, options)]
     readings = [reading for reading in readings if reading not in open_units]
     for reading in readings:
-        settle_percent(grid, reading, readings, options)
+        infer_percent(grid, reading, readings, options)
     notes = [f"columns not read: {', '.join(name[:40] for name in unknown[:20])}"] if unknown else []
     notes += [
         f"{reading.text!r} is read as a fraction where it has no %: nothing says that it is percent"

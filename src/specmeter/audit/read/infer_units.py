@@ -292,7 +292,7 @@ def without_vague_times(grid: Grid, readings: list[ColumnReading], unknown: list
 
 
 def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -> bool:
-    """Whether a column of numbers has any; one whose cells are words only is none of ours."""
+    """Whether a column of numbers has any; text-only columns are rejected."""
     filled = grid.filled(reading.index)
     is_rate = reading.name == "method" and reading.heading.unit not in {"s", "ms"}
     if is_rate and filled and all(number_in(first_of(cell), grid) is not None for cell in filled):
@@ -309,7 +309,7 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
     return True
 
 
-def settle_methods(grid: Grid, readings: list[ColumnReading]) -> None:
+def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
     """A column of `Models` that lists methods (`EAGLE`, `SpS`, `PLD`) is a column of methods."""
     if any(reading.name == "method" for reading in readings):
         return
@@ -334,7 +334,7 @@ def is_of_quality(reading: ColumnReading, beside: Sequence[str], unknown: list[s
     return True
 
 
-def settle_changes(grid: Grid, readings: list[ColumnReading]) -> None:
+def infer_changes(grid: Grid, readings: list[ColumnReading]) -> None:
     """Speedups of which some are negative are changes: fractions where all are below 1, percent where large."""
     for reading in readings:
         if reading.name == "speedup":
@@ -348,7 +348,7 @@ def settle_changes(grid: Grid, readings: list[ColumnReading]) -> None:
                 reading.heading = replace(reading.heading, name="change", column=column("change"), unit=unit)
 
 
-def settle_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[ColumnReading]:
+def infer_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[ColumnReading]:
     """`Ratio` alone: of the draft's rate to the target's beside a draft, of the row's own rates, or of neither."""
     names = {one.name for one in readings}
     kept: list[ColumnReading] = []
@@ -363,7 +363,7 @@ def settle_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[Col
     return kept
 
 
-def settle_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
+def infer_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
     """`draft tokens`: all of them, as vLLM counts, or those of one step, as a setting is called."""
     for reading in readings:
         if reading.name == "draft_tokens":
@@ -394,7 +394,7 @@ def may_be_a_length(grid: Grid, reading: ColumnReading, readings: list[ColumnRea
     )
 
 
-def settle_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReading], options: TableOptions) -> None:
+def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReading], options: TableOptions) -> None:
     """Whether a column of shares is in percent, or whether nothing says so."""
     if reading.kind != "share":
         return
@@ -408,7 +408,7 @@ def settle_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnRead
     said = reading.heading.unit == "%" or not bare
     reading.percent = said or _above_all(bare)
     if not said and reading.percent:
-        _settle_mixture(reading, bare, _by_counts(grid, reading, readings))
+        _read_mixture(reading, bare, _by_counts(grid, reading, readings))
     if not reading.percent and values:
         by_counts = _by_counts(grid, reading, readings)
         reading.percent = by_counts is True
@@ -422,7 +422,7 @@ def _above_all(bare: list[Number]) -> bool:
     return bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
 
 
-def _settle_mixture(reading: ColumnReading, bare: list[Number], percent_by_counts: bool | None) -> None:
+def _read_mixture(reading: ColumnReading, bare: list[Number], percent_by_counts: bool | None) -> None:
     """Percent by its cells, of which some may be fractions: one cell in percent does not make most others tiny."""
     above = [value.value for value in bare if value.value > 1]
     fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]

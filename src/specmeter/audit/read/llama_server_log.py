@@ -35,6 +35,8 @@ from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.engine_log import INT, NUMBER, LogSigns, SignReader, loaded_model, log_lines, plain, sample
 
+# --- the setup --------------------------------------------------------------------------------------------------------
+
 _GIB = 1024**3
 _MAX_MODELS = 8
 _MAX_ARGUMENTS = 400
@@ -236,6 +238,8 @@ def _command_words(text: str) -> list[str]:
     except ValueError:
         return text.split()[:_MAX_ARGUMENTS]
 
+
+# --- the log ----------------------------------------------------------------------------------------------------------
 
 _SLOT = re.compile(r"\bid +(-?\d{1,9}) \| task +(-?\d{1,12}) \|")
 _SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
@@ -480,7 +484,8 @@ class _ServerLog:
         assert request.decode is not None
         decode_ms, count = request.decode
         predicted = count + 1 if request.counts_forwards else count
-        values = self.setup.claim_fields(signs) | {
+        values = self.setup.claim_fields(signs)
+        values |= {
             "tree": False,
             "gamma": self.setup.gamma,
             "predicted_n": predicted,

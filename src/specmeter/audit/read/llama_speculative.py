@@ -204,7 +204,8 @@ class _Run:
         signs = self.signs.signs()
         predicted, accepted = self.counts["n_predict"], self.counts["n_accept"]
         drafted = self.counts.get("n_drafted")
-        values = self.setup.claim_fields(signs) | {
+        values = self.setup.claim_fields(signs)
+        values |= {
             "gamma": self.counts.get("n_draft"),
             "predicted_n": predicted,
             "accepted": accepted,

@@ -103,6 +103,8 @@ def _concurrency(item: Mapping[str, object], completed: int | None, duration: fl
     return float(completed) if completed else None
 
 
+# --- vLLM -------------------------------------------------------------------------------------------------------------
+
 _REPORT_TABLES = ("latency", "throughput", "serving")
 _REPORT_COLUMNS = {
     "Test name": "test_name",
@@ -301,6 +303,8 @@ def _histogram(item: Mapping[str, object]) -> tuple[int, int] | None:
     return steps, accepted
 
 
+# --- SGLang -----------------------------------------------------------------------------------------------------------
+
 _SGLANG_METHODS = {"eagle": "draft-eagle", "eagle3": "draft-eagle3", "nextn": "draft-mtp", "standalone": "draft-simple"}
 
 
@@ -357,6 +361,9 @@ def sglang_speculation(server: Mapping[str, object]) -> dict[str, Any]:
         "gamma": count(server, "speculative_num_steps") if algorithm in _SGLANG_METHODS else None,
         "tree": None if width is None else width > 1,
     }
+
+
+# --- AIPerf -----------------------------------------------------------------------------------------------------------
 
 
 def sniff_aiperf(head: str) -> bool:

@@ -39,6 +39,8 @@ from specmeter.audit.read.document import Importer
 from specmeter.audit.read.engine_log import log_lines
 from specmeter.audit.read.serving import sglang_speculation
 
+# --- vLLM -------------------------------------------------------------------------------------------------------------
+
 _MOST_LINES = 10_000
 """Lines of metrics that are claims of their own; the sum counts all."""
 _FLOAT = r"(\d{1,9}(?:\.\d{1,9})?)"
@@ -280,6 +282,8 @@ def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
         return {}
     return {"tau": float(value), "notes": ("acceptance length is counted since the server started, warm-up included",)}
 
+
+# --- SGLang -----------------------------------------------------------------------------------------------------------
 
 _DECODE = re.compile(
     rf"\bDecode batch[.,] #running-req: (\d{{1,6}}),.{{0,400}}?gen throughput \(token/s\): {_FLOAT}(?:,|\s|$)"

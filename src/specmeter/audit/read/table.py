@@ -19,14 +19,395 @@ from statistics import fmean, stdev
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of, family_by_name, mixture_of_experts, read_settings
-from specmeter.audit.read import document
 from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_plain, is_task
-from specmeter.audit.read.document import Importer, is_json, read_text
+from specmeter.audit.read.document import Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
 from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
+
+_LABEL = 160
+"""Characters of a label."""
+_NOTE = 500
+"""Characters of a note."""
+_PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
+_ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
+_AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
+_MOST_DEVICES = 64
+_RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
+"""Fields that may be means over prompts."""
+
+
+def sniff_table(head: str) -> bool:
+    """Whether a file that begins like this may be a table of results."""
+    return head.lstrip("\ufeff \t\r\n").startswith(("[", "{")) or known_headings(head) > 0
+
+
+def read_table_file(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
+    """One claim per row of every table in a file.
+
+    Raises `UsageError` for a file that cannot be read, or in which no column is known.
+    """
+    yield from read_table(read_text(path), path, options or TableOptions())
+
+
+TABLE = Importer(sniff_table, read_table_file)
+
+
+def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
+    """The same for a text that came from `path`."""
+    as_json = is_json(text)
+    grids = read_grids(text, path, as_json=as_json)
+    refuse_unknown_names(grids, path, options)
+    found = False
+    together: list[ClaimRow] = []
+    for grid in grids:
+        try:
+            headings = read_headings(grid, path, options)
+        except UsageError as error:
+            if len(grids) == 1:
+                raise
+            found = True
+            yield Claim(source=str(path), row=grid.place, problem=error.message.removeprefix(f"{path}: "))
+            continue
+        if headings.readings:
+            found = True
+            rows = _rows(grid, headings, path)
+            if as_json:  # the objects of one document know each other
+                together += rows
+                continue
+            pair_with_baselines(rows)
+            yield from (row.claim for row in rows)
+    pair_with_baselines(together)
+    yield from (row.claim for row in together)
+    if found and not any(grid.rows or grid.faults for grid in grids):
+        raise UsageError(f"{path}: headings, but no row below them", fix="name a file with results")
+    if not found:
+        names = ", ".join(item.name for item in COLUMNS)
+        seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
+        raise UsageError(
+            f"{path}: no column of it is known (found: {seen})",
+            fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
+            "or say which is which with --column NAME=HEADING",
+        )
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
+    """The claims of a table with the texts of their rows, in the order of its lines."""
+    found: list[tuple[int, ClaimRow]] = []
+    sets = headings.sets()
+    for place, cells in grid.rows:
+        for group, readings in sets:
+            if group and not any(cells[one.index].strip(" -–—") for one in readings if not one.of_row):
+                continue
+            where = f"{place}, {group}" if group else place
+            empty = Claim(source=str(path), row=where, notes=headings.notes)
+            found.append((_line(place), _row(grid, readings, cells, empty, group)))
+    for place, why in grid.faults:
+        claim = Claim(source=str(path), row=place, notes=headings.notes, problem=f"cannot be read: {why}")
+        found.append((_line(place), ClaimRow(claim)))
+    rows = [row for _, row in sorted(found, key=lambda one: one[0])]
+    _settle_lengths(rows)
+    return rows
+
+
+def _line(place: str) -> int:
+    last = place.rpartition(" ")[2]
+    return int(last) if last.isdecimal() and len(last) < 12 else 0
+
+
+def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
+    """One claim; any number that cannot be right makes it a claim with a problem and no numbers."""
+    texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
+    _name_the_group(texts, group)
+    label = _label(texts, readings, cells, group)
+    _spread_over_devices(texts, readings, cells)
+    fields = Fields({"label": label})
+    notes_of_row = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
+    notes = [*empty.notes, *(note.strip()[:_NOTE] for note in notes_of_row.split(" | ") if note.strip())]
+    if place := texts.get("source_place"):
+        empty = empty.model_copy(update={"row": f"{place}, {group}" if group else place})
+    plain = _says_baseline(texts)
+    try:
+        for reading in readings:
+            if reading.kind == "text" or reading.name == "devices":
+                continue
+            cell = cells[reading.index]
+            if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
+                plain = plain or reading.kind != "rate"
+            elif reading.kind == "flag":
+                name = "synthetic" if reading.name == "synthetic_acceptance" else reading.name
+                fields.values[name] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
+            elif (note := _read(cell, reading, fields, grid)) is not None:
+                notes.append(note)
+    except ValueError as error:
+        return ClaimRow(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
+    _finish(fields, texts, plain, notes)
+    fields.values |= _told(texts, readings, group)
+    claim = claim_of(
+        source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
+    )
+    open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
+    return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
+
+
+def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> str | None:
+    """Put a cell into the fields; a note where something of it is left out."""
+    cell, aside = _split(cell, reading)
+    if reading.name == "accepted" and _read_pair(cell, fields):
+        return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
+    value = _number(cell, reading, grid)
+    if value is None:
+        return None
+    if reading.name == "accepted" and value.unit == "%":
+        reading = replace(reading, heading=heading_of("acceptance", "%"))
+    if (why := read_cell(value, reading, fields)) is not None:
+        return f"{reading.text!r} not read: {why}"
+    if aside and not _read_aside(aside, reading, fields, grid):
+        return _left_out(aside, reading)
+    return f"{reading.text!r} is said to be approximate" if value.approximate else None
+
+
+def _left_out(aside: str, reading: ColumnReading) -> str:
+    return f"{reading.text!r}: {aside[:40]!r} is not read"
+
+
+def _read_pair(text: str, fields: Fields) -> bool:
+    """Whether a text is accepted / drafted tokens, `538/660`; both are then read."""
+    pair = _PAIR.fullmatch(text)
+    if pair is not None:
+        accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
+        fields.values |= {"accepted": accepted, "drafted": drafted}
+    return pair is not None
+
+
+def _split(cell: str, reading: ColumnReading) -> tuple[str, str]:
+    """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
+    if (aside := _ASIDE.search(cell)) is not None:
+        return cell[: aside.start()], aside.group(1)
+    if reading.name == "accepted" and (share := _AND_SHARE.fullmatch(cell)) is not None:
+        return share.group(1), share.group(2)
+    if reading.kind == "rate" and "@" in cell:
+        number, _, beside = cell.strip("*_` ").partition("@")
+        return number, beside
+    if "std" in reading.text.lower() and cell.count("/") == 1:
+        number, _, spread = cell.partition("/")
+        return number, f"± {spread}"
+    if reading.name == "gamma" and (found := re.fullmatch(r"[\s*_`]*(\d{1,6})[*_`]*,(.{1,80})", cell)) is not None:
+        return found.group(1), found.group(2)
+    return cell, ""
+
+
+def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
+    """Whether what stands beside a number could be read: a speedup, an acceptance, a deviation or a setting."""
+    if reading.name == "gamma":
+        settings = read_settings(aside)
+        fields.values |= settings
+        return bool(settings)
+    if reading.name in {"accepted", "acceptance"} and _read_pair(aside, fields):
+        return True
+    try:
+        value = parse_number(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
+    except ValueError:
+        return False
+    if value is None:
+        return False
+    if aside.startswith("±"):
+        if reading.kind == "rate":
+            fields.values.setdefault("decode_rate_sd", value.value)
+        return True
+    if reading.name == "accepted" and (value.unit == "%" or (not value.unit and 0 < value.value <= 1)):
+        whole = 100 if value.unit else 1
+        if "acceptance" not in fields.values and value.value >= 0:
+            fields.put("acceptance", value.value / whole, value.half / whole)
+        return True
+    if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
+        fields.put("speedup", value.value, value.half)
+        return True
+    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
+        if "acceptance" not in fields.values and 0 <= value.value <= 100:
+            fields.put("acceptance", value.value / 100, value.half / 100)
+        return True
+    return False
+
+
+def _number(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
+    try:
+        return parse_number(cell, decimal_comma=grid.decimal_comma)
+    except ValueError as error:
+        raise ValueError(f"{reading.text} {cell[:40]!r} {error}") from None
+
+
+def _text(cell: str) -> str:
+    return cell.strip().strip("*_`★☆ ").strip()[:_LABEL]
+
+
+def _spread_over_devices(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str]) -> None:
+    """Name a device as often as the row says that there are of it: their memories add up."""
+    said = next((cells[one.index].strip() for one in readings if one.name == "devices"), "")
+    if said.isdecimal() and 1 < int(said[:4]) <= _MOST_DEVICES:
+        texts["device"] = ", ".join([texts.get("device") or "a device"] * int(said))
+
+
+def _name_the_group(texts: dict[str, str], group: str) -> None:
+    """A group is a data set, or a method beside others."""
+    if not group:
+        return
+    if is_task(group):
+        texts["group"] = group
+    elif "method" not in texts and family_by_name(group) != "unknown":
+        texts["method"] = group
+    else:
+        texts["group of columns"] = group
+
+
+def _label(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str], group: str) -> str:
+    if texts.get("label"):
+        return " / ".join(part for part in (texts["label"], group) if part)[:_LABEL]
+    parts = [texts[name] for name in ("target", "quant", "draft", "method") if texts.get(name)]
+    gamma = next((text for one in readings if one.name == "gamma" and (text := _text(cells[one.index]))), "")
+    parts += [f"gamma {gamma}"] if gamma else []
+    shown = ("label", "target", "quant", "draft", "method", "device", "engine", "reference", "architecture")
+    shown += ("source_document", "source_place", "claim_notes", "rate_window")
+    parts += [text for name, text in texts.items() if name not in shown and text and not name.startswith(OTHER)]
+    return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
+
+
+def _says_baseline(texts: dict[str, str]) -> bool:
+    """A method that is none; without a method, a draft that is none, or a label that says baseline."""
+    for name in ("method", "draft", "label"):
+        if texts.get(name):
+            return is_plain(texts[name])
+    return False
+
+
+def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) -> dict[str, Any]:
+    """What the words of a row and its headings say about its numbers."""
+    conditions = {name: texts[name] for name in (*CONDITIONS, "quant") if texts.get(name)}
+    conditions |= {name.removeprefix(OTHER): text for name, text in texts.items() if name.startswith(OTHER)}
+    if group:
+        conditions["group"] = group
+    whole = is_overall(group) and re.search(r"mean|average|avg|平均", group, re.I) is not None
+    averaged = [one.name for one in readings if one.heading.averaged or (whole and not one.of_row)]
+    names = {"change": "speedup", "acceptance_length": "tau"}
+    averaged = [name for name in (names.get(name, name) for name in averaged) if name in _RATIOS]
+    found: dict[str, Any] = {
+        "target": texts.get("target"),
+        "draft": None if is_plain(texts.get("draft", "none")) else texts.get("draft"),
+        "engine": texts.get("engine"),
+        "device": texts.get("device"),
+        "document": texts.get("source_document"),
+        "conditions": conditions,
+        "averaged": tuple(dict.fromkeys(averaged)),
+        "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
+    }
+    if texts.get("rate_window"):
+        found["window"] = texts["rate_window"]
+    if {"arm_id", "prompt_id"} <= {one.text for one in readings}:  # a request of `specmeter export`
+        found |= {"runs": 1, "window": "all but the first"}
+    return found
+
+
+def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> None:
+    """What follows from several cells together."""
+    values, rounding = fields.values, fields.rounding
+    method = texts.get("method", "").lower()
+    if method and not plain:
+        values["method"] = _METHODS.get(method, method)
+    elif not plain and family_by_name(label := texts.get("label", "")) not in {"unknown", "none"}:
+        values["method"] = label.lower()
+    settings = read_settings(" ".join(texts.get(name, "") for name in ("label", "method", "group of columns")))
+    for name, value in settings.items():
+        if name not in values and not plain:
+            values[name] = value
+    if re.fullmatch(r"n\d{1,2}", group := texts.get("group of columns", "")):
+        values.setdefault("gamma", int(group[1:]))
+    if "gamma" in values:
+        values["gamma"] = int(values["gamma"])
+    interval, half = _interval(fields, texts, plain, notes)
+    if interval is not None and "decode_rate" not in values:
+        values["decode_rate"] = 1e3 / interval
+        rounding["decode_rate"] = values["decode_rate"] * half / interval
+    if values.get("gamma") == 0 or plain:
+        values["method"] = "none"
+    if "experts" not in values:
+        name = " ".join(text for key in ("architecture", "target", "label") if (text := texts.get(key)))
+        values["mixture"] = mixture_of_experts(name)
+    if values.get("predicted_n") == 0:
+        # llama-bench and its descendants: a test of the prompt alone; its rate is not a decode rate.
+        for key in ("decode_rate", "decode_rate_sd", "predicted_ms", "predicted_n"):
+            values.pop(key, None)
+    if "acceptance" not in values and values.get("drafted") and values.get("accepted") is not None:
+        values["acceptance"] = values["accepted"] / values["drafted"]
+    _finish_length(fields, notes)
+
+
+def _interval(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> tuple[float | None, float]:
+    """(ms per token, half of its rounding). With drafts, a chunk of a stream is a step, not a token."""
+    values, rounding = fields.values, fields.rounding
+    per_token = values.pop("ms_per_token", None), rounding.pop("ms_per_token", 0.0)
+    per_chunk = values.pop("inter_token_latency", None), rounding.pop("inter_token_latency", 0.0)
+    if per_token[0] is not None or per_chunk[0] is None:
+        return per_token
+    drafts = not plain and values.get("gamma") != 0
+    said = {"method", "gamma", "acceptance", "tau", "drafted", "accepted", "speedup"} & set(values)
+    if drafts and (said or texts.get("draft") or fields.length is not None):
+        notes.append("the inter-token latency is not read: with drafts it is the time of a step")
+        return None, 0.0
+    return per_chunk
+
+
+def _finish_length(fields: Fields, notes: list[str]) -> None:
+    """Make an acceptance length tokens per step, the target's own included where that is known."""
+    length, values = fields.length, fields.values
+    if length is None or "tau" in values:
+        return
+    without = _without_bonus(length, values)
+    if without is None and length.value + length.half < 1:
+        without = values.get("method") != "none" or length.value > 0
+    if without:
+        notes.append("the acceptance length leaves out the target's own token: 1 more is meant")
+    fields.put("tau", max(1.0, length.value + bool(without)), length.half)
+    if without is None:
+        values["unit_unsaid"] = (*values.get("unit_unsaid", ()), "tau")
+
+
+def _without_bonus(length: Number, values: dict[str, Any]) -> bool | None:
+    """Whether a length leaves out the target's own token, by the row's own numbers; None where they do not show it."""
+    if not values.get("steps") or values.get("accepted") is None:
+        return None
+    per_step = values["accepted"] / values["steps"]
+    slack = length.half + 0.02
+    with_bonus, without = abs(length.value - 1 - per_step) <= slack, abs(length.value - per_step) <= slack
+    return None if with_bonus == without else without
+
+
+def _settle_lengths(rows: list[ClaimRow]) -> None:
+    """A baseline emits one token per forward: its acceptance length says what is counted in the whole table."""
+    plain = {row.length for row in rows if row.claim.method == "none" and row.length is not None}
+    if plain not in ({0.0}, {1.0}):
+        return
+    more = 1.0 - plain.pop()
+    for row in rows:
+        if row.length is not None and row.claim.tau is not None:
+            unsaid = tuple(name for name in row.claim.unit_unsaid if name != "tau")
+            tau = 1.0 if row.claim.method == "none" else row.length + more
+            row.claim = row.claim.model_copy(update={"tau": max(1.0, tau), "unit_unsaid": unsaid})
+
+
+_METHODS = {
+    **dict.fromkeys(("draft", "draft model", "draft_model", "draft-model"), "draft-simple"),
+    **dict.fromkeys(("eagle3", "eagle-3"), "draft-eagle3"),
+    "mtp": "draft-mtp",
+    "dflash": "draft-dflash",
+}
+
+
+# --- baselines --------------------------------------------------------------------------------------------------------
 
 _ALIKE = ("target", "quant", "device", "engine", "group")
 """A baseline that differs in one of these is the baseline of something else."""
@@ -142,395 +523,3 @@ def _together(rows: list[ClaimRow]) -> _Mean:
     halves = [row.claim.rounding.get("decode_rate", 0.0) for row in rows]
     half = max(abs(rate - mean) + half for rate, half in zip(rates, halves, strict=True))
     return _Mean(mean, half, stdev(rates) if len(rates) > 1 else None)
-
-
-_LABEL = 160
-"""Characters of a label."""
-_NOTE = 500
-"""Characters of a note."""
-_PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
-_ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
-_AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
-_MOST_DEVICES = 64
-_RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
-"""Fields that may be means over prompts."""
-
-
-def sniff_table(head: str) -> bool:
-    """Whether a file that begins like this may be a table of results."""
-    return head.lstrip("\ufeff \t\r\n").startswith(("[", "{")) or known_headings(head) > 0
-
-
-def read_table_file(path: Path, options: TableOptions | None = None) -> Iterator[Claim]:
-    """One claim per row of every table in a file.
-
-    Raises `UsageError` for a file that cannot be read, or in which no column is known.
-    """
-    yield from read_table(read_text(path), path, options or TableOptions())
-
-
-TABLE = Importer(sniff_table, read_table_file)
-
-
-def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
-    """The same for a text that came from `path`."""
-    as_json = is_json(text)
-    grids = read_grids(text, path, as_json=as_json)
-    refuse_unknown_names(grids, path, options)
-    found = False
-    together: list[ClaimRow] = []
-    for grid in grids:
-        try:
-            headings = read_headings(grid, path, options)
-        except UsageError as error:
-            if len(grids) == 1:
-                raise
-            found = True
-            yield Claim(source=str(path), row=grid.place, problem=error.message.removeprefix(f"{path}: "))
-            continue
-        if headings.readings:
-            found = True
-            rows = _rows(grid, headings, path)
-            if as_json:  # the objects of one document know each other
-                together += rows
-                continue
-            pair_with_baselines(rows)
-            yield from (row.claim for row in rows)
-    pair_with_baselines(together)
-    yield from (row.claim for row in together)
-    if found and not any(grid.rows or grid.faults for grid in grids):
-        raise UsageError(f"{path}: headings, but no row below them", fix="name a file with results")
-    if not found:
-        names = ", ".join(item.name for item in COLUMNS)
-        seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
-        raise UsageError(
-            f"{path}: no column of it is known (found: {seen})",
-            fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
-            "or say which is which with --column NAME=HEADING",
-        )
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
-    """The claims of a table with the texts of their rows, in the order of its lines."""
-    found: list[tuple[int, ClaimRow]] = []
-    sets = headings.sets()
-    for place, cells in grid.rows:
-        for group, readings in sets:
-            if group and not any(cells[one.index].strip(" -–—") for one in readings if not one.of_row):
-                continue
-            where = f"{place}, {group}" if group else place
-            empty = Claim(source=str(path), row=where, notes=headings.notes)
-            found.append((_line(place), _row(grid, readings, cells, empty, group)))
-    for place, why in grid.faults:
-        claim = Claim(source=str(path), row=place, notes=headings.notes, problem=f"cannot be read: {why}")
-        found.append((_line(place), ClaimRow(claim)))
-    rows = [row for _, row in sorted(found, key=lambda one: one[0])]
-    _settle_lengths(rows)
-    return rows
-
-
-def _line(place: str) -> int:
-    last = place.rpartition(" ")[2]
-    return int(last) if last.isdecimal() and len(last) < 12 else 0
-
-
-def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty: Claim, group: str) -> ClaimRow:
-    """One claim; any number that cannot be right makes it a claim with a problem and no numbers."""
-    texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
-    _name_the_group(texts, group)
-    label = _label(texts, readings, cells, group)
-    _spread_over_devices(texts, readings, cells)
-    fields = Fields({"label": label})
-    notes = [*empty.notes, *_said_of_it(readings, cells)]
-    if place := texts.get("source_place"):
-        empty = empty.model_copy(update={"row": f"{place}, {group}" if group else place})
-    plain = _says_baseline(texts)
-    try:
-        for reading in readings:
-            if reading.kind == "text" or reading.name == "devices":
-                continue
-            cell = cells[reading.index]
-            if (reading.kind in {"ratio", "change", "rate"} or reading.name == "gamma") and is_plain(_text(cell)):
-                plain = plain or reading.kind != "rate"
-            elif reading.kind == "flag":
-                name = "synthetic" if reading.name == "synthetic_acceptance" else reading.name
-                fields.values[name] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
-            elif (note := _read(cell, reading, fields, grid)) is not None:
-                notes.append(note)
-    except ValueError as error:
-        return ClaimRow(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
-    _finish(fields, texts, plain, notes)
-    fields.values |= _told(texts, readings, group)
-    claim = claim_of(
-        source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
-    )
-    open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
-    return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
-
-
-def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> str | None:
-    """Put a cell into the fields; a note where something of it is left out."""
-    cell, aside = _split(cell, reading)
-    if reading.name == "accepted" and _read_pair(cell, fields):
-        return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
-    value = _number(cell, reading, grid)
-    if value is None:
-        return None
-    if reading.name == "accepted" and value.unit == "%":
-        reading = replace(reading, heading=heading_of("acceptance", "%"))
-    if (why := read_cell(value, reading, fields)) is not None:
-        return f"{reading.text!r} not read: {why}"
-    if aside and not _read_aside(aside, reading, fields, grid):
-        return _left_out(aside, reading)
-    return f"{reading.text!r} is said to be approximate" if value.approximate else None
-
-
-def _left_out(aside: str, reading: ColumnReading) -> str:
-    return f"{reading.text!r}: {aside[:40]!r} is not read"
-
-
-def _read_pair(text: str, fields: Fields) -> bool:
-    """Whether a text is accepted / drafted tokens, `538/660`; both are then read."""
-    pair = _PAIR.fullmatch(text)
-    if pair is not None:
-        accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
-        fields.values |= {"accepted": accepted, "drafted": drafted}
-    return pair is not None
-
-
-def _split(cell: str, reading: ColumnReading) -> tuple[str, str]:
-    """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
-    if (aside := _ASIDE.search(cell)) is not None:
-        return cell[: aside.start()], aside.group(1)
-    if reading.name == "accepted" and (share := _AND_SHARE.fullmatch(cell)) is not None:
-        return share.group(1), share.group(2)
-    if reading.kind == "rate" and "@" in cell:
-        number, _, beside = cell.strip("*_` ").partition("@")
-        return number, beside
-    if "std" in reading.text.lower() and cell.count("/") == 1:
-        number, _, spread = cell.partition("/")
-        return number, f"± {spread}"
-    if reading.name == "gamma" and (found := re.fullmatch(r"[\s*_`]*(\d{1,6})[*_`]*,(.{1,80})", cell)) is not None:
-        return found.group(1), found.group(2)
-    return cell, ""
-
-
-def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
-    """Whether what stands beside a number could be read: a speedup, an acceptance, a deviation or a setting."""
-    if reading.name == "gamma":
-        settings = read_settings(aside)
-        fields.values |= settings
-        return bool(settings)
-    if reading.name in {"accepted", "acceptance"} and _read_pair(aside, fields):
-        return True
-    try:
-        value = document.parse_number(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
-    except ValueError:
-        return False
-    if value is None:
-        return False
-    if aside.startswith("±"):
-        if reading.kind == "rate":
-            fields.values.setdefault("decode_rate_sd", value.value)
-        return True
-    if reading.name == "accepted" and (value.unit == "%" or (not value.unit and 0 < value.value <= 1)):
-        whole = 100 if value.unit else 1
-        if "acceptance" not in fields.values and value.value >= 0:
-            fields.put("acceptance", value.value / whole, value.half / whole)
-        return True
-    if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
-        fields.put("speedup", value.value, value.half)
-        return True
-    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
-        if "acceptance" not in fields.values and 0 <= value.value <= 100:
-            fields.put("acceptance", value.value / 100, value.half / 100)
-        return True
-    return False
-
-
-def _number(cell: str, reading: ColumnReading, grid: Grid) -> document.Number | None:
-    try:
-        return document.parse_number(cell, decimal_comma=grid.decimal_comma)
-    except ValueError as error:
-        raise ValueError(f"{reading.text} {cell[:40]!r} {error}") from None
-
-
-def _text(cell: str) -> str:
-    return cell.strip().strip("*_`★☆ ").strip()[:_LABEL]
-
-
-def _spread_over_devices(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str]) -> None:
-    """Name a device as often as the row says that there are of it: their memories add up."""
-    said = next((cells[one.index].strip() for one in readings if one.name == "devices"), "")
-    if said.isdecimal() and 1 < int(said[:4]) <= _MOST_DEVICES:
-        texts["device"] = ", ".join([texts.get("device") or "a device"] * int(said))
-
-
-def _name_the_group(texts: dict[str, str], group: str) -> None:
-    """A group is a data set, or a method beside others."""
-    if not group:
-        return
-    if is_task(group):
-        texts["group"] = group
-    elif "method" not in texts and family_by_name(group) != "unknown":
-        texts["method"] = group
-    else:
-        texts["group of columns"] = group
-
-
-def _label(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str], group: str) -> str:
-    if texts.get("label"):
-        return " / ".join(part for part in (texts["label"], group) if part)[:_LABEL]
-    parts = [texts[name] for name in ("target", "quant", "draft", "method") if texts.get(name)]
-    gamma = next((text for one in readings if one.name == "gamma" and (text := _text(cells[one.index]))), "")
-    parts += [f"gamma {gamma}"] if gamma else []
-    shown = ("label", "target", "quant", "draft", "method", "device", "engine", "reference", "architecture")
-    shown += ("source_document", "source_place", "claim_notes", "rate_window")
-    parts += [text for name, text in texts.items() if name not in shown and text and not name.startswith(OTHER)]
-    return (" / ".join(parts) or texts.get("device", ""))[:_LABEL]
-
-
-def _said_of_it(readings: Sequence[ColumnReading], cells: list[str]) -> list[str]:
-    """The notes of a row on itself."""
-    told = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
-    return [note.strip()[:_NOTE] for note in told.split(" | ") if note.strip()]
-
-
-def _says_baseline(texts: dict[str, str]) -> bool:
-    """A method that is none; without a method, a draft that is none, or a label that says baseline."""
-    for name in ("method", "draft", "label"):
-        if texts.get(name):
-            return is_plain(texts[name])
-    return False
-
-
-def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) -> dict[str, Any]:
-    """What the words of a row and its headings say about its numbers."""
-    conditions = {name: texts[name] for name in (*CONDITIONS, "quant") if texts.get(name)}
-    conditions |= {name.removeprefix(OTHER): text for name, text in texts.items() if name.startswith(OTHER)}
-    if group:
-        conditions["group"] = group
-    if {"arm_id", "prompt_id"} <= {one.text for one in readings}:  # a request of `specmeter export`
-        single: dict[str, Any] = {"runs": 1, "window": "all but the first"}
-    else:
-        single = {}
-    whole = is_overall(group) and re.search(r"mean|average|avg|平均", group, re.I) is not None
-    averaged = [one.name for one in readings if one.heading.averaged or (whole and not one.of_row)]
-    names = {"change": "speedup", "acceptance_length": "tau"}
-    averaged = [name for name in (names.get(name, name) for name in averaged) if name in _RATIOS]
-    return {
-        "target": texts.get("target"),
-        "draft": None if is_plain(texts.get("draft", "none")) else texts.get("draft"),
-        "engine": texts.get("engine"),
-        "device": texts.get("device"),
-        "document": texts.get("source_document"),
-        **({"window": texts["rate_window"]} if texts.get("rate_window") else {}),
-        "conditions": conditions,
-        "averaged": tuple(dict.fromkeys(averaged)),
-        "pooled": tuple(names.get(one.name, one.name) for one in readings if one.heading.pooled),
-        **single,
-    }
-
-
-def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> None:
-    """What follows from several cells together."""
-    values, rounding = fields.values, fields.rounding
-    method = texts.get("method", "").lower()
-    if method and not plain:
-        values["method"] = _METHODS.get(method, method)
-    elif not plain and family_by_name(label := texts.get("label", "")) not in {"unknown", "none"}:
-        values["method"] = label.lower()
-    settings = read_settings(" ".join(texts.get(name, "") for name in ("label", "method", "group of columns")))
-    for name, value in settings.items():
-        if name not in values and not plain:
-            values[name] = value
-    if re.fullmatch(r"n\d{1,2}", group := texts.get("group of columns", "")):
-        values.setdefault("gamma", int(group[1:]))
-    if "gamma" in values:
-        values["gamma"] = int(values["gamma"])
-    interval, half = _interval(fields, texts, plain, notes)
-    if interval is not None and "decode_rate" not in values:
-        values["decode_rate"] = 1e3 / interval
-        rounding["decode_rate"] = values["decode_rate"] * half / interval
-    if values.get("gamma") == 0 or plain:
-        values["method"] = "none"
-    if "experts" not in values:
-        name = " ".join(text for key in ("architecture", "target", "label") if (text := texts.get(key)))
-        values["mixture"] = mixture_of_experts(name)
-    if values.get("predicted_n") == 0:
-        # llama-bench and its descendants: a test of the prompt alone; its rate is not a decode rate.
-        for key in ("decode_rate", "decode_rate_sd", "predicted_ms", "predicted_n"):
-            values.pop(key, None)
-    if "acceptance" not in values and values.get("drafted") and values.get("accepted") is not None:
-        values["acceptance"] = values["accepted"] / values["drafted"]
-    _finish_length(fields, notes)
-
-
-def _interval(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> tuple[float | None, float]:
-    """(ms per token, half of its rounding). With drafts, a chunk of a stream is a step, not a token."""
-    values, rounding = fields.values, fields.rounding
-    per_token = values.pop("ms_per_token", None), rounding.pop("ms_per_token", 0.0)
-    per_chunk = values.pop("inter_token_latency", None), rounding.pop("inter_token_latency", 0.0)
-    if per_token[0] is not None or per_chunk[0] is None:
-        return per_token
-    drafts = not plain and values.get("gamma") != 0
-    said = {"method", "gamma", "acceptance", "tau", "drafted", "accepted", "speedup"} & set(values)
-    if drafts and (said or texts.get("draft") or fields.length is not None):
-        notes.append("the inter-token latency is not read: with drafts it is the time of a step")
-        return None, 0.0
-    return per_chunk
-
-
-def _finish_length(fields: Fields, notes: list[str]) -> None:
-    """Make an acceptance length tokens per step, the target's own included where that is known."""
-    length, values = fields.length, fields.values
-    if length is None or "tau" in values:
-        return
-    without = _without_bonus(length, values)
-    if without is None and length.value + length.half < 1:
-        without = values.get("method") != "none" or length.value > 0
-    if without:
-        notes.append("the acceptance length leaves out the target's own token: 1 more is meant")
-    fields.put("tau", max(1.0, length.value + bool(without)), length.half)
-    if without is None:
-        values["unit_unsaid"] = (*values.get("unit_unsaid", ()), "tau")
-
-
-def _without_bonus(length: document.Number, values: dict[str, Any]) -> bool | None:
-    """Whether a length leaves out the target's own token, by the row's own numbers; None where they do not show it."""
-    per_step: float | None = None
-    if values.get("steps") and values.get("accepted") is not None:
-        per_step = values["accepted"] / values["steps"]
-    if per_step is None:
-        return None
-    slack = length.half + 0.02
-    with_bonus, without = abs(length.value - 1 - per_step) <= slack, abs(length.value - per_step) <= slack
-    return None if with_bonus == without else without
-
-
-def _settle_lengths(rows: list[ClaimRow]) -> None:
-    """A baseline emits one token per forward: its acceptance length says what is counted in the whole table."""
-    plain = {row.length for row in rows if row.claim.method == "none" and row.length is not None}
-    if plain not in ({0.0}, {1.0}):
-        return
-    more = 1.0 - plain.pop()
-    for row in rows:
-        if row.length is not None and row.claim.tau is not None:
-            unsaid = tuple(name for name in row.claim.unit_unsaid if name != "tau")
-            tau = 1.0 if row.claim.method == "none" else row.length + more
-            row.claim = row.claim.model_copy(update={"tau": max(1.0, tau), "unit_unsaid": unsaid})
-
-
-_METHODS = {
-    "draft": "draft-simple",
-    "draft model": "draft-simple",
-    "draft_model": "draft-simple",
-    "draft-model": "draft-simple",
-    "eagle3": "draft-eagle3",
-    "eagle-3": "draft-eagle3",
-    "mtp": "draft-mtp",
-    "dflash": "draft-dflash",
-}
