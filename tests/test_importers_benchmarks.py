@@ -371,7 +371,7 @@ _JSON = st.recursive(
 def test_no_json_is_too_strange(item: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("strange") / "result.json"
     path.write_text(json.dumps(item), encoding="utf-8")
-    for read in (serving.read_vllm, serving.read_sglang, read_llama_bench):
+    for read in (serving.read_vllm, serving.SGLANG.read, read_llama_bench):
         try:
             for claim in read(path):
                 rule_claim(claim)

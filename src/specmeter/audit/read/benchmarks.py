@@ -37,6 +37,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
@@ -244,17 +245,9 @@ def sniff_ik_spec_bench(head: str) -> bool:
     return "row_type" in keys and bool(keys & {"decode_tps", "stages"})
 
 
-def read_ik_spec_bench(path: Path) -> Iterator[Claim]:
-    """One claim per attempt and for the summary. Raises `UsageError` for a file that cannot be read."""
-    return read_benchmarks(path, _fields_of_attempt)
-
-
-IK_SPEC_BENCH = Importer(sniff_ik_spec_bench, read_ik_spec_bench)
-
-
 def _fields_of_attempt(item: Mapping[str, object]) -> dict[str, Any]:
-    if item.get("ok") is False or (error := item.get("error")):
-        error = item.get("error")
+    error = item.get("error")
+    if item.get("ok") is False or error:
         raise ValueError(f"the attempt failed: {str(error)[:80]}")
     kind = text(item, "row_type")
     timing, tokens, variant = inner(item, "timing"), inner(item, "tokens"), inner(item, "variant")
@@ -288,6 +281,9 @@ def _fields_of_attempt(item: Mapping[str, object]) -> dict[str, Any]:
     if drafts and accepted is not None:
         found["tau"] = 1 + accepted / drafts
     return found
+
+
+IK_SPEC_BENCH = Importer(sniff_ik_spec_bench, partial(read_benchmarks, fields_of=_fields_of_attempt))
 
 
 def _totals(
@@ -382,18 +378,13 @@ _MOST_STEPS = 100_000
 """Steps of one answer."""
 _TASK_HEADING = re.compile(r"={3,80} {0,9}Task: {1,9}([\w .-]{1,60}?) {0,9}={3,80}")
 _NUMBER = r"([0-9.eE+-]{1,30})"
-_LINES = (
-    ("tau", re.compile(rf"#Mean accepted tokens: *{_NUMBER}\s*$")),
-    ("decode_rate", re.compile(rf"Tokens per second: *(?:Mean result: *)?{_NUMBER}(?:, Std result: *{_NUMBER})?\s*$")),
-    (
-        "baseline_rate",
-        re.compile(
-            rf"Tokens per second (?:for the baseline|\(baseline\)): *(?:Mean result: *)?{_NUMBER}"
-            rf"(?:, Std result: *{_NUMBER})?\s*$"
-        ),
-    ),
-    ("speedup", re.compile(rf"Speedup ratio: *(?:Mean result: *)?{_NUMBER}(?:, Std result: *{_NUMBER})?\s*$")),
-)
+_MEAN = rf" *(?:Mean result: *)?{_NUMBER}(?:, Std result: *{_NUMBER})?\s*$"
+_LINES = {
+    "tau": re.compile(rf"#Mean accepted tokens: *{_NUMBER}\s*$"),
+    "decode_rate": re.compile(rf"Tokens per second:{_MEAN}"),
+    "baseline_rate": re.compile(rf"Tokens per second (?:for the baseline|\(baseline\)):{_MEAN}"),
+    "speedup": re.compile(rf"Speedup ratio:{_MEAN}"),
+}
 _SPREADS = {"decode_rate": "decode_rate_sd", "baseline_rate": "baseline_rate_sd"}
 
 
@@ -427,7 +418,7 @@ def _printed_tasks(path: Path) -> Iterator[Claim]:
                 found = True
             place, task, values, rounding = f"line {number}", heading.group(1), {}, {}
             continue
-        for name, pattern in _LINES:
+        for name, pattern in _LINES.items():
             if (match := pattern.search(line)) is not None:
                 values[name], rounding[name] = _printed_number(match.group(1))
                 if match.lastindex == 2 and name in _SPREADS:

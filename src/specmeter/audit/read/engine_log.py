@@ -20,7 +20,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -158,18 +158,13 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class Checkpoints(Sign):
     """Checkpoints of recurrent state that speculation saved or restored."""
 
-    count: int = 0
     size_bytes: int = 0
     """Sum of the sizes that were printed."""
     sized: int = 0
     """How many of them printed their size."""
-    samples: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.count > 0
 
 
 @dataclass(frozen=True)
@@ -351,7 +346,7 @@ class _CheckpointTally(_SignTally):
             self.size_bytes += sum(round(float(value) * (1024 * 1024 if mib else 1)) for _, value, mib in sizes)
 
     def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.count, self.size_bytes, self.sized, tuple(self.samples))
+        return Checkpoints(self.count, tuple(self.samples), self.size_bytes, self.sized)
 
 
 def sample(line: str) -> str:
@@ -392,11 +387,7 @@ class SignReader:
     def feed(self, line: str) -> None:
         """Take the next line."""
         self._lines += 1
-        if _may_be_a_sign(line):
-            self._read(line)
-
-    def _read(self, line: str) -> None:
-        if self._failure(line):
+        if not _may_be_a_sign(line) or self._failure(line):
             return
         found = [name for name, pattern in _SIMPLE.items() if pattern.search(line)]
         for name in found:
@@ -490,7 +481,7 @@ class SignReader:
         restored = self._restored.checkpoints()
         if self._restored_steps.count > restored.count:
             steps = self._restored_steps.done()
-            restored = Checkpoints(steps.count, restored.size_bytes, restored.sized, steps.samples)
+            restored = replace(restored, count=steps.count, samples=steps.samples)
         return LogSigns(
             lines=self._lines,
             failed_decodes=self._decodes.done(),

@@ -403,36 +403,26 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
         return
     if reading.heading.unit == "fraction" or {reading.text, reading.name} & set(options.fraction):
         return
-    values = _numbers_of(grid, reading)
-    bare = [value for value in values if value.unit != "%"]  # a cell with a sign speaks for itself alone
-    said = reading.heading.unit == "%" or not bare
-    reading.percent = said or _above_all(bare)
-    if not said and reading.percent:
-        _read_mixture(reading, bare, _by_counts(grid, reading, readings))
-    if not reading.percent and values:
-        by_counts = _by_counts(grid, reading, readings)
+    bare = [value for value in _numbers_of(grid, reading) if value.unit != "%"]  # a cell with a sign speaks for itself
+    if reading.heading.unit == "%" or not bare:
+        reading.percent = True
+        return
+    above = [value.value for value in bare if value.value > 1]
+    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
+    by_counts = _by_counts(grid, reading, readings)
+    # Shares above 1 are percent; one just above 1 among fractions may be wrong.
+    reading.percent = bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
+    if reading.percent and fractions and not by_counts:  # one cell in percent does not make most others tiny
+        if by_counts is False or len(fractions) > len(above):
+            reading.percent, reading.percent_above = False, 1.0
+            reading.mixture = f"as fractions, and as percent where more than 1 ({max(above):g})"
+        else:
+            reading.mixture = (
+                f"as percent, since {max(above):g} is in it; so {max(fractions):g} is {max(fractions):g} %"
+            )
+    if not reading.percent:
         reading.percent = by_counts is True
         reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)
-
-
-def _above_all(bare: list[Number]) -> bool:
-    """Whether shares are more than all there is, and so percent; one just above 1 among fractions may be wrong."""
-    above = [value.value for value in bare if value.value > 1]
-    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
-    return bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
-
-
-def _read_mixture(reading: ColumnReading, bare: list[Number], percent_by_counts: bool | None) -> None:
-    """Percent by its cells, of which some may be fractions: one cell in percent does not make most others tiny."""
-    above = [value.value for value in bare if value.value > 1]
-    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
-    if not fractions or percent_by_counts:
-        return
-    if percent_by_counts is False or len(fractions) > len(above):
-        reading.percent, reading.percent_above = False, 1.0
-        reading.mixture = f"as fractions, and as percent where more than 1 ({max(above):g})"
-    else:
-        reading.mixture = f"as percent, since {max(above):g} is in it; so {max(fractions):g} is {max(fractions):g} %"
 
 
 def _by_counts(grid: Grid, reading: ColumnReading, readings: list[ColumnReading]) -> bool | None:

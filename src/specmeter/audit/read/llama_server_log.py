@@ -359,8 +359,7 @@ class _ServerLog:
         if _BEGIN.search(line):
             return self._begin(slot or "", task or "")
         if _END.search(line):
-            request = self._open.get(self._last_slot if slot is None else slot)
-            return self._over(request)
+            return self._over(self._open.get(self._last_slot if slot is None else slot))
         return None
 
     def _times(self, line: str) -> Claim | None:
@@ -372,12 +371,12 @@ class _ServerLog:
             self._last_slot, self._last_task = slot, task or ""
         ended = self._other_task(slot, task)
         if found := _PROMPT.search(line):
-            request, before = self._printing(slot, task, "prompt")
+            request, before = self._printing(slot, task)
             ended = ended or before
             request.prompt = (float(found.group(1)), int(found.group(2)))
             request.counts_forwards = _FORWARDS in line
         elif found := _EVAL.search(line):
-            request, before = self._printing(slot, task, "decode")
+            request, before = self._printing(slot, task)
             ended = ended or before
             request.decode = (float(found.group(1)), int(found.group(2)))
             request.printed_rate = float(found.group(3)) if found.group(3) is not None else None
@@ -404,9 +403,7 @@ class _ServerLog:
         request = self._open.get(slot) if slot is not None else None
         if request is None or not task or not request.task or task in ("-1", request.task):
             return None
-        ended = self._over(request)
-        self._new(request.slot, task)
-        return ended
+        return self._begin(request.slot, task)
 
     def _over(self, request: _Request | None) -> Claim | None:
         """The claim of a request that printed its times, readable or not; any other stays open."""
@@ -425,15 +422,11 @@ class _ServerLog:
         self._last_slot, self._last_task = slot, task
         return request
 
-    def _printing(self, slot: str | None, task: str | None, what: str) -> tuple[_Request, Claim | None]:
+    def _printing(self, slot: str | None, task: str | None) -> tuple[_Request, Claim | None]:
         """The request whose times are being printed, and the one before it where that is thereby over."""
         slot = self._last_slot if slot is None else slot
         request, ended = self._open.get(slot), None
-        if (
-            request is not None
-            and request.decode is not None
-            and (getattr(request, what) is not None or what == "prompt")
-        ):
+        if request is not None and request.decode is not None:
             ended, request = self._finish(request), None
         if request is None:
             request = self._new(slot, task or self._last_task)

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -316,14 +317,6 @@ def sniff_sglang(head: str) -> bool:
     return serving or {"acc_length", "output_throughput"} <= keys or {"last_gen_throughput", "batch_size"} <= keys
 
 
-def read_sglang(path: Path) -> Iterator[Claim]:
-    """One claim per benchmark. Raises `UsageError` for a file that cannot be read."""
-    return read_benchmarks(path, _sglang_fields)
-
-
-SGLANG = Importer(sniff_sglang, read_sglang)
-
-
 def _sglang_fields(item: Mapping[str, object]) -> dict[str, Any]:
     if "duration" in item or "completed" in item:
         return _with_speculation(serving_fields(item), item, positive(item, "accept_length"))
@@ -340,6 +333,9 @@ def _sglang_fields(item: Mapping[str, object]) -> dict[str, Any]:
     length = item.get("acc_length")
     none = isinstance(length, (int, float)) and length <= 0  # -1 where nothing was drafted
     return _with_speculation(found, item, None if none else positive(item, "acc_length"))
+
+
+SGLANG = Importer(sniff_sglang, partial(read_benchmarks, fields_of=_sglang_fields))
 
 
 def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: float | None) -> dict[str, Any]:
@@ -376,14 +372,6 @@ def sniff_aiperf(head: str) -> bool:
     return record or whole or "spec_decode_token_weighted_acceptance_length" in keys
 
 
-def read_aiperf(path: Path) -> Iterator[Claim]:
-    """One claim per request, or one for the run. Raises `UsageError` for a file that cannot be read."""
-    return read_benchmarks(path, _aiperf_fields)
-
-
-AIPERF = Importer(sniff_aiperf, read_aiperf)
-
-
 def _aiperf_fields(item: Mapping[str, object]) -> dict[str, Any]:
     metrics = item.get("metrics")
     if isinstance(metrics, dict):
@@ -391,6 +379,9 @@ def _aiperf_fields(item: Mapping[str, object]) -> dict[str, Any]:
     if "request_latency" in item or "spec_decode_token_weighted_acceptance_length" in item:
         return _aiperf_run(item)
     raise ValueError("neither a record of a request nor the aggregate of a run of AIPerf")
+
+
+AIPERF = Importer(sniff_aiperf, partial(read_benchmarks, fields_of=_aiperf_fields))
 
 
 def _aiperf_request(item: Mapping[str, object], metrics: Mapping[str, object]) -> dict[str, Any]:
