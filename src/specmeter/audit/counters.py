@@ -76,7 +76,10 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
         yield BoundOutcome(CONSERVATION, "broken", made)
-    yield from _times(claim)
+    decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
+    if decode is not None and wall is not None and claim.runs == 1 and decode.low > wall.high * (1 + TOLERANCE):
+        line = f"{number(decode.value / 1000.0)} s of decoding in a run of only {number(wall.value / 1000.0)} s"
+        yield BoundOutcome(CONSERVATION, "broken", line)
     yield from _law(claim)
 
 
@@ -109,16 +112,8 @@ def _steps_of_counts(claim: Claim) -> str | None:
     return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
 
 
-def _times(claim: Claim) -> Iterator[BoundOutcome]:
-    """The time of a whole run beside that of its decoding."""
-    decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
-    if decode is None or wall is None or claim.runs != 1 or decode.low <= wall.high * (1 + TOLERANCE):
-        return
-    line = f"{number(decode.value / 1000.0)} s of decoding in a run of only {number(wall.value / 1000.0)} s"
-    yield BoundOutcome(CONSERVATION, "broken", line)
-
-
 def _law(claim: Claim) -> Iterator[BoundOutcome]:
+    """Tokens after the first = accepted drafts + successful forwards, but for drafts that are cut off."""
     decoded, accepted, gamma = claim.decoded_tokens, claim.accepted, claim.gamma
     if decoded is None or accepted is None or (claim.concurrency or 1) > 1:
         return  # a forward that serves several requests emits a token for each

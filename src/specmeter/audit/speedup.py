@@ -43,9 +43,10 @@ def speedup_range(claim: Claim) -> Range | None:
 
     Where the two do not agree, the lower one is taken: it is easier to believe.
     """
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None:
-        return said or rates
+    both = _both(claim)
+    if both is None:
+        return printed(claim, "speedup") or _ratio(claim)
+    said, rates, _ = both
     if _end_to_end(claim) is not None:
         return rates
     low, value = max(said.low, rates.low), said.value
@@ -56,10 +57,12 @@ def speedup_range(claim: Claim) -> Range | None:
 
 def check_ratio(claim: Claim) -> BoundOutcome | None:
     """Whether a printed speedup is what its rates give; None where both are not there, or where it is nearly so."""
-    whole = _end_to_end(claim)
+    both, whole = _both(claim), _end_to_end(claim)
     if whole is not None:
         return BoundOutcome(RATES, "weak", whole)
-    factor = _disagreement(claim)
+    if both is None:
+        return None
+    said, rates, factor = both
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
     line = disagreement(claim) or ""
@@ -76,33 +79,30 @@ def check_ratio(claim: Claim) -> BoundOutcome | None:
         rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
     elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
         rests_on = ()
-    prompt = _prompt_needed(claim)
-    if prompt is not None:
+    if (prompt := _prompt_needed(claim, said.value, rates.value)) is not None:
         words = f"a speedup end to end, with prompts that take {number(prompt)} times as long as plain decoding"
         rests_on = (Assumption(name="one-window", needs=words), *rests_on)
     return BoundOutcome(RATES, "broken", line, rests_on)
 
 
-def _prompt_needed(claim: Claim) -> float | None:
+def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
     """Time of the prompt over that of plain decoding for which decode rates give the printed speedup end to end.
 
     With p for it, S = (p + 1) / (p + 1 / r) for the ratio r of the rates. None where no prompt would do: S lies beyond
     r, or on the other side of 1.
     """
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or said.value == 1:
+    if said == 1 or claim.prompt_ms is not None or claim.window == "with prompt":
         return None
-    if claim.prompt_ms is not None or claim.window == "with prompt":
-        return None
-    needed = (1 - said.value / rates.value) / (said.value - 1)
+    needed = (1 - said / rates) / (said - 1)
     return needed if needed > 0 else None
 
 
 def _end_to_end(claim: Claim) -> str | None:
     """A printed speedup of the whole run, in words: the row's own times give it, and its rates do not."""
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO:
+    both = _both(claim)
+    if both is None or both[2] <= SAME_RATIO:
         return None
+    said = both[0]
     whole, decode, prompt = (printed(claim, name) for name in ("wall_ms", "predicted_ms", "prompt_ms"))
     if claim.baseline_wall_ms is not None and whole is not None:
         plain = claim.baseline_wall_ms
@@ -120,9 +120,10 @@ def _end_to_end(claim: Claim) -> str | None:
 
 def disagreement(claim: Claim) -> str | None:
     """A printed speedup that the row's own rates do not give, in words."""
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None or _disagreement(claim) <= SAME_RATIO or _end_to_end(claim) is not None:
+    both = _both(claim)
+    if both is None or both[2] <= SAME_RATIO or _end_to_end(claim) is not None:
         return None
+    said, rates, _ = both
     where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
     return (
         f"the printed speedup is {number(said.value)}, but its rates give {number(claim.decode_rate or 0)} / "
@@ -130,12 +131,12 @@ def disagreement(claim: Claim) -> str | None:
     )
 
 
-def _disagreement(claim: Claim) -> float:
-    """Least factor between the printed speedup and the ratio of the rates; 1 where they agree or one is missing."""
+def _both(claim: Claim) -> tuple[Range, Range, float] | None:
+    """(printed speedup, ratio of the rates, least factor between the two); None where one is missing."""
     said, rates = printed(claim, "speedup"), _ratio(claim)
     if said is None or rates is None:
-        return 1.0
-    return max(1.0, said.low / rates.high, rates.low / said.high)
+        return None
+    return said, rates, max(1.0, said.low / rates.high, rates.low / said.high)
 
 
 def most_tau(claim: Claim) -> Limit | None:

@@ -207,6 +207,16 @@ class Heading:
     pooled: bool = False
     """The heading says that its values are sums over sums."""
 
+    @property
+    def kind(self) -> Kind:
+        """Of the column; `text` for a condition."""
+        return "text" if self.column is None else self.column.kind
+
+    @property
+    def of_row(self) -> bool:
+        """Whether it holds for the whole row, whatever its groups."""
+        return self.column is None or self.column.of_row
+
 
 def understand(text: str) -> Heading | None:
     """What a heading means, None where it is not known. Tables of a page say the same ones again and again."""
@@ -244,11 +254,6 @@ def heading_of(name: str, unit: str = "") -> Heading:
 def column(name: str) -> KnownColumn | None:
     """The column of that name or alias."""
     return _BY_NAME.get(name)
-
-
-def is_known(heading: Heading | None) -> bool:
-    """Whether a heading names a column of numbers or texts, conditions aside."""
-    return heading is not None and heading.column is not None
 
 
 # --- words of a heading ----------------------------------------------------------------------------------------------

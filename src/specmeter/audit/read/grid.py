@@ -30,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
-from specmeter.audit.read.columns import CONDITIONS, Heading, is_known, is_plain, is_task, understand
+from specmeter.audit.read.columns import CONDITIONS, Heading, is_plain, is_task, understand
 from specmeter.audit.read.document import parse_json, read_objects
 from specmeter.errors import UsageError
 
@@ -141,7 +141,7 @@ def _count_headings(rows: Sequence[GridRow], *, spans: bool) -> int:
     while count < min(HEADING_ROWS, len(rows)):
         above, cells = rows[count - 1][1], rows[count][1]
         filled = [cell for cell in cells if cell.strip()]
-        known = sum(is_known(understand(cell)) for cell in filled)
+        known = sum((said := understand(cell)) is not None and said.column is not None for cell in filled)
         if len(filled) < len(cells) and all(map(is_task, filled)):  # data sets under what is measured on each
             known = len(filled)
         has_gaps = spans or any(not cell.strip() for cell in above) or len(set(above)) < len(above)
@@ -221,7 +221,7 @@ def _upright(grid: Grid) -> Grid:
 
 
 def _measures(heading: Heading | None) -> bool:
-    return heading is not None and heading.column is not None and heading.column.kind != "text"
+    return heading is not None and heading.kind != "text"
 
 
 def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
@@ -454,14 +454,12 @@ def _name(key: str) -> str:
 
 def _is_measured(key: str, value: object) -> bool:
     heading = understand(key)
-    if heading is None or heading.column is None or isinstance(value, bool) or value is None:
+    if heading is None or heading.of_row or isinstance(value, bool) or value is None:
         return False
-    return not heading.column.of_row and re.match(r"\s*[~+-]?[0-9]", str(value)) is not None
+    return re.match(r"\s*[~+-]?[0-9]", str(value)) is not None
 
 
 def _passes(key: str) -> bool:
     """Whether a key of an object holds for the rows below it."""
     heading = understand(key)
-    if heading is None:
-        return False
-    return heading.name in CONDITIONS or (heading.column is not None and heading.column.of_row)
+    return heading is not None and heading.of_row

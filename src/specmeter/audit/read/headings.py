@@ -166,7 +166,7 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             if heading.name == "decode_rate" and is_plain(group or _in_parentheses(text) or "-"):
                 known = column("baseline_rate")
                 group, heading = "", Heading("baseline_rate", known, "")
-            elif is_plain(group) and heading.column is not None and not heading.column.of_row:
+            elif is_plain(group) and not heading.of_row:
                 open_columns.append(index)
                 continue
             found.append(ColumnReading(index, text, heading, group))
@@ -214,7 +214,7 @@ def _by_levels(part: tuple[str, ...]) -> tuple[str, Heading] | None:
         for group, text in ((upper, lower), (lower, upper)):
             heading = understand(text)
             if heading is not None and may_be_group(group):
-                return ("" if heading.column is None or heading.column.kind == "text" else group), heading
+                return ("" if heading.kind == "text" else group), heading
     return None
 
 

@@ -81,12 +81,12 @@ class ColumnReading:
     @property
     def kind(self) -> str:
         """Of the column; `text` for a condition."""
-        return "text" if self.heading.column is None else self.heading.column.kind
+        return self.heading.kind
 
     @property
     def of_row(self) -> bool:
         """Whether it holds for the whole row, whatever its groups."""
-        return self.heading.column is None or self.heading.column.of_row
+        return self.heading.of_row
 
 
 @dataclass

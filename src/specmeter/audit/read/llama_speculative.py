@@ -219,7 +219,12 @@ class _Run:
             values["prompt_n"], values["prompt_ms"] = encoded.tokens, encoded.seconds * 1000.0 or None
             rounding["prompt_ms"] = 0.5
         if decoded is not None:
-            values |= _rates(decoded, encoded)
+            values |= {
+                "decode_rate": decoded.per_second or None,
+                "predicted_ms": decoded.seconds * 1000.0 or None,
+                "wall_ms": 1000.0 * (decoded.seconds + (encoded.seconds if encoded is not None else 0.0)) or None,
+                **({"window": "all tokens"} if decoded.seconds > 0 else {}),
+            }
             rounding |= {"predicted_ms": 0.5, "decode_rate": 0.0005}
         counters = Counters(
             predicted_n=predicted,
@@ -318,12 +323,3 @@ def _lost(missing: int, rounds: int, drafted: int) -> tuple[int, bool]:
         batch = 1 + drafted // rounds
         return round(missing / batch), missing % batch == 0
     return round(missing / (1 + drafted / rounds)), False
-
-
-def _rates(decoded: _Speed, encoded: _Speed | None) -> dict[str, Any]:
-    seconds = decoded.seconds
-    values: dict[str, Any] = {"decode_rate": decoded.per_second or None, "predicted_ms": seconds * 1000.0 or None}
-    values["wall_ms"] = 1000.0 * (seconds + (encoded.seconds if encoded is not None else 0.0)) or None
-    if seconds > 0:
-        values["window"] = "all tokens"
-    return values
