@@ -9,7 +9,7 @@ import pytest
 
 from specmeter.audit.across import LEAST, MOST, USUAL, noise_of, noise_of_row, notes_across
 from specmeter.audit.claim import Claim
-from specmeter.audit.reading import RowDefaults, rule, settle
+from specmeter.audit.reading import RowDefaults, infer_acceptance_unit, rule
 
 
 def row(number: int, **fields: Any) -> Claim:
@@ -144,7 +144,7 @@ def test_a_large_table_takes_no_longer_than_its_rows() -> None:
     plain = [row(n, method="none", decode_rate=30 + n / 100, device="ab"[n % 2]) for n in range(5_000)]
     begun = time.process_time()
     notes_across([*rows, *plain])
-    settle(rows, noise_of(rows))
+    infer_acceptance_unit(rows, noise_of(rows))
     assert time.process_time() - begun < 10
 
 

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmeter.audit import across
-from specmeter.audit.across import TimingNoise, noise_of
+from specmeter.audit.across import TimingNoise, noise_of, notes_across
 from specmeter.audit.claim import VERDICTS, Claim, Ruling
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.published import claims as published_claims
@@ -121,8 +120,8 @@ def _read_format(path: Path, name: str) -> Iterator[Claim]:
 
 def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
     """Claims of rows that are at hand, read like those of a table in JSON. Raises `UsageError` as `read_claims`."""
-    told = [{str(name): None if value != value else value for name, value in row.items()} for row in rows]  # no nan
-    return read_table(json.dumps(told, default=_plain), Path("rows"), options)
+    plain = [{str(name): None if value != value else value for name, value in row.items()} for row in rows]  # no nan
+    return read_table(json.dumps(plain, default=_plain), Path("rows"), options)
 
 
 def _plain(value: Any) -> Any:
@@ -288,10 +287,10 @@ def rule(
     """All claims of a source, completed and judged, with `noise` (a share) or the one that the source itself shows."""
     given = given or RowDefaults()
     whole = [given.complete(claim) for claim in claims]
-    told = noise_of(whole) if noise is None else TimingNoise(noise, "as given")
-    whole = settle(whole, told)
-    rulings = tuple(rule_claim(claim, noise=told.of(claim)) for claim in whole)
-    return Audit(source, format_name, rulings, told, across.notes_across(whole))
+    timing = noise_of(whole) if noise is None else TimingNoise(noise, "as given")
+    whole = infer_acceptance_unit(whole, timing)
+    rulings = tuple(rule_claim(claim, noise=timing.of(claim)) for claim in whole)
+    return Audit(source, format_name, rulings, timing, notes_across(whole))
 
 
 # --- percent or fraction, where a table does not say -----------------------------------------------------------------
@@ -300,20 +299,19 @@ def rule(
 # less, so every row that is false as a fraction is false as percent. Where several rows would be false as percent
 # alone, the column is fractions: one false row is an error, a column of them is a misreading.
 
-FALSE = frozenset({"impossible", "implausible"})
 SEVERAL = 2
 """Rows, at least, that a wrong unit must make false."""
 
 
-def settle(claims: Sequence[Claim], noise: TimingNoise) -> list[Claim]:
-    """The claims, those with an acceptance of unsaid unit settled where their table shows which it is."""
+def infer_acceptance_unit(claims: Sequence[Claim], noise: TimingNoise) -> list[Claim]:
+    """The claims, with the unit of their acceptance where only the table as a whole shows which it is."""
     unsaid = [claim for claim in claims if _is_open(claim)]
     as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
     as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
     if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
         return list(claims)
     note = f"acceptance is read as a fraction: as percent, {as_percent} rows would be false"
-    return [_said(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
+    return [_with_unit(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
 
 
 def _is_open(claim: Claim) -> bool:
@@ -324,10 +322,10 @@ def _is_open(claim: Claim) -> bool:
 def _is_false(claim: Claim, factor: float, noise: TimingNoise) -> bool:
     share = {"acceptance": (claim.acceptance or 0.0) * factor}
     rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
-    return rule_claim(_said(claim, share | {"rounding": rounding}), noise=noise.of(claim)).verdict in FALSE
+    return rule_claim(_with_unit(claim, share | {"rounding": rounding}), noise=noise.of(claim)).broken
 
 
-def _said(claim: Claim, update: Mapping[str, object]) -> Claim:
+def _with_unit(claim: Claim, update: Mapping[str, object]) -> Claim:
     unsaid = tuple(name for name in claim.unit_unsaid if name != "acceptance")
     return claim.model_copy(update={**update, "unit_unsaid": unsaid})
 
