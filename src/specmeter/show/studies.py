@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -28,9 +29,9 @@ class StudySection(Protocol):
 
     @property
     def claims(self) -> Table: ...
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]: ...
-    @property
+    @cached_property
     def figures(self) -> tuple[Figure, ...]: ...
 
 
@@ -90,7 +91,7 @@ class Studies(extensions.Studies, Protocol):
         """A study folder for a site. Raises `StoreError` or `UsageError` for a damaged one."""
         ...
 
-    def published_on_site(self, name: str, slug: Callable[[str], str]) -> list[SiteStudy]:
+    def published_on_site(self, name: str, slug: Callable[[str], str]) -> Sequence[SiteStudy]:
         """The studies of a name, or of a group of them, each for a page of its own."""
         ...
 

@@ -1,9 +1,10 @@
 """Studies: published documents whose systems run with specmeter, and whose claims are put to the test.
 
-library/NAME  one folder per document: study.yaml (parts, claims with their rule, tables, figures), rarely code
+library/NAME  one folder per document: study.yaml (parts, claims, tables, figures), and the code of its rules
 definition    what study.yaml may say
 loading       bundled studies and those of users, and what they say about data
-selection     rows and quantities; predicates: rules over them; builders: tables and figures of them
+selection     rows and quantities by name; builders: tables and figures of them
+rules         rules that many claims share
 telling       the one rule of what supports a claim
 study         the words all studies speak: data, claims, tables, figures
 measured      data of a study from our own runs and quality measurements

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
-from specmeter_studies.selection import Row, line_of, name_of, selected, shown, value
+from specmeter_studies.selection import Make, Row, line_of, name_of, selected, shown, value
 from specmeter_studies.study import ArmResult, Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
     from specmeter_studies.definition import AxisForm, Column, FigureForm, TableForm
-    from specmeter_studies.predicates import Make
     from specmeter_studies.study import StudyData
 
 

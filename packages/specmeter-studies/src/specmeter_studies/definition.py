@@ -4,8 +4,8 @@
     NAME.yaml     experiments of its own that `parts` names (`NAME.quality.yaml`: quality plans)
     FILE.py       functions that rules, tables and figures name as `FILE.FUNCTION`; each takes the study's data
 
-A rule is one of the named predicates of `specmeter_studies.predicates`, or such a function. The file is read as data:
-bounded, no unknown keys, nothing in it evaluated. Code of a user's folder runs only where it is trusted.
+A rule is such a function. The file is read as data: bounded, no unknown keys, nothing in it evaluated. Code of a user's
+folder runs only where it is trusted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from specmeter.experiments.experiment import Variants
 from specmeter.experiments.file import Form
-from specmeter_studies.study import RestsOn, RulingWord
 
 Path = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,5}$", max_length=200)]
 """A quantity: `speedup`, `line.speedup`."""
@@ -25,10 +24,6 @@ Function = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$", m
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Text = Annotated[str, Field(max_length=4000)]
 Scalar = str | int | float | bool | None
-
-Predicate = Literal[
-    "below", "above", "within", "equal", "exceeds", "highest", "rises", "falls", "crosses", "all", "any"
-]  # fmt: skip
 
 
 class _Strict(BaseModel):
@@ -60,66 +55,6 @@ class Selection(_Strict):
     """Quantity -> the value that it has, or one of several."""
 
 
-class Rule(Selection):
-    """One predicate over rows."""
-
-    predicate: Annotated[Predicate, Field(alias="is")]
-    of: Path | None = None
-    """The quantity that decides."""
-    than: float | None = None
-    """What it is compared with (`below`, `above`, `equal`, `crosses`)."""
-    low: float | None = None
-    high: float | None = None
-    """Ends of what it lies `within`."""
-    by: Path | None = None
-    """`rises` and `falls`: along this quantity; `crosses`: the quantity that has to reach `at`."""
-    per: tuple[Path, ...] = ()
-    """`rises`, `falls`, `exceeds`: rows that share these are compared with each other."""
-    at: float | None = None
-    beside: dict[Path, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
-    """`exceeds`: the rows that are exceeded; `highest`: the row that is said to be the highest."""
-    against: Literal["one", "every"] = "one"
-    """Whether one row on the other side contradicts, or only every row."""
-    rules: tuple[Rule, ...] = ()
-    """Parts of `all` and `any`."""
-    rests_on: RestsOn = "intervals"
-    printed: bool = False
-    """Of a document's own table: its values decide where they have no interval."""
-    unit: Annotated[str, Field(max_length=20)] = ""
-    digits: Annotated[int, Field(ge=0, le=6)] = 2
-    """How numbers are shown."""
-    told: Path | None = None
-    """How a row is shown; default: its name and the number."""
-    found: Text | dict[RulingWord, Text] = "{shown}."
-    """Told with the ruling, or with each; {shown}, {n} rows, {for} and {against} it are filled in."""
-    fill: Function | None = None
-    """Gives the values of further {names} in `found`."""
-    missing: Text = ""
-    """Told before the reason where no row decides."""
-    empty: Text = "None of this was measured."
-    """Told where there is no row."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Rule:
-        needed = {
-            "below": ("of", "than"),
-            "above": ("of", "than"),
-            "equal": ("of", "than"),
-            "within": ("of", "low", "high"),
-            "exceeds": ("of", "beside"),
-            "highest": ("of", "beside"),
-            "rises": ("of", "by"),
-            "falls": ("of", "by"),
-            "crosses": ("of", "than", "by", "at"),
-            "all": ("rules",),
-            "any": ("rules",),
-        }[self.predicate]
-        lacking = [key for key in needed if getattr(self, key) in (None, (), {})]
-        if lacking:
-            raise ValueError(f"is: {self.predicate} needs {', '.join(lacking)}")
-        return self
-
-
 _ByName = Annotated[Function, Tag("function")]
 _Kinds = Discriminator(_kind)
 
@@ -131,7 +66,8 @@ class Claim(_Strict):
     claim: Annotated[Wording, BeforeValidator(_worded)]
     where: Text
     """Its place in the document."""
-    rule: Annotated[_ByName | Annotated[Rule, Tag("described")], _Kinds]
+    rule: Function
+    """Decides, from the study's data."""
     only_of: Text | None = None
     """The models or machines that it is about: where others were measured it does not apply."""
 

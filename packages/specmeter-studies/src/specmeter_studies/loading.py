@@ -16,8 +16,8 @@ from specmeter.errors import UsageError
 from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
 from specmeter.text import quoted
-from specmeter_studies import builders, experts, predicates
-from specmeter_studies.definition import FORM, Claim, FigureForm, Rule, StudyForm, TableForm
+from specmeter_studies import builders, experts
+from specmeter_studies.definition import FORM, Claim, FigureForm, StudyForm, TableForm
 from specmeter_studies.study import StudyFindings
 from specmeter_studies.telling import only_of, ruling
 
@@ -135,8 +135,7 @@ class Study:
         for it in (*form.tables, *form.figures):
             if not isinstance(it, str):
                 entries += [it.fill, it.rows]
-        for claim in form.claims:
-            entries += [claim.rule] if isinstance(claim.rule, str) else _code_of(claim.rule)
+        entries += [claim.rule for claim in form.claims]
         return tuple(dict.fromkeys(it for it in entries if isinstance(it, str) and "." in it))
 
     def refuse_untrusted(self) -> None:
@@ -166,11 +165,10 @@ class Study:
             found = only_of(data, claim.only_of, found)
         return ruling(claim.id, claim.claim.en, claim.where, found, chinese=claim.claim.zh)
 
-    def _decided(self, data: StudyData, rule: str | Rule) -> Found:
-        uses = [rule] if isinstance(rule, str) else _code_of(rule)
-        if uses and not self.trusted:
-            return "cannot tell", f"Its rule is code of {self.folder} ({uses[0]}), which only --trust runs."
-        return self.function(rule)(data) if isinstance(rule, str) else predicates.decide(data, rule, self.function)
+    def _decided(self, data: StudyData, rule: str) -> Found:
+        if not self.trusted:
+            return "cannot tell", f"Its rule is code of {self.folder} ({rule}), which only --trust runs."
+        return self.function(rule)(data)
 
     def _made(self, data: StudyData, given: Any, build: Callable[..., Any]) -> Any:
         return self.function(given)(data) if isinstance(given, str) else build(data, given, self.function)
@@ -221,12 +219,6 @@ def own(folder: Path, *, trusted: bool = False) -> Study:
 def remembered(folder: Path, text: str, *, trusted: bool = False) -> Study:
     """A user's study as it was when it was measured. Raises `ExperimentError`."""
     return Study(parse_form(FORM, text, f"{FILE_NAME} of {folder}"), folder, text, trusted)
-
-
-def _code_of(rule: Rule) -> list[str]:
-    """Functions that a rule names."""
-    own = [it for it in (rule.rows, rule.fill) if it is not None and "." in it]
-    return [*own, *(it for part in rule.rules for it in _code_of(part))]
 
 
 def _place(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What rules, tables and figures of a study look at: rows by the name of their kind, and quantities by name.
+"""What tables, figures and shared rules of a study look at: rows by the name of their kind, quantities by name.
 
     arms, arms_by_text, arms_by_length   `ArmResult`: over all prompts, per kind of text, per length of prompts
     results                              `Result`: single requests
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from specmeter_studies.definition import Selection
 
 Value = str | float | bool | Estimate | StudyCell | None
+Make = Callable[[str], Callable[[StudyData], Any]]
+"""Finds a function of the study's own."""
 Row = Any
 """A record or a dataclass, whose fields and properties are quantities; or a mapping of names to them."""
 
@@ -48,7 +50,7 @@ KINDS: Mapping[str, Callable[[StudyData], Iterable[Row]]] = {
 }
 
 
-def selected(data: StudyData, wanted: Selection, make: Callable[[str], Callable[[StudyData], Any]]) -> list[Row]:
+def selected(data: StudyData, wanted: Selection, make: Make) -> list[Row]:
     """The rows of a kind that are as wanted; `make` finds the study's own functions. Raises `UsageError`."""
     source = KINDS.get(wanted.rows) or make(wanted.rows)
     return [row for row in source(data) if meets(row, wanted.where)]

@@ -134,7 +134,7 @@ def test_without_mlx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlx, "missing", lambda: "mlx not installed")
     with pytest.raises(EngineStartError, match="MLX cannot be used: mlx not installed") as caught:
         mlx_times(identity(tmp_path), (GENERATE,), 1)
-    assert "specmeter[mlx]" in caught.value.fix
+    assert "specmeter-studies[mlx]" in caught.value.fix
 
 
 @pytest.mark.usefixtures("site")

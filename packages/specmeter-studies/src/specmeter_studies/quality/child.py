@@ -43,7 +43,7 @@ def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tu
     Raises `EngineStartError` without MLX, `EngineError` when it fails.
     """
     if reason := mlx.missing():
-        raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter[mlx]'")
+        raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter-studies[mlx]'")
     order = mlx.MlxTiming(folder=model.path, tests=tuple(tests), seed=seed)
     return _apart(_Order(time_mlx=order), Times, None).ms, mlx.identify()
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from specmeter_studies.show.document import StudyDocument
     from specmeter_studies.show.site import Study
 
-EXPERIMENTS = "specmeter_studies.experiments"
-RULINGS = ("supported", "contradicted", "cannot tell", "does not apply here")
+EXPERIMENTS: str = "specmeter_studies.experiments"
+RULINGS: tuple[str, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
 
 
 def names() -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below, scaled
+from specmeter_studies.rules import lies
 from specmeter_studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter_studies.study import StudyCell
 from specmeter_studies.telling import quoted
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from specmeter_studies.study import StudyData
     from specmeter_studies.telling import Found
 
-NEAR, SUITS = 1.01, 1.10
+NEAR, SUITS, DOUBLED = 1.01, 1.10, 2.0
+Q2_PERCENT = (240.3, 293.7)
+"""How much higher Q2_K's perplexity is: 267 %, give or take a tenth."""
 BITS = 4.0
 """Bits per weight, as the file holds them: names of formats say less."""
 SMALLER = 0.5
@@ -132,6 +135,63 @@ def whole(data: StudyData) -> dict[str, str]:
     timed = _timed(data)
     ratio = quoted(faster(timed[-1], timed[0]), unit="x")
     return {"whole": f"From {timed[0].title} to {timed[-1].title}: {ratio}"}
+
+
+def smaller_is_faster(data: StudyData) -> Found:
+    """Whether each rung generates faster than the next larger one."""
+    down = steps(data)
+    return lies(
+        down,
+        "ratio",
+        low=1,
+        told="told",
+        found="Of {n} steps down, {for} are faster beyond the interval, {against} slower, and the others undecided "
+        "(intervals that hold together): {shown}. {whole}.",
+        fill=whole(data) if down else {},
+        empty="Needs the rates of two rungs.",
+    )
+
+
+def near_lossless(data: StudyData) -> Found:
+    """Whether Q8_0 loses less than 1 %."""
+    return lies(
+        _of_rung(data, "Q8_0"),
+        "loss",
+        high=NEAR,
+        told="told",
+        found="{shown}. Near-lossless is taken as less than 1 %.",
+        empty="Q8_0 and F16 were not both scored on the same windows.",
+    )
+
+
+def unusable(data: StudyData) -> Found:
+    """Whether perplexity doubles below 4 bits per weight."""
+    return lies(
+        (it for it in losses(data) if it.below_four),
+        "loss",
+        low=DOUBLED,
+        told="told_by_bits",
+        found="Perplexity over the full model's: {shown}. Unusable is taken as at least doubled.{by_name}",
+        fill=by_name(data),
+        empty="No file that holds less than 4 bits per weight was scored beside the full model.",
+    )
+
+
+def q2(data: StudyData) -> Found:
+    """Whether Q2_K's perplexity is 267 % higher."""
+    return lies(
+        _of_rung(data, "Q2_K"),
+        "change",
+        low=Q2_PERCENT[0],
+        high=Q2_PERCENT[1],
+        told="told",
+        found="{shown}. Taken as within 10 % of 267 %.",
+        empty="Q2_K and F16 were not both scored on the same windows.",
+    )
+
+
+def _of_rung(data: StudyData, name: str) -> list[Loss]:
+    return [it for it in losses(data) if it.rung.name == name]
 
 
 def _timed(data: StudyData) -> list[Rung]:

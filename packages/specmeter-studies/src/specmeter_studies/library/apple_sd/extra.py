@@ -1,4 +1,4 @@
-"""apple-sd: what no predicate says of speed ratios.
+"""apple-sd: what its claims say of speed ratios.
 
 `governed` compares pairs of arms, `gain_at_low_acceptance` asks what the measured steps would gain at an acceptance
 that no arm has, `sufficient` and `necessary` tell what break-even needs.
@@ -18,6 +18,7 @@ from specmeter.numbers.estimates import exceeds
 from specmeter.theory.cost import permitted_speedup
 from specmeter_studies import apple_published
 from specmeter_studies.pairings import RULE, Pairing, believable, pairings
+from specmeter_studies.rules import exceeded
 from specmeter_studies.telling import by_counts, fallen, share
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from specmeter_studies.telling import Found
 
 CLAIMED = 1.257
+BEST = ("0.8B_Q8", 4)
+"""Draft and draft length of the marked row."""
 LOW_ACCEPTANCE = 0.04
 """The upper end of the acceptance at which the document reports gains."""
 
@@ -83,6 +86,16 @@ def governed(data: StudyData) -> Found:
     if agreeing:
         return "supported", f"In {agreeing} pairs of arms the faster draft gains more, in none it gains less."
     return "cannot tell", f"No two arms differ beyond their intervals: {_all(known)}."
+
+
+def best_arm(data: StudyData) -> Found:
+    """Whether the fastest draft with its short length gains more than every other arm."""
+
+    def beside_the_best(rows: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:
+        best = [it for it in rows if (it.line.draft, it.line.gamma) == BEST]
+        return [(one, other) for one in best for other in rows if other not in best]
+
+    return exceeded(pairings(data), "line.speedup", beside_the_best, told="told", missing="No speedup is left.")
 
 
 def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:

@@ -15,6 +15,7 @@ from specmeter.errors import EngineError, UsageError
 from specmeter.numbers.estimates import above, below
 from specmeter_studies.library.cross_device.costs import Backend, backends, shared_acceptance
 from specmeter_studies.library.cross_device.latency import Fitted, fitted
+from specmeter_studies.rules import lies
 from specmeter_studies.telling import by_counts, by_values, fallen, quoted, share
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from specmeter_studies.study import Standing, StudyData
     from specmeter_studies.telling import Found
 
+REDUCTION = (0.17, 0.21)
+"""Rate with a draft elsewhere over that with the local one, as claimed."""
 OVERHEAD_MS = (51.0, 57.0)
 """Per drafted token, as claimed."""
 _SMALL, _LARGE = 0.1, 0.5
 """Share of the overhead that bytes take at most to be no cause of it, and at least to be its main one."""
+_NONE_REMOTE = "No draft was made on another machine here."
 _PER_OPERATION = 10
 """A forward has at least so many operations: fewer answers than that are no call for each."""
 _NO_ADDRESS = "no address is given (--set remotes.NAME=HOST:PORT)"
@@ -59,6 +63,30 @@ def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[s
 def remotes(data: StudyData) -> list[Backend]:
     """Drafts that were to run on another machine, in the runs that the document stands by."""
     return [backend for backend in backends(data) if backend.remote]
+
+
+def reduction(data: StudyData) -> Found:
+    """Whether drafts elsewhere leave 17 to 21 % of the rate."""
+    return lies(
+        remotes(data),
+        "believed_to_local",
+        low=REDUCTION[0],
+        high=REDUCTION[1],
+        told="reduction",
+        found={
+            "supported": "{shown}.",
+            "contradicted": "{shown}: what RPC costs depends on network, models and machines, not on RPC as such.",
+            "cannot tell": "{shown}.",
+        },
+        empty=_NONE_REMOTE,
+    )
+
+
+def not_viable(data: StudyData) -> Found:
+    """Whether every draft elsewhere is slower than plain decoding."""
+    return lies(
+        remotes(data), "line.speedup", high=1, found="Compared with plain decoding: {shown}.", empty=_NONE_REMOTE
+    )
 
 
 def overhead(data: StudyData) -> Found:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter_studies.machines import Machine, MachineLine, MachineTable, from_quality, merge
+from specmeter_studies.rules import lies
 from specmeter_studies.study import StudyCell, StudyData
 from specmeter_studies.telling import by_counts, by_values, quoted
 
@@ -106,6 +107,24 @@ FAITHFUL = 0.9
 """Share of the bandwidths' ratio that a rate has to reach for going with bandwidth."""
 CLAIMED_RATIO, ABOUT = 3.3, 0.05
 """As printed, and by which share a ratio that is `about` so much may differ."""
+
+
+def memory_bound(data: StudyData) -> Found:
+    """Whether reading the weights takes more than half of the time, everywhere."""
+    return lies(
+        generating(data),
+        "line.utilisation",
+        low=0.5,
+        own_table=data,
+        told="told",
+        found={
+            "supported": "Reading weights takes more than half of the time everywhere: {shown}.",
+            "contradicted": "Reading all weights at full bandwidth takes less than half of the time in {against} of "
+            "{n} cases: {shown}.",
+            "cannot tell": "No interval lies below one half, and not all lie above it: {shown}.",
+        },
+        empty="No rate of generation with a known bandwidth: give it (--bandwidth) or measure it.",
+    )
 
 
 def machine_ratio(data: StudyData) -> Found:

@@ -41,6 +41,8 @@ from specmeter_studies.library.moe_306.lines import (
     speculative,
 )
 from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
+from specmeter_studies.library.moe_306.tables import Configuration, baselines
+from specmeter_studies.rules import exceeded
 from specmeter_studies.study import ArmResult, RulingWord, StudyData
 from specmeter_studies.telling import Found, by_values, denied_by, quoted, resting_on
 
@@ -90,6 +92,18 @@ def _printed_acceptance(data: StudyData) -> Found:
             f". The 100 % of all {len(swept)} generations of suite F was not counted: that counter can only say 100 %"
         )
     return by_values("contradicted" if over else "cannot tell", f"{told}.")
+
+
+def moe_slower(data: StudyData) -> Found:
+    """Whether the dense 4B decodes faster than each mixture, by itself."""
+    rows = [it for it in baselines(data) if it.line.suite in ("A", "C") and it.line.target in ("dense_4b", *MOE)]
+
+    def dense_over_moe(rows: Sequence[Configuration]) -> list[tuple[Configuration, Configuration]]:
+        mixtures = [it for it in rows if it.line.target in MOE]
+        return [(it, other) for it in rows if it not in mixtures for other in mixtures]
+
+    empty = "The mixtures and the dense 4B alone are needed."
+    return exceeded(rows, "line.decode_rate", dense_over_moe, unit=" tok/s", digits=1, empty=empty)
 
 
 # --- gains on MoE ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd import extra as of_ratios
 from specmeter_studies.pairings import Pairing, pairings
+from specmeter_studies.rules import lies
 from specmeter_studies.telling import by_counts, quoted, share
 
 if TYPE_CHECKING:
@@ -33,6 +34,22 @@ def published() -> StudyData:
 def mixtures(data: StudyData) -> tuple[Pairing, ...]:
     """The arms on mixtures of experts."""
     return pairings(data, _mixtures(data))
+
+
+def all_lose(data: StudyData) -> Found:
+    """Whether every arm on a mixture is slower than plain decoding."""
+    return lies(
+        mixtures(data),
+        "line.speedup",
+        high=1,
+        told="told",
+        found={
+            "supported": "All {n} lose: {shown}.",
+            "contradicted": "{shown}.",
+            "cannot tell": "Intervals do not decide: {shown}.",
+        },
+        missing="No speedup is left.",
+    )
 
 
 def sufficient(data: StudyData) -> Found:

@@ -20,6 +20,7 @@ from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
 from specmeter_studies.library.moe_306.blocks import acceptances, best_first, faster, together, unanimous
 from specmeter_studies.library.moe_306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
+from specmeter_studies.rules import lies
 from specmeter_studies.study import ArmResult, RulingWord, StudyCell, StudyData
 from specmeter_studies.telling import Found, by_counts, quoted
 
@@ -133,6 +134,17 @@ def beyond(data: StudyData) -> Iterator[Mapping[str, object]]:
     lines = [it for it in part(data, CONTEXTS).arms if it.speculates and (it.prompt_tokens or 0) > CONTEXT_OF_PAPER]
     for line in sorted(lines, key=lambda it: (it.target, it.prompt_tokens or 0)):
         yield {"line": line, "name": f"{label(line.target)} {line.prompt_tokens:,} tokens"}
+
+
+def longer_contexts(data: StudyData) -> Found:
+    """Whether drafts gain on every prompt that is longer than the paper's."""
+    return lies(
+        beyond(data),
+        "line.speedup",
+        low=1,
+        unit="x",
+        empty="No prompt of more than 1,024 tokens was measured with a baseline of its own.",
+    )
 
 
 # --- temperature -----------------------------------------------------------------------------------------------------

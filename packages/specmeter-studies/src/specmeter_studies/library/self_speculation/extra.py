@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd.extra import necessary
 from specmeter_studies.pairings import pairings
+from specmeter_studies.rules import lies
 from specmeter_studies.telling import by_intervals, quoted
 
 if TYPE_CHECKING:
     from specmeter_studies.study import StudyData
     from specmeter_studies.telling import Found
 
-__all__ = ["necessary", "published", "slow"]
+__all__ = ["all_lose", "necessary", "published", "slow"]
 
 CLAIMED_RATIO, ABOUT = 1.35, 0.1
 """As printed, and by which share a measured one may differ."""
@@ -22,6 +23,22 @@ CLAIMED_RATIO, ABOUT = 1.35, 0.1
 def published() -> StudyData:
     """Twelve runs, all of them refuted by the document's own rates."""
     return apple_published.speculation("self-speculation", "4B_Q8")
+
+
+def all_lose(data: StudyData) -> Found:
+    """Whether every arm is slower than plain decoding."""
+    return lies(
+        pairings(data),
+        "line.speedup",
+        high=1,
+        told="told",
+        found={
+            "supported": "All {n} lose: {shown}.",
+            "contradicted": "Not all lose: {shown}.",
+            "cannot tell": "Intervals do not decide: {shown}.",
+        },
+        missing="No speedup is left.",
+    )
 
 
 def slow(data: StudyData) -> Found:
