@@ -1,20 +1,8 @@
 """Quality and rates of models: what a ladder of quantizations is judged by.
 
-Perplexity of a text, and how fast prompts are read and tokens are generated at given depths of the context. Both are
-measured through llama.cpp's C interface, or by its own tools where that is asked for.
-
-    windows      which tokens of a text are scored, and what follows from their probabilities
-    scoring      the probabilities, window by window
-    timing       times of prompts and of generations
-    child        both in a process of their own
-    native       the same by `llama-perplexity` and `llama-bench`
-    mlx          rates of models in MLX's format; mlx_folder: what their files say
-    measure      all of it for several models, in balanced order
-    plan         several models described in a file; planned: its models found or made, and measured
-    comparison   the models beside each other
-    text, files  what is read, what is kept
-
-Reports as files: JSON, kept in the cache folder unless another place is named.
+Perplexity of a text, and how fast prompts are read and tokens are generated at given depths of the context. The package
+of studies measures both (`specmeter quality`); what a report holds and what follows from it is here, since `specmeter
+explain --quality` reads it. Reports are JSON files, kept in the cache folder unless another place is named.
 
 Which tokens of a text are scored, and the perplexity that follows: as llama.cpp's `llama-perplexity` has it.
 

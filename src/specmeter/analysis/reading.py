@@ -30,6 +30,8 @@ class RunReport:
     """Where the run lies."""
     name: str
     """Of the experiment."""
+    study: str | None
+    """The study that the experiment says it belongs to."""
     state: RunState
     """How far the run has come, and how many requests failed."""
     arms: tuple[Arm, ...]
@@ -107,9 +109,11 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
+        experiment = json.loads(store.experiment_json)
         return RunReport(
             folder=folder,
-            name=str(json.loads(store.experiment_json)["name"]),
+            name=str(experiment["name"]),
+            study=experiment.get("study"),
             state=store.state(),
             arms=arms,
             models=models,

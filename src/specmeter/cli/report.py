@@ -180,10 +180,12 @@ def _say_left_out(place: Path, error: UsageError) -> None:
 
 
 def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
+    from specmeter.extensions import INSTALL
     from specmeter.show.page.document import read_document
     from specmeter.show.page.files import write_page, write_tables
     from specmeter.show.page.page import document_figures
     from specmeter.show.studies import Shown, needed
+    from specmeter.show.terminal.console import errors
     from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
     from specmeter.store.run import REPORT_NAME
 
@@ -198,6 +200,8 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown
         _refuse_probe(probe, "a study")
         return needed(run).shown(folder, languages)
     document = read_document(folder, probe=probe)
+    if document.unread_study is not None:
+        errors().say(f"this run belongs to the study {document.unread_study}, whose claims are left out: {INSTALL}")
     return Shown(
         lambda: document_figures(document).values(),
         lambda to: write_tables(document, to, languages),

@@ -90,6 +90,8 @@ class Experiment(Record):
     """Becomes part of the run folder's name; default: the target's name."""
     description: str = ""
     """The question it answers."""
+    study: Annotated[Name | None, Field(exclude_if=lambda value: value is None)] = None
+    """The published study that it belongs to; the page of its run says what the study's claims come to."""
     target: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
     """A target by its reference alone, or several: it is named after its file and stands among `targets` then."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]

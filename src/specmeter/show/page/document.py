@@ -111,6 +111,11 @@ class Document:
     ceilings: Mapping[str, Ceiling]
     """Arm -> what its speedup cannot exceed, where that is known."""
 
+    @property
+    def unread_study(self) -> str | None:
+        """The study that the run belongs to, where the package that knows it is not installed."""
+        return self.run.study if studies() is None else None
+
     @cached_property
     def arms(self) -> dict[str, Arm]:
         """What was asked for, by id."""

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specmeter import __version__
+from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import PAGE, Figure, specification
@@ -94,6 +94,7 @@ def run_page(
         metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
         title=f"{printable(run.name)} · specmeter",
         document=document,
+        install=extensions.INSTALL,
         tables=run_tables.all_tables(document),
         heads=untold(run),
         crossovers=run.crossovers,

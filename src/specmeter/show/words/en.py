@@ -788,6 +788,7 @@ TEXT: dict[str, str] = {
     "section.tables": "Tables",
     "section.measured": "What these numbers are",
     "study.several": "What the documents claim, and what their numbers show",
+    "study.unread": "This run belongs to the study {study}, whose claims cannot be told here: {fix}.",
     "study.document": "Document: {source}",
     "study.published": "These are the numbers that the document printed, judged by bounds that need no measurement of ours. What is impossible is struck out and supports nothing; what nothing refutes is not thereby shown to be true.",
     "study.origin.published": "published numbers",

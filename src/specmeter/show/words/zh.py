@@ -788,6 +788,7 @@ TEXT: dict[str, str] = {
     "section.tables": "表",
     "section.measured": "这些数字是什么",
     "study.several": "文献的论断，以及其数字说明了什么",
+    "study.unread": "本次运行属于研究 {study}；其论断无法在此给出：{fix}。",
     "study.document": "文献：{source}",
     "study.published": "这些是文献自己给出的数字，仅凭理论上下界判断。不可能的数字加了删除线，不支持任何论断；未被否定的数字也并不因此得到证实。",
     "study.origin.published": "已发表的数字",

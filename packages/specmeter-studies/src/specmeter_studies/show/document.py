@@ -138,13 +138,14 @@ def document_of_run(run: RunReport) -> StudyDocument | None:
     from specmeter.experiments.file import load
     from specmeter_studies.measured import from_run
 
-    if run.name not in studies.names() or studies.find(run.name).parts != (run.name,):
+    study = run.study
+    if study is None or study not in studies.names() or studies.find(study).parts != (run.name,):
         return None
     asked = load(run.name).experiment
     known = {*asked.targets, *asked.drafts}
     if not all(arm.target in known and (arm.draft is None or arm.draft in known) for arm in run.arms):
         return None  # the user's own experiment of that name
-    return study_document(studies.findings(run.name, from_run(run.name, run.folder)), "study-")
+    return study_document(studies.findings(study, from_run(study, run.folder)), "study-")
 
 
 def published_documents(name: str) -> list[StudyDocument]:
