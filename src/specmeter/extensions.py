@@ -15,11 +15,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from importlib.resources.abc import Traversable
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
 OF_STUDIES = ("study", "quality")
@@ -95,7 +96,7 @@ def _texts(folder: str) -> Iterable[str]:
     """What the packages in a folder of the path add to specmeter; what cannot be read adds nothing."""
     with suppress(OSError), os.scandir(folder) as entries:
         for name in sorted(entry.path for entry in entries if entry.name.endswith(".dist-info")):
-            with suppress(OSError, ValueError):
-                text = Path(name, "entry_points.txt").read_text(encoding="utf-8")
+            with suppress(OSError, ValueError), open(f"{name}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123
+                text = file.read()
                 if "[specmeter." in text:
                     yield text
