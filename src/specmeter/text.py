@@ -131,8 +131,10 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
-def size(size_bytes: float) -> str:
-    """`1.2 GB`, in powers of ten."""
+def size(size_bytes: float | None) -> str:
+    """`1.2 GB`, in powers of ten; `?` where it is not known."""
+    if size_bytes is None:
+        return "?"
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= 0.99995 * factor:  # 999.96 MB rounded is 1.0 GB
             return f"{size_bytes / factor:.1f} {unit}"

@@ -10,7 +10,7 @@ from llama_fixtures import arm, launch
 from pydantic import ValidationError
 
 from specmeter.engines.llama_cpp.child import assign
-from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS, check_arm, server_options
+from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS, server_options
 from specmeter.engines.llama_cpp.options import OPTIONS, known_flags, to_fields, to_flags
 from specmeter.engines.llama_cpp.traits import METHODS
 from specmeter.errors import EngineStartError, ExperimentError
@@ -181,10 +181,10 @@ def test_addresses_that_are_none(address: str) -> None:
         ({"synthetic_rates": (0.5,)}, "without a method"),
     ],
 )
-def test_arms_that_cannot_be_honoured(changes: dict[str, Any], says: str) -> None:
+def test_arms_that_cannot_be_honoured(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ExperimentError, match=says):
-        check_arm(arm(**changes), has_draft=False)
+        options(tmp_path, arm(**changes))
 
 
-def test_ngram_cache_with_its_own_gamma() -> None:
-    check_arm(arm(methods=("ngram-cache",), gamma=8), has_draft=False)
+def test_ngram_cache_with_its_own_gamma(tmp_path: Path) -> None:
+    options(tmp_path, arm(methods=("ngram-cache",), gamma=8))

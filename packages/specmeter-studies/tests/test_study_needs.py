@@ -25,7 +25,7 @@ def test_arms_that_do_not_fit_into_memory_are_left_out() -> None:
     loaded = load("demo", ["targets.dense=bench:dense-100m"])
     found = unavailable("demo", loaded, available_bytes=300_000_000)
     assert set(found) == {"moe/none", "moe/draft-simple/small/g4", "moe/ngram-simple/g8/n6"}
-    assert "0.3 GB are free here" in found["moe/none"]
+    assert "300.0 MB are free here" in found["moe/none"]
 
 
 def test_arms_whose_baseline_does_not_fit_go_with_it() -> None:

@@ -31,6 +31,7 @@ from specmeter.errors import EngineError
 from specmeter.experiments import schedule
 from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.numbers.elimination import Standing, judge
+from specmeter.numbers.margin import MARGIN
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from specmeter.store import RequestRow, RunReader
 
 
-MARGIN = 0.02
 NOTHING = 0.005
 """Speed that is not worth a block."""
 ERROR = 0.05

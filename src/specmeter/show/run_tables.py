@@ -9,10 +9,10 @@ from specmeter.show.load_report import load_table
 from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
 from specmeter.show.run_figures import PARTS
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, numbers, text
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, numbers, sized, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
-from specmeter.text import percent, printable, size
+from specmeter.text import percent, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.explain.memory_price import MemoryPrice
@@ -192,11 +192,11 @@ def memory(document: Document) -> Table:
         document.memory,
         ("target", "text", lambda price: price.target),
         ("draft", "text", lambda price: price.draft),
-        ("memory_weights", "number", lambda price: _size(price.weights_bytes)),
-        ("memory_kv", "number", lambda price: _size(price.kv_bytes)),
-        ("memory_buffers", "number", lambda price: _size(price.buffers_bytes)),
-        ("memory_target", "number", lambda price: _size(price.target_bytes)),
-        ("memory_all", "number", lambda price: _size(price.total_bytes)),
+        ("memory_weights", "number", lambda price: sized(price.weights_bytes)),
+        ("memory_kv", "number", lambda price: sized(price.kv_bytes)),
+        ("memory_buffers", "number", lambda price: sized(price.buffers_bytes)),
+        ("memory_target", "number", lambda price: sized(price.target_bytes)),
+        ("memory_all", "number", lambda price: sized(price.total_bytes)),
         ("memory_share", "number", lambda price: Cell(percent(price.share, 1), price.share)),
         ("memory_bits", "text", bits),
         ("memory_buys", "text", lambda it: f"{it.buys.name} ({it.buys.bits_per_weight:.2f})" if it.buys else "-"),
@@ -273,8 +273,8 @@ def models(document: Document) -> Table:
         document.run.models,
         ("model", "text", lambda model: model.name),
         ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
-        ("size", "number", lambda model: _size(model.size_bytes)),
-        ("bytes_per_token", "number", lambda model: _size(model.header.bytes_per_token if model.header else None)),
+        ("size", "number", lambda model: sized(model.size_bytes)),
+        ("bytes_per_token", "number", lambda model: sized(model.header.bytes_per_token if model.header else None)),
         ("experts", "text", experts),
         ("sha256", "text", lambda model: Cell(model.sha256, code=True)),
     )
@@ -353,10 +353,6 @@ def _threat(outcome: CheckOutcome) -> str | Phrase:
 def _status(outcome: CheckOutcome) -> str:
     idle = outcome.status == "skipped" and not any(gap.applies for gap in outcome.unchecked)
     return "idle" if idle else outcome.status
-
-
-def _size(size_bytes: int | None) -> Cell:
-    return Cell("-") if size_bytes is None else Cell(size(size_bytes), float(size_bytes))
 
 
 def _decimal(value: float | None) -> Cell:

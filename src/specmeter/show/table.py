@@ -16,7 +16,7 @@ from html import escape as safe
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from specmeter.store.environment import code, escape
-from specmeter.text import bound, brackets, csv_cell, printable
+from specmeter.text import bound, brackets, csv_cell, printable, size
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate, Standing
@@ -215,6 +215,11 @@ def estimate_cell(
         return Cell("-")
     text = f"{estimate.point * scale:.{digits}f}"
     return Cell(text, estimate.point, estimate, digits, scale, struck=struck, mark=mark)
+
+
+def sized(size_bytes: float | None) -> Cell:
+    """A number of bytes in words, sorted by what it is."""
+    return Cell("-") if size_bytes is None else Cell(size(size_bytes), size_bytes)
 
 
 def counted(count: int | None) -> Cell:

@@ -126,8 +126,8 @@ def _machine(host: Host) -> dict[str, str | None]:
         "clock policy": host.governor,
         "power": host.power_source,
         "energy read": _energy(host.power_meter),
-        "memory": f"{_size(host.memory_bytes)}, {_size(host.memory_available_bytes)} available at the start",
-        "swap in use": None if host.swap_used_bytes is None else _size(host.swap_used_bytes),
+        "memory": f"{size(host.memory_bytes)}, {size(host.memory_available_bytes)} available at the start",
+        "swap in use": None if host.swap_used_bytes is None else size(host.swap_used_bytes),
         "operating system": f"{host.os} {host.os_version}",
         "kernel": f"{host.kernel} ({host.machine})",
         "container or VM": host.container,
@@ -161,7 +161,7 @@ def _gpus(gpus: Iterable[Gpu]) -> str:
         (
             str(gpu.index),
             escape(gpu.name),
-            _size(gpu.memory_bytes),
+            size(gpu.memory_bytes),
             escape(gpu.driver or "?"),
             escape(gpu.runtime or "?"),
             "?" if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W",
@@ -176,7 +176,7 @@ def _models(models: Iterable[ModelIdentity]) -> str:
         (
             code(model.name),
             code(private(model.reference)),
-            _size(model.size_bytes),
+            size(model.size_bytes),
             code(model.sha256),
             "random weights: timing only" if model.timing_only else "",
         )
@@ -205,9 +205,9 @@ def _placement(arm_id: str, role: str, use: DeviceUse, layers: tuple[int, int] |
         role,
         "?" if layers is None else f"{layers[0]} of {layers[1]}",
         code(use.device),
-        _size(use.model_buffer_bytes),
-        _size(use.kv_buffer_bytes),
-        _size(use.compute_buffer_bytes),
+        size(use.model_buffer_bytes),
+        size(use.kv_buffer_bytes),
+        size(use.compute_buffer_bytes),
     )
 
 
@@ -278,7 +278,3 @@ def _longest_backticks(text: str) -> int:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _size(size_bytes: int | None) -> str:
-    return "?" if size_bytes is None else size(size_bytes)

@@ -142,7 +142,7 @@ def test_prompts_have_limits() -> None:
 def test_arms_that_cannot_be_run_are_refused_before_anything_is_loaded(changes: dict[str, Any], message: str) -> None:
     an_arm = model_arm(**changes)
     with pytest.raises(ExperimentError) as raised:
-        methods.check_arm(an_arm, has_draft=an_arm.draft is not None)
+        methods.refuse(an_arm, has_draft=an_arm.draft is not None)
     assert message in str(raised.value)
 
 

@@ -13,6 +13,7 @@ from specmeter.engines.registry import load_engine, spec_of
 from specmeter.errors import SpecmeterError
 from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.run import absent, used_models
+from specmeter.text import size
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -139,9 +140,7 @@ def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memo
     for arm in arms:
         needed = sum(sizes[name][arm.engine.context] for name in _names(arm) if name in sizes)
         if needed > memory:
-            found[arm.id] = (
-                f"weights and KV cache need {needed / 1e9:.1f} GB, but only {memory / 1e9:.1f} GB are free here"
-            )
+            found[arm.id] = f"weights and KV cache need {size(needed)}, but only {size(memory)} are free here"
     return found
 
 

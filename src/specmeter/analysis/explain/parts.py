@@ -262,9 +262,7 @@ class Experts:
         """Experts of a layer that a forward over `tokens` reads, as measured; None where that was not."""
         if not self.unions or not 1 <= tokens <= self.unions[-1][0]:
             return None
-        known = {1: float(self.used), **dict(self.unions)}
-        places = sorted(known)
-        return float(np.interp(tokens, places, [known[n] for n in places]))
+        return _on_a_line({1: float(self.used), **dict(self.unions)}, tokens)
 
     def uniform(self, tokens: float) -> float:
         """The same if routing were uniform and independent (`theory.experts`)."""
@@ -314,6 +312,12 @@ def _points(union: ExpertUnion | None) -> dict[int, float]:
     return {point.tokens: point.union.point for point in union.points} if union is not None else {}
 
 
+def _on_a_line(known: Mapping[int, float], tokens: float) -> float:
+    """What is known at some numbers of tokens, by straight lines between them."""
+    places = sorted(known)
+    return float(np.interp(tokens, places, [known[n] for n in places]))
+
+
 def union_at(union: ExpertUnion, tokens: int) -> Estimate | None:
     """Experts of a layer that a forward over `tokens` reads, as measured at a point or, by a straight line, between two
     of them, with its interval; None beyond the last one."""
@@ -323,10 +327,9 @@ def union_at(union: ExpertUnion, tokens: int) -> Estimate | None:
     lower = max(n for n in known if n < tokens)
     upper = min(n for n in known if n > tokens)
     a, b = known[lower], known[upper]
-    share = (tokens - lower) / (upper - lower)
     pairs = {"point": (a.point, b.point), "low": (a.low, b.low), "high": (a.high, b.high)}
     ends = {
-        end: None if one is None or other is None else one + share * (other - one)
+        end: None if one is None or other is None else _on_a_line({lower: one, upper: other}, tokens)
         for end, (one, other) in pairs.items()
     }
     return a.model_copy(update={**ends, "method": f"{a.method}; on a line between {lower} and {upper} tokens"})

@@ -48,7 +48,7 @@ SHARE = 0.007
 """What else it may lose, per token."""
 MOST_BALANCE = 30.0
 """Gains that are remembered: a text that turns bad is noticed by its acceptance long before they are spent."""
-MARGIN = 0.02
+LEAST_GAIN = 0.02
 """Drafting has to promise this much, or the text is decoded plainly."""
 
 REFRESH = 128
@@ -195,7 +195,7 @@ class Utility:
             length, self._gain = self._best(costs)
             length = min(length, limit)
         # Steps without a draft are neither better nor worse than plain ones: the promise is asked of the others.
-        if self._gain < 1 + MARGIN * self._acceptance.found:
+        if self._gain < 1 + LEAST_GAIN * self._acceptance.found:
             return limit if self._probes() else 0
         self._falls = self._idle = 0
         if self._since_plain >= (REFRESH if self._gain > CLEAR else REFRESH_IN_DOUBT):

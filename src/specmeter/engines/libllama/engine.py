@@ -83,7 +83,7 @@ class LibllamaEngine:
     def start(self, launch: Launch) -> LibllamaSession:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         this engine cannot honour."""
-        methods.check_arm(launch.arm, has_draft=launch.draft is not None)
+        methods.refuse(launch.arm, has_draft=launch.draft is not None)
         order = {
             "arm": json.loads(launch.arm.model_dump_json()),
             "target": launch.target.path,

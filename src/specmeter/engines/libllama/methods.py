@@ -27,8 +27,14 @@ Costs = Callable[[int], Sequence[float]]
 """Longest draft -> ms of a step that drafts and verifies 0, 1, ..., that many tokens."""
 
 
-def check_arm(arm: Arm, has_draft: bool) -> None:
+def refuse(arm: Arm, *, has_draft: bool) -> None:
     """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
+    check_arm(arm, has_draft)
+    refuse_without_effect(LIBLLAMA.traits, arm, has_draft=has_draft)
+
+
+def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
+    """The same for what the traits allow (`EngineSpec.check_arm`)."""
     where = f"arm {arm.id}"
     for method in arm.methods:
         if method not in METHODS:
@@ -63,7 +69,6 @@ def check_arm(arm: Arm, has_draft: bool) -> None:
         )
     _check_slots(arm, where)
     check_synthetic(arm, where)
-    refuse_without_effect(LIBLLAMA.traits, arm, has_draft=has_draft)
 
 
 def _check_slots(arm: Arm, where: str) -> None:

@@ -60,7 +60,7 @@ class Session:
         Raises `ExperimentError` for an arm that cannot be run as it is written, `EngineStartError` when llama.cpp
         cannot load or has no room.
         """
-        methods.check_arm(arm, has_draft=draft is not None)
+        methods.refuse(arm, has_draft=draft is not None)
         self.arm = arm
         self._resources = ExitStack()
         try:

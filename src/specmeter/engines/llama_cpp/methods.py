@@ -49,11 +49,13 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     Raises `ExperimentError`, naming the field, for an arm that llama.cpp cannot run as it is written: a parameter that
     no method of the arm would honour is an error, because the arm would not be what its name says.
     """
-    check_arm(launch.arm, has_draft=launch.draft is not None)
+    has_draft = launch.draft is not None
+    check_arm(launch.arm, has_draft)
+    refuse_without_effect(NATIVE.traits, launch.arm, has_draft=has_draft)
     options = _model_options(launch)
     options |= _method_options(launch.arm)
-    options |= _setting_options(launch.arm.engine, has_draft=launch.draft is not None)
-    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
+    options |= _setting_options(launch.arm.engine, has_draft=has_draft)
+    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=has_draft)
     return options
 
 
@@ -79,7 +81,7 @@ def remote_machines(launch: Launch) -> tuple[str, ...]:
 
 
 def check_arm(arm: Arm, has_draft: bool) -> None:
-    """Raise `ExperimentError` when llama.cpp could not honour every field of `arm`."""
+    """Raise `ExperimentError` for what the traits allow and llama.cpp could not honour (`EngineSpec.check_arm`)."""
     where = f"arm {arm.id}"
     methods = set(arm.methods)
     if len(methods) != len(arm.methods):
@@ -108,7 +110,6 @@ def check_arm(arm: Arm, has_draft: bool) -> None:
                 f"{where}: {field}: llama.cpp's server does not have this setting",
                 fix=f"leave {field} out, or use the instrumented engine (engine.kind: libllama)",
             )
-    refuse_without_effect(NATIVE.traits, arm, has_draft=has_draft)
 
 
 def check_embedded(arm: Arm, has_draft: bool) -> None:

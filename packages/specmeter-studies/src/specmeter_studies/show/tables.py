@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.record import Estimate
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made
+from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, sized
 from specmeter.store.environment import private
-from specmeter.text import amount, printable, size
+from specmeter.text import amount, printable
 from specmeter_studies.show.figures import slug, verdict_word
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ def models(data: StudyData) -> Table:
         ("model", "text", lambda model: model.name),
         ("reference", "text", lambda model: Cell(private(model.reference), code=True)),
         ("quantization", "text", lambda model: model.quantization or "-"),
-        ("size", "number", lambda model: _bytes(model.size_bytes)),
+        ("size", "number", lambda model: sized(model.size_bytes)),
         ("parameters", "number", lambda model: _count(model.parameters)),
         ("active_parameters", "number", lambda model: _count(model.active_parameters)),
-        ("bytes_per_token", "number", lambda model: _bytes(model.bytes_per_token)),
+        ("bytes_per_token", "number", lambda model: sized(model.bytes_per_token)),
         ("experts", "text", lambda it: "-" if it.experts is None else f"{it.experts_used or '?'} / {it.experts}"),
     )
 
@@ -149,10 +149,6 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
 
 def _verdict(verdict: Standing | None, origin: Origin) -> Cell:
     return Cell(Phrase(f"verdict.{verdict_word(verdict, origin)}"))
-
-
-def _bytes(count: float | None) -> Cell:
-    return Cell("-") if count is None else Cell(size(round(count)), count)
 
 
 def _count(count: float | None) -> Cell:

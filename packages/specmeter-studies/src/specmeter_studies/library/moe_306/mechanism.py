@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below, quotient, scaled
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter_studies.apple_published import raw_logs
@@ -59,9 +60,6 @@ PREMISE = "as the paper itself has it: its cost grows with the tokens verified, 
 
 DRAFTS_PAID = "drafts cost the draft model's own time, with gamma tokens in every step"
 """What the second bound rests on beside the premise."""
-
-MARGIN = 0.02
-"""An equation that is off by less than this is right."""
 
 NEAR = 0.8
 """Traffic of at least this share of what dense models reach explains a rate."""
