@@ -124,7 +124,7 @@ def confirmed(**more: Any) -> Advice:
         "target": model("dense"),
         "draft": model("small"),
         "baseline": PLAIN,
-        "commands": {"llama-server": ("llama-server", "-m", "/models/my dense.gguf", "-md", "/models/small.gguf")},
+        "command": ("llama-server", "-m", "/models/my dense.gguf", "-md", "/models/small.gguf"),
         "arms": (PLAIN, *GRID),
         "fates": FATES,
         "stages": (stage("screen", blocks=1), stage("race"), stage("confirm")),
@@ -191,7 +191,8 @@ def hostile() -> Advice:
         arms=(PLAIN, arm),
         fates=(fate, failed),
         target=model(HOSTILE),
-        commands={HOSTILE: (HOSTILE, "--x")},
+        command=(HOSTILE, "--x"),
+        programs=(HOSTILE,),
         by_kind=(OfKind(kind=HOSTILE, decision="speculate", arm=arm, speedup=est(1.9)),),
         left_out=(LeftOutDraft(reference=HOSTILE, why=HOSTILE),),
         made_at=1e300,
@@ -206,7 +207,7 @@ def hostile() -> Advice:
 ALL: dict[str, Advice] = {
     "confirmed": confirmed(),
     "same-prompts": confirmed(held_out=False),
-    "elsewhere": confirmed(commands={"llama-server": ("llama-server",), "vllm": ("vllm", "serve", "x")}),
+    "elsewhere": confirmed(command=("llama-server",), programs=("vllm",)),
     "suspect": confirmed(verdict="suspect"),
     "invalid": undecided("invalid", verdict="invalid", basis="confirmed"),
     "off": off(),
@@ -249,9 +250,9 @@ def schedule(*advices: Advice, loads: tuple[int, ...] = LOADS, **more: Any) -> S
     return Schedule(**(facts | more))
 
 
-def asked_for(*programs: str) -> dict[str, tuple[str, ...]]:
-    """Commands of an advice whose line for further programs was asked for."""
-    return {"llama-server": ("llama-server", "-np", "4"), **dict.fromkeys(programs, ("x",))}
+def asked_for(*programs: str) -> dict[str, object]:
+    """What an advice has whose line for further programs was asked for."""
+    return {"command": ("llama-server", "-np", "4"), "programs": programs}
 
 
 _FALLING = (
@@ -273,8 +274,8 @@ SCHEDULES: dict[str, Schedule] = {
     "first": schedule(predicted()),
     "not-begun": schedule(),
     "invalid": schedule(_FALLING[0], ALL["invalid"], *_FALLING[2:]),
-    "elsewhere": schedule(*(it.model_copy(update={"commands": asked_for("vllm", "tensorrt-llm")}) for it in _FALLING)),
-    "per-load": schedule(*(it.model_copy(update={"commands": asked_for("llama-cli")}) for it in _FALLING)),
+    "elsewhere": schedule(*(it.model_copy(update=asked_for("vllm", "tensorrt-llm")) for it in _FALLING)),
+    "per-load": schedule(*(it.model_copy(update=asked_for("llama-cli")) for it in _FALLING)),
     "again": schedule(repeated("holds"), repeated("holds"), repeated("does-not-hold"), again_of="schedule-dense"),
     "hostile": schedule(hostile(), hostile()),
 }

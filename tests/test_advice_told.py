@@ -164,15 +164,13 @@ def test_what_other_programs_are_given_was_not_measured(
 ) -> None:
     text = printed(ALL["elsewhere"], capsys, monkeypatch)
     assert "  llama-server\nfor vllm (not measured there):\n  vllm serve TARGET --speculative-config " in text
-    assert "x" not in said.commands(ALL["elsewhere"])["vllm"]  # written anew, whatever the record says
 
 
 @pytest.mark.parametrize(
-    "commands",
-    [{HOSTILE: (HOSTILE,)}, {"rm": ("rm", "-r", "/")}, {"llama-server": ("sh", "-c", "x")}, {"vllm": ("x",)}],
+    "command", [(HOSTILE,), ("rm", "-r", "/"), ("sh", "-c", "llama-server"), ("vllm", "serve", "x"), ("x",)]
 )
-def test_a_strangers_commands_are_not_shown(commands: dict[str, tuple[str, ...]]) -> None:
-    assert said.commands(confirmed(commands=commands)) == {}
+def test_a_strangers_commands_are_not_shown(command: tuple[str, ...]) -> None:
+    assert said.commands(confirmed(command=command, programs=("vllm",))) == {}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -196,6 +194,7 @@ def test_the_json_is_the_record_and_the_answer(
         found = json.loads(text)
         assert found.pop("headline") == headline(advice)
         assert found.pop("folder") == str(FOLDER)
+        assert {name: tuple(it) for name, it in found.pop("commands").items()} == said.commands(advice)
         assert set(found.pop("names")) == {fate.arm_id for fate in advice.fates}
         assert Advice.model_validate(found) == advice
         assert "\x1b" not in text

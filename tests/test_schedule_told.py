@@ -11,6 +11,7 @@ import pytest
 
 from advices import ALL, HOSTILE, LOADS, SCHEDULES, at_load, confirmed, drafts, off, paired, schedule, undecided
 from specmeter.advise.advice import Advice, write_advice
+from specmeter.advise.export_commands import also_for
 from specmeter.advise.schedule import Schedule, folder_of, read_schedule, write_schedule
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
@@ -143,14 +144,14 @@ def test_each_load_has_its_line_and_an_open_one_says_so(
 def test_other_programs_are_told_the_table_or_a_line_for_each_load(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = printed(SCHEDULES["up-to"], capsys, monkeypatch, program="vllm")
+    text = printed(also_for(SCHEDULES["up-to"], "vllm"), capsys, monkeypatch)
     assert "for vllm (not measured there):\nbatch size  tokens drafted" in text
     assert '"num_speculative_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 8, 0]]' in text
     assert text.count("  vllm serve") == 1
-    assert text == printed(SCHEDULES["up-to"], capsys, monkeypatch, program="vllm")
+    assert text == printed(also_for(SCHEDULES["up-to"], "vllm"), capsys, monkeypatch)
     assert "vllm" not in printed(SCHEDULES["up-to"], capsys, monkeypatch)
     for name, program in (("up-to", "llama-cli"), ("per-load", "llama-server")):
-        text = printed(SCHEDULES[name], capsys, monkeypatch, program=program)
+        text = printed(also_for(SCHEDULES[name], program), capsys, monkeypatch)
         assert text.count("for llama-cli (not measured there):\n  llama-cli ") == 4
 
 
@@ -199,6 +200,8 @@ def test_the_json_is_the_record_and_the_answers(
     assert found.pop("pattern") == whole.pattern
     assert (found.pop("crossover") is None) == (whole.crossover is None)
     assert all(advice.pop("headline") for advice in found["advices"])
+    lines = [advice_report.commands(advice) for advice in whole.advices]
+    assert [{name: tuple(line) for name, line in it.pop("commands").items()} for it in found["advices"]] == lines
     assert Schedule.model_validate(found) == whole
 
 
@@ -295,6 +298,6 @@ def test_numbers_that_no_run_gave_make_no_crossover() -> None:
 def test_names_of_strangers_are_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(SCHEDULES["hostile"], capsys, monkeypatch, everything=True)
     assert HOSTILE not in text
-    assert ALL["hostile"].commands.keys().isdisjoint(text.split())
+    assert set(ALL["hostile"].command).isdisjoint(text.split())
     with pytest.raises(UsageError, match="unknown"):
-        printed(schedule(undecided("budget"), confirmed(arm=drafts(2))), capsys, monkeypatch, program=HOSTILE)
+        also_for(schedule(undecided("budget"), confirmed(arm=drafts(2))), HOSTILE)

@@ -125,7 +125,7 @@ def test_on_the_real_engine_interrupted_gone_on_with_and_asked_again(tmp_path: P
     assert done.decision in ("speculate", "off", "undecided")  # the machine decides
     assert done.target is not None
     assert len(done.target.sha256) == 64
-    assert done.commands["llama-server"][0] == "llama-server"
+    assert done.command[0] == "llama-server"
     for run in done.stages:
         assert run.certificate_sha256 is not None
         assert run.verdict in ("valid", "suspect")  # other programs may be busy

@@ -199,8 +199,11 @@ class Advice(Record):
     engine: EngineIdentity | None = None
     host: Host | None = None
     baseline: Arm | None = None
-    commands: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    """Program -> its command line, for the arm (or for plain decoding where the decision is `off`)."""
+    command: tuple[str, ...] = ()
+    """The line to paste, for the arm (or for plain decoding where the decision is `off`); empty where the engine does
+    not say how it is served."""
+    programs: tuple[str, ...] = ()
+    """Other programs that the line is written for whenever the advice is shown."""
     by_kind: tuple[OfKind, ...] = ()
     """Where kinds of text differ in what is best for them."""
     arms: tuple[Arm, ...] = ()

@@ -302,12 +302,12 @@ def examined(advice: Advice, folder: Path) -> Advice:
     the confirmation's run, whatever stands in the record."""
     if any(differences(advice, folder)):
         told = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"}
-        return advice.model_copy(update={**told, "commands": dict[str, tuple[str, ...]]()})
-    if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.commands):
+        return advice.model_copy(update={**told, "command": ()})
+    if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.command):
         return advice
     lines = read_run(folder / advice.confirmation).commands
     line = None if advice.served is None else lines.get(advice.served.id)
-    return advice if line is None else advice.model_copy(update={"commands": {**advice.commands, line[0]: line}})
+    return advice if line is None else advice.model_copy(update={"command": line})
 
 
 def differences(advice: Advice, folder: Path) -> Iterator[str]:

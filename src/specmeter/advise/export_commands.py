@@ -98,18 +98,26 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
 
 
 def also_for(schedule: Schedule, program: str) -> Schedule:
-    """The schedule with a program's line among the commands of every load that is decided."""
+    """The schedule, to be written for a program as well at every load that is decided."""
+    return schedule.model_copy(update={"advices": tuple(advice_for(it, program) for it in schedule.advices)})
+
+
+def advice_for(advice: Advice, program: str) -> Advice:
+    """The advice, to be written for a program as well where it is decided.
+
+    Raises `UsageError` for a program that is not known.
+    """
     check_program(program)
-    if program == MEASURED:
-        return schedule
+    if program == MEASURED or not is_decided(advice):
+        return advice
+    return advice.model_copy(update={"programs": tuple(dict.fromkeys((*advice.programs, program)))})
 
-    def told(advice: Advice) -> Advice:
-        if not is_decided(advice):
-            return advice
-        line = written_for(program, advice.arm, advice.commands.get(MEASURED, ())).line
-        return advice.model_copy(update={"commands": {**advice.commands, program: line}})
 
-    return schedule.model_copy(update={"advices": tuple(map(told, schedule.advices))})
+def elsewhere(advice: Advice) -> dict[str, Elsewhere]:
+    """The advice as each of the other programs that were asked for is told it. Nothing of it is ever stored."""
+    measured = advice.command if advice.command[:1] == (MEASURED,) else ()
+    asked = [it for it in PROGRAMS if it in advice.programs and it != MEASURED]
+    return {program: written_for(program, advice.arm, measured) for program in asked}
 
 
 def tables(schedule: Schedule, program: str) -> Elsewhere:
@@ -124,7 +132,7 @@ def tables(schedule: Schedule, program: str) -> Elsewhere:
     decided = {clients_of(advice): advice for advice in schedule.advices if is_decided(advice)}
     if not decided:
         return Elsewhere((), ("no load is decided yet",))
-    if not any(MEASURED in advice.commands for advice in decided.values()):
+    if not any(advice.command[:1] == (MEASURED,) for advice in decided.values()):
         return Elsewhere((), ("the engine that measured does not say how it is served",))
     chosen = {clients: it.arm for clients, it in decided.items() if it.decision == "speculate" and it.arm is not None}
     shown = _most_used([arm for arm in chosen.values() if _CONFIGS[program](arm) is not None and arm.gamma])

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specmeter.advise.advice import GRID_NAME, Fate, StageRun, is_slower, write_advice
 from specmeter.advise.question import MOST_AT_ONCE, MOST_PROMPTS, Halves, changed, kinds_by_length, split
-from specmeter.engines import Launch
-from specmeter.engines.registry import serving_command
+from specmeter.analysis.reading import line_to_paste
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
@@ -341,7 +340,7 @@ class AdviseSession:
             speedup_of=arm_id if arm is None else None,
             verdict=verdict,
             draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
-            commands=self._commands(self.baseline if arm is None or is_slower(decision, speedup) else arm),
+            command=self._line(self.baseline if arm is None or is_slower(decision, speedup) else arm),
             **{**usual, **more},
         )
 
@@ -361,13 +360,10 @@ class AdviseSession:
     def _change(self, **changes: Any) -> None:
         self.advice = self.advice.model_copy(update=changes)
 
-    def _commands(self, arm: Arm) -> dict[str, tuple[str, ...]]:
-        models = self.whole.work.models
+    def _line(self, arm: Arm) -> tuple[str, ...]:
         with RunStore.open(self.folder / self._first_stage, readonly=True) as store:
-            started = next((it.argv for it in store.sessions() if it.arm_id == self.baseline.id), ())
-        launch = Launch(arm=arm, target=models[arm.target], draft=models.get(arm.draft or ""), log_path=Path())
-        line = serving_command(self.whole.identity.kind, launch, started)
-        return {} if line is None else {line[0]: line}
+            session = next((it for it in store.sessions() if it.arm_id == self.baseline.id), None)
+        return () if session is None else line_to_paste(arm, self.whole.work.models, session)
 
     @property
     def _first_stage(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from specmeter.analysis.prediction.forecast import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
-from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Verdict
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
 from specmeter.store.hashes import hash_data
@@ -148,15 +148,18 @@ def _commands(store: RunReader, arms: Iterable[Arm], models: Iterable[ModelIdent
     """The command that serves with each arm, in the manner of the server that was started for it."""
     known = {model.name: model for model in models}
     sessions = {session.arm_id: session for session in store.sessions()}
-    found: dict[str, tuple[str, ...]] = {}
-    for arm in arms:
-        target, draft = known.get(arm.target), known.get(arm.draft or "")
-        if target is None or (draft is None and arm.draft is not None) or (session := sessions.get(arm.id)) is None:
-            continue
-        launch = Launch(arm=arm, target=target, draft=draft, log_path=Path())
-        if (command := serving_command(session.engine.kind, launch, session.argv)) is not None:
-            found[arm.id] = command
-    return found
+    lines = ((arm.id, line_to_paste(arm, known, sessions[arm.id])) for arm in arms if arm.id in sessions)
+    return {arm_id: line for arm_id, line in lines if line}
+
+
+def line_to_paste(arm: Arm, models: Mapping[str, ModelIdentity], session: Session) -> tuple[str, ...]:
+    """The command that serves with an arm, in the manner of the server that a session started; empty where the engine
+    does not say, or a model is not known."""
+    target, draft = models.get(arm.target), models.get(arm.draft or "")
+    if target is None or (draft is None and arm.draft is not None):
+        return ()
+    launch = Launch(arm=arm, target=target, draft=draft, log_path=Path())
+    return serving_command(session.engine.kind, launch, session.argv) or ()
 
 
 def certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:

@@ -302,20 +302,16 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
 def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the advice; the exit code."""
     from specmeter.advise.advice import write_advice
-    from specmeter.advise.export_commands import MEASURED, written_for
+    from specmeter.advise.export_commands import MEASURED, advice_for, elsewhere
     from specmeter.show.terminal.advice import print_advice
     from specmeter.show.terminal.console import errors
 
-    notes: tuple[str, ...] = ()
-    if program != MEASURED and found.decision != "undecided":
-        elsewhere = written_for(program, found.arm, found.commands.get(MEASURED, ()))
-        notes = elsewhere.notes
-        if elsewhere.line:
-            found = found.model_copy(update={"commands": {**found.commands, program: elsewhere.line}})
-            write_advice(found, folder)
+    if program != MEASURED:
+        found = advice_for(found, program)
+        write_advice(found, folder)
     print_advice(found, folder, as_json=as_json, everything=details)
-    for note in notes:
-        errors().say(f"{program}: {note}")
+    if program in (told := elsewhere(found)):
+        errors().say_all(f"{program}: {note}" for note in told[program].notes)
     return _exit_code([found])
 
 
@@ -330,7 +326,7 @@ def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool
         found = also_for(found, program)
         for advice in found.advices:
             write_advice(advice, folder / folder_of(clients_of(advice)))
-    print_schedule(found, folder, program=program, as_json=as_json, everything=details)
+    print_schedule(found, folder, as_json=as_json, everything=details)
     return _exit_code(found.advices)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.advise.confirm import LONGER, SECOND
-from specmeter.advise.export_commands import MEASURED, PROGRAMS, written_for
+from specmeter.advise.export_commands import MEASURED, elsewhere
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.numbers.margin import MARGIN
@@ -182,22 +182,16 @@ def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
     """Program -> its command line to paste; none where the numbers are false.
 
     The record may be a stranger's, and its reader may paste. So the line that was measured starts the program of
-    the engine, and those for other programs are written anew.
+    the engine.
     """
-    own = next((it for it in advice.commands if _is_measured(advice, it)), None)
-    if own is None or advice.verdict == "invalid":
+    if not advice.command or advice.verdict == "invalid" or not _is_measured(advice, advice.command[0]):
         return {}
-    lines = {own: advice.commands[own]}
-    for program in PROGRAMS if own == MEASURED else ():
-        if program in advice.commands and program not in lines:
-            lines[program] = written_for(program, advice.arm, lines[own]).line
-    return {program: line for program, line in lines.items() if line}
+    others = {program: it.line for program, it in elsewhere(advice).items() if it.line}
+    return {advice.command[0]: advice.command, **others}
 
 
 def _is_measured(advice: Advice, program: str) -> bool:
-    """Whether a line is that of the engine that measured: another author's engine says so only where it measured."""
-    if advice.commands[program][:1] != (program,):
-        return False
+    """Whether a program is that of the engine that measured: another author's engine says so only where it measured."""
     arm = advice.arm or advice.baseline
     if program == MEASURED or arm is None or advice.target is None or advice.engine is None:
         return program == MEASURED

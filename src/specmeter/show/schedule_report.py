@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES, Elsewhere, tables, written_for
+from specmeter.advise import export_commands
+from specmeter.advise.export_commands import PROGRAMS, TABLES, Elsewhere, tables
 from specmeter.advise.schedule import clients_of, folder_of, is_decided
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import HEADINGS, Note
@@ -168,16 +169,15 @@ def _paste(advice: Advice) -> Phrase:
 def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
     """What other programs are told of all loads at once, where they can be, and what has to be known of their lines; of
     those that were asked for."""
-    asked = [it for it in PROGRAMS if it != MEASURED and any(it in one.commands for one in schedule.advices)]
+    notes: dict[str, dict[str, None]] = {}
+    for advice in schedule.advices:
+        for program, found in export_commands.elsewhere(advice).items():
+            notes.setdefault(program, {}).update(dict.fromkeys(found.notes))
     return {
-        program: tables(schedule, program) if program in TABLES else _minded(schedule, program) for program in asked
+        program: tables(schedule, program) if program in TABLES else Elsewhere((), tuple(notes[program]))
+        for program in PROGRAMS
+        if program in notes
     }
-
-
-def _minded(schedule: Schedule, program: str) -> Elsewhere:
-    """What has to be known of a program's lines for single loads."""
-    own = [written_for(program, it.arm, it.commands.get(MEASURED, ())) for it in schedule.advices if is_decided(it)]
-    return Elsewhere((), tuple(dict.fromkeys(note for found in own for note in found.notes)))
 
 
 # --- what to mind ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID
 from rich.text import Text
 
-from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES, also_for
+from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES
 from specmeter.advise.schedule import clients_of
 from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report, schedule_report
@@ -73,11 +73,12 @@ def print_advice(advice: Advice, folder: Path, *, as_json: bool, everything: boo
 
 
 def advice_document(advice: Advice, folder: Path, names: Names) -> dict[str, Any]:
-    """The record as it is, with the answer in words and what people call each arm."""
+    """The record as it is, with the answer in words, what people call each arm, and program -> its line."""
     return {
         "folder": str(folder),
         "headline": said.headline(advice, names).told(_ENGLISH),
         "names": {fate.arm_id: names.told(fate.arm_id, _ENGLISH) for fate in advice.fates},
+        "commands": said.commands(advice),
         **advice.model_dump(mode="json"),
     }
 
@@ -173,12 +174,8 @@ def print_outline(screen: Screen, outline: Outline) -> None:
 MOST_SCHEDULE_NOTES = 6
 
 
-def print_schedule(
-    schedule: Schedule, folder: Path, *, as_json: bool, everything: bool = False, program: str = MEASURED
-) -> None:
-    """Write a schedule to stdout, as JSON or for people; `everything`: with the grid of each load and every note,
-    `program`: also as that one is told it."""
-    schedule = also_for(schedule, program)
+def print_schedule(schedule: Schedule, folder: Path, *, as_json: bool, everything: bool = False) -> None:
+    """Write a schedule to stdout, as JSON or for people; `everything`: with the grid of each load and every note."""
     if as_json:
         say_json(schedule_document(schedule, folder))
         return
@@ -205,7 +202,11 @@ def schedule_document(schedule: Schedule, folder: Path) -> dict[str, Any]:
     crossover = schedule.crossover
     whole = schedule.model_dump(mode="json")
     advices = [
-        {"headline": advice_report.headline(it, advice_report.names_of(it)).told(_ENGLISH), **dumped}
+        {
+            "headline": advice_report.headline(it, advice_report.names_of(it)).told(_ENGLISH),
+            "commands": advice_report.commands(it),
+            **dumped,
+        }
         for it, dumped in zip(schedule.advices, whole["advices"], strict=True)
     ]
     return {
