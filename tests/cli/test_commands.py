@@ -199,7 +199,7 @@ def test_a_defect_leaves_a_file_instead_of_a_traceback(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("specmeter.experiments.file.load", broken)
+    monkeypatch.setattr("specmeter.cli.run.load", broken)
     assert invoke(["run", "demo"]) == 3
     error = capsys.readouterr().err
     assert "RuntimeError: oops" in error
@@ -233,7 +233,7 @@ def test_another_broken_pipe_is_not_taken_for_the_reader(
     def broken(_run: str) -> Path:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("specmeter.store.locate.find_run", broken)
+    monkeypatch.setattr("specmeter.cli.runs.find_run", broken)
     assert invoke(["show"]) == 3
     error = capfd.readouterr().err
     assert "specmeter itself failed (ConnectionError" in error
@@ -327,6 +327,12 @@ def test_schema_accepts_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["--completion", shell]) == 0
     assert "_SPECMETER_COMPLETE" in capsys.readouterr().out
+
+
+def test_names_of_commands_complete_with_their_help() -> None:
+    found = {it.value: it.help for it in root.shell_complete(click.Context(root), "ex")}
+    assert found == {name: all_commands()[name] for name in ("explain", "export")}
+    assert "--completion" in {it.value for it in root.shell_complete(click.Context(root), "--")}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")

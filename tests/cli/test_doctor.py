@@ -19,7 +19,6 @@ from specmeter.engines.llama_cpp.status import (
 from specmeter.engines.llama_cpp.traits import is_gpu
 from specmeter.engines.registry import Device, EngineStatus
 from specmeter.errors import EngineStartError
-from specmeter.laboratory import doctor
 from specmeter.laboratory.doctor import Diagnosis, can_measure, diagnose_devices, diagnose_host, diagnose_models
 from specmeter.record import EngineIdentity, Gpu, Host
 
@@ -193,8 +192,8 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[Diagnosis]:
         Diagnosis("engines", "embedded", "limited", "works\x1b[2J", "do this"),
         Diagnosis("host", "power", "ok", "mains"),
     ]
-    monkeypatch.setattr("specmeter.host.machine.read_host", host)
-    monkeypatch.setattr(doctor, "examine", lambda _: tuple(diagnoses))
+    monkeypatch.setattr("specmeter.cli.doctor.read_host", host)
+    monkeypatch.setattr("specmeter.cli.doctor.examine", lambda _: tuple(diagnoses))
     return diagnoses
 
 

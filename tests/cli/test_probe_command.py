@@ -82,9 +82,8 @@ def test_a_busy_machine_is_warned_of(
     capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = machine.read_host(load_sample_s=0.01)
-    monkeypatch.setattr(
-        machine, "read_host", lambda: quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
-    )
+    busy = quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
+    monkeypatch.setattr("specmeter.cli.probe.read_host", lambda: busy)
     assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
     warning = capsys.readouterr().err
     assert "other programs are busy" in warning

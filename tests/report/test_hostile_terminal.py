@@ -100,7 +100,7 @@ def test_machine_and_shell_names_of_doctor_and_devices_are_harmless(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = read_host().model_copy(update={"cpu": ATTACK, "busy_processes": (ATTACK,)})
-    monkeypatch.setattr("specmeter.host.machine.read_host", lambda **_: host)
+    monkeypatch.setattr("specmeter.cli.doctor.read_host", lambda **_: host)
     for command in (
         ["doctor"],
         ["doctor", "--json"],

@@ -9,22 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast, get_args
 from warnings import warn
 
 from pydantic import ValidationError
 
+from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
+from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
+from specmeter.analysis.prediction.speedup import predict as forecast
 from specmeter.analysis.reading import RunReport, read_run
-from specmeter.api.arguments import is_number, need, need_type, path_of, rows_of, several
+from specmeter.audit.read.infer_units import table_options
+from specmeter.audit.reading import read_claims, read_rows, row_defaults, rule
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import Experiment as ExperimentRecord
 from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
+from specmeter.laboratory import run as laboratory
+from specmeter.laboratory.plan import too_few
+from specmeter.probe.files import load_probe
 from specmeter.show.export import TableName
 from specmeter.show.export.run_table import RunTable
+from specmeter.show.notebook import ShownAudit, ShownComparison, ShownPrediction, run_html, run_text
+from specmeter.show.page.document import read_document
+from specmeter.show.page.files import write_page
 from specmeter.store import RunStore
 from specmeter.store.locate import find_run
+from specmeter.store.run import REPORT_NAME
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
@@ -117,21 +129,13 @@ class Run(RunReport):
     def report(self, path: str | Path | None = None, *, languages: Sequence[Language] = ("en", "zh")) -> Path:
         """Write the run as one HTML page that opens offline; returns its place, `report.html` in the run folder unless
         another is named. Raises `UsageError` for a file that cannot be written."""
-        from specmeter.show.page.document import read_document
-        from specmeter.show.page.files import write_page
-        from specmeter.store.run import REPORT_NAME
-
         out = self.folder / REPORT_NAME if path is None else Path(path)
         return write_page(read_document(self.folder), out, languages, inside=path is None)
 
     def __repr__(self) -> str:
-        from specmeter.show.notebook import run_text
-
         return run_text(self)
 
     def _repr_html_(self) -> str:
-        from specmeter.show.notebook import run_html
-
         return run_html(self)
 
 
@@ -165,10 +169,6 @@ def run(
     engine are in the run (`run.state`) and raise nothing. Raises `ExperimentError`, `ModelError`, `StoreError`, and
     `EngineError` for an engine that cannot start.
     """
-    from specmeter.laboratory import run as laboratory
-    from specmeter.laboratory.plan import too_few
-    from specmeter.probe.files import load_probe
-
     need_type("experiment", experiment, (ExperimentRecord, Mapping, str, Path), "a file, or keys")
     need(progress is None or callable(progress), "progress", progress, "a function of (done, planned, request)")
     variants, overrides = several("variants", variants, str), several("overrides", overrides, str)
@@ -221,9 +221,6 @@ def compare(
     `by` is `rate` or `speedup` (for different machines); a loss of more than the share `threshold` is a regression.
     Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.
     """
-    from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
-    from specmeter.show.notebook import ShownComparison
-
     need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
     need_type("threshold", threshold, (int, float), "a share from 0 to 0.9")
     refuse_threshold(threshold)
@@ -268,10 +265,6 @@ def audit(
     >>> specmeter.audit([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}]).rulings[0].verdict
     'implausible'
     """
-    from specmeter.audit.read.infer_units import table_options
-    from specmeter.audit.reading import read_claims, read_rows, row_defaults, rule
-    from specmeter.show.notebook import ShownAudit
-
     need_type("gamma", gamma, (int, type(None)), "a whole number")
     need(gamma is None or gamma >= 1, "gamma", gamma, "a whole number from 1")
     for name, value in (("noise", noise), ("cheapest_forward", cheapest_forward)):
@@ -329,11 +322,6 @@ def predict(
     >>> found.best.speedup.point > 1
     True
     """
-    from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
-    from specmeter.analysis.prediction.speedup import predict as forecast
-    from specmeter.probe.files import load_probe
-    from specmeter.show.notebook import ShownPrediction
-
     gamma = None if gamma is None else several("gamma", [gamma] if isinstance(gamma, int) else gamma, int)
     rates = None if rates is None else several("rates", [rates] if is_number(rates) else rates, int, float)
     for name, value in (
@@ -356,3 +344,54 @@ def predict(
     return ShownPrediction(
         **vars(forecast(acceptance, costs, doubling(16) if gamma is None else gamma, by_model=by_model))
     )
+
+
+# --- arguments: what is wrong with one is said as on the command line, with its name and the fix ----------------------
+
+
+def need(holds: bool, name: str, value: object, wanted: str) -> None:
+    """Raise `UsageError` that names the argument, unless what is needed of it `holds`."""
+    if not holds:
+        raise UsageError(f"{name} is {value!r:.200}, which is not {wanted}", fix=f"give {wanted}")
+
+
+def need_type(name: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:
+    need(isinstance(value, kinds) and not isinstance(value, bool), name, value, wanted)
+
+
+def several(name: str, values: object, *kinds: type) -> tuple[Any, ...]:
+    """The values of a list, each of one of the kinds. Raises `UsageError`, for a single text as well."""
+    need(is_list(values), name, values, f"a list, such as [{values!r:.80}]")
+    found = tuple(cast("Iterable[object]", values))
+    for value in found:
+        need_type(name, value, kinds, f"a {' or a '.join(kind.__name__ for kind in kinds)}")
+    return found
+
+
+def is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def rows_of(source: Any) -> list[Mapping[str, Any]]:
+    """Rows of a data frame (pandas, polars) or of an iterable of mappings. Raises `UsageError` for anything else."""
+    if hasattr(source, "to_dicts"):
+        source = source.to_dicts()
+    elif hasattr(source, "to_dict") and hasattr(source, "columns"):
+        source = source.to_dict("records")
+    wanted = "a file, a data frame, or rows as dicts"
+    need(is_list(source), "source", source, wanted)
+    rows = list(cast("Iterable[object]", source))
+    need(bool(rows), "source", source, "a table with rows")
+    for row in rows:
+        need_type("source", row, (Mapping,), wanted)
+    return cast("list[Mapping[str, Any]]", rows)
+
+
+def path_of(name: str, value: object) -> str:
+    need(isinstance(value, str | Path) and str(value) != "", name, value, "a path or a name")
+    return str(value)

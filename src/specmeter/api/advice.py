@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
+from specmeter.advise.advice import Advice, Asked, Goal
+from specmeter.advise.candidates import Candidates, find_candidates
+from specmeter.advise.folder import choose_folder
+from specmeter.advise.pipeline import advise as carry_out
+from specmeter.advise.pipeline import advise_loads
+from specmeter.advise.question import ask, grid_of, refuse_long_prompts
+from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
-from specmeter.api.arguments import is_number, need, need_type, path_of, several
-
-if TYPE_CHECKING:
-    from specmeter.advise.advice import Advice, Asked, Goal
-    from specmeter.advise.candidates import Candidates
-    from specmeter.advise.schedule import Schedule
+from specmeter.api import is_number, need, need_type, path_of, several
+from specmeter.show.notebook import ShownAdvice, ShownSchedule
 
 
 def advise(
@@ -44,11 +47,6 @@ def advise(
     Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
     that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
     """
-    from specmeter.advise.advice import Goal
-    from specmeter.advise.pipeline import advise as carry_out
-    from specmeter.advise.question import grid_of
-    from specmeter.show.notebook import ShownAdvice
-
     need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
     asked = _asked(
         *(target, drafts, find_drafts, prompts, kinds, from_file, budget_s, max_tokens, overrides),
@@ -85,9 +83,6 @@ def schedule(
     `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by
     default ten minutes for each. All else is as for `advise`.
     """
-    from specmeter.advise.pipeline import advise_loads
-    from specmeter.show.notebook import ShownSchedule
-
     counts = several("clients", clients, int)
     need(bool(counts), "clients", clients, "a list of numbers of clients")
     budget = 600.0 * len(counts) if budget_s is None else budget_s
@@ -107,8 +102,6 @@ class _Told(Silent):
         self._progress = progress
 
     def told(self, advice: Advice) -> None:
-        from specmeter.show.notebook import ShownAdvice
-
         if self._progress is not None:
             self._progress(ShownAdvice(**vars(advice)))
 
@@ -128,8 +121,6 @@ def _asked(
     wide: bool = False,
     clients: Sequence[int] = (),
 ) -> Asked:
-    from specmeter.advise.question import ask
-
     need(is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
     need_type("max_tokens", max_tokens, (int, type(None)), "a whole number")
     return ask(
@@ -150,10 +141,6 @@ def _asked(
 
 def _prepared(asked: Asked, out: str | Path | None, *, new: bool, offline: bool) -> tuple[Candidates, Path]:
     """What can be tried, and the folder; refuses what the command refuses."""
-    from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.folder import choose_folder
-    from specmeter.advise.question import grid_of, refuse_long_prompts
-
     candidates = find_candidates(asked, offline=offline)
     refuse_long_prompts(grid_of(asked, candidates), offline=offline)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)

@@ -7,15 +7,20 @@ stdout is data, stderr is progress and errors. Exit codes: 0 ran and valid, 1 fi
 from __future__ import annotations
 
 import errno
-import importlib
 import os
+import signal
 import sys
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from specmeter import __version__, extensions
 from specmeter.cli import streams
+from specmeter.errors import SpecmeterError
+from specmeter.text import as_started, printable, printable_lines, program
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "advise": "Find the fastest way to serve a model here, with proof.",
@@ -34,7 +39,9 @@ COMMANDS = {
     "engines": "List installed engines and what they report; build llama.cpp's programs.",
     "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
-"""Name -> one line of help; `specmeter.cli.NAME` holds the click command `command` (`list` in `cli/list_.py`)."""
+"""Name -> one line of help."""
+_PLACES = {"list": "runs:list_runs", "show": "runs:show", "export": "runs:export"}
+"""`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
     "Measure and judge": ("run", "advise", "audit", "study", "report"),
@@ -57,11 +64,13 @@ class _LazyGroup(click.Group):
         return list(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            other = extensions.commands().get(cmd_name)
-            return None if other is None else cast("click.Command", extensions.load(other.place))
-        module = importlib.import_module(f"specmeter.cli.{'list_' if cmd_name == 'list' else cmd_name}")
-        return cast("click.Command", module.command)
+        if cmd_name in COMMANDS:
+            place = f"specmeter.cli.{_PLACES.get(cmd_name, f'{cmd_name}:command')}"
+        elif (other := extensions.commands().get(cmd_name)) is not None:
+            place = other.place
+        else:
+            return None
+        return cast("click.Command", extensions.load(place))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         known = all_commands()
@@ -71,6 +80,16 @@ class _LazyGroup(click.Group):
             if rows := [(name, known[name]) for name in names if name in known]:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands without importing all of them."""
+        from click.shell_completion import CompletionItem
+
+        known = all_commands()
+        return [
+            *(CompletionItem(name, help=known[name]) for name in known if name.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -147,15 +166,13 @@ def root(ctx: click.Context) -> None:
         if not sys.stdout.isatty():
             click.echo(ctx.get_help())
             return
-        from specmeter.cli.welcome import welcome
+        from specmeter.cli.doctor import welcome
 
         welcome()
 
 
 def main() -> None:
     """Entry point: runs a command and turns errors into messages and exit codes."""
-    import signal
-
     try:
         code = invoke(sys.argv[1:])
     except KeyboardInterrupt:  # a second one, while the first was being told
@@ -166,9 +183,6 @@ def main() -> None:
 
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
-    from specmeter.errors import SpecmeterError
-    from specmeter.text import as_started, printable_lines, program
-
     streams.prepare()
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
@@ -207,8 +221,6 @@ def _unexpected(error: Exception) -> int:
     """A defect in specmeter, or in a package or study that it called: keep the traceback in a file, say where it is."""
     import tempfile
     import traceback
-
-    from specmeter.text import printable
 
     if os.environ.get("SPECMETER_DEBUG"):
         raise error

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
+from specmeter.advise.advice import Advice, Asked, Goal, read_advice, write_advice
+from specmeter.advise.candidates import find_candidates
+from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
+from specmeter.advise.folder import again as measure_again
+from specmeter.advise.folder import choose_again, choose_folder
+from specmeter.advise.pipeline import advise, advise_loads, again_loads
+from specmeter.advise.question import ask, grid_of, outline, refuse_long_prompts
+from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule
+from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     Command,
@@ -15,12 +25,11 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from specmeter.advise.advice import Advice, Asked, Goal
-    from specmeter.advise.schedule import Schedule
+from specmeter.show.terminal.advice import AdviceProgress, print_advice, print_outline, print_schedule
+from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.terminal.progress import model_progress
+from specmeter.store.locate import is_schedule
+from specmeter.text import seconds_of
 
 
 class _Budget(click.ParamType[float]):
@@ -29,8 +38,6 @@ class _Budget(click.ParamType[float]):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
-        from specmeter.text import seconds_of
-
         try:
             seconds = seconds_of(str(value))
         except ValueError:
@@ -205,9 +212,6 @@ def command(
     more, 2 the question, a model or the budget cannot be used, 3 the engine failed, 4 undecided, 130 interrupted (run
     again to go on).
     """
-    from specmeter.advise.export_commands import check_program
-    from specmeter.advise.question import ask
-
     check_program(program)
     if again is not None:
         given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
@@ -244,28 +248,17 @@ def command(
 def _advise(
     asked: Asked, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
 ) -> int:
-    from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.question import grid_of, refuse_long_prompts
-    from specmeter.show.terminal.console import errors
-    from specmeter.show.terminal.progress import model_progress
-
     screen = errors()
     with model_progress(screen) as progress:
         candidates = find_candidates(asked, offline=offline, progress=progress)
         grid = grid_of(asked, candidates)  # of all loads
         refuse_long_prompts(grid, offline=offline, progress=progress)
 
-    from specmeter.advise.pipeline import advise, choose_folder
-    from specmeter.cli.run import stop_like_ctrl_c
-    from specmeter.show.terminal.advice import AdviceProgress
-
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     if asked.clients:
-        from specmeter.advise.pipeline import advise_loads
-
         with observer.shown():
             schedule = advise_loads(asked, candidates, folder, observer, offline=offline)
         return _told_schedule(schedule, folder, program, details=details, as_json=as_json)
@@ -275,15 +268,6 @@ def _advise(
 
 
 def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
-    from specmeter.advise.advice import read_advice
-    from specmeter.advise.folder import again, choose_again
-    from specmeter.advise.pipeline import again_loads
-    from specmeter.advise.schedule import read_schedule
-    from specmeter.cli.run import stop_like_ctrl_c
-    from specmeter.show.terminal.advice import AdviceProgress
-    from specmeter.show.terminal.console import errors
-    from specmeter.store.locate import is_schedule
-
     folder, into, resumed = choose_again(before or None, out=out)
     several = is_schedule(folder)
     screen, asked = errors(), (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
@@ -295,17 +279,12 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
             schedule = again_loads(folder, into, observer, offline=offline)
         return _told_schedule(schedule, into, program, details=details, as_json=as_json)
     with observer.shown():
-        found = again(folder, into, observer, offline=offline)
+        found = measure_again(folder, into, observer, offline=offline)
     return _told(found, into, program, details=details, as_json=as_json)
 
 
 def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the advice; the exit code."""
-    from specmeter.advise.advice import write_advice
-    from specmeter.advise.export_commands import MEASURED, advice_for, elsewhere
-    from specmeter.show.terminal.advice import print_advice
-    from specmeter.show.terminal.console import errors
-
     if program != MEASURED:
         found = advice_for(found, program)
         write_advice(found, folder)
@@ -317,11 +296,6 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
 
 def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the schedule; the exit code."""
-    from specmeter.advise.advice import write_advice
-    from specmeter.advise.export_commands import MEASURED, also_for
-    from specmeter.advise.schedule import clients_of, folder_of
-    from specmeter.show.terminal.advice import print_schedule
-
     if program != MEASURED:
         found = also_for(found, program)
         for advice in found.advices:
@@ -339,11 +313,6 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 
 
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
-    from specmeter.advise.candidates import find_candidates
-    from specmeter.advise.question import grid_of, outline
-    from specmeter.show.terminal.advice import print_outline
-    from specmeter.show.terminal.console import output, say_json
-
     candidates = find_candidates(asked, offline=offline, fetch=False)
     found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
     if as_json:

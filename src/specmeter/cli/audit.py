@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import io
 import sys
+import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import click
 
+from specmeter import extensions
+from specmeter import files as file_access
+from specmeter.audit import published as documents
 from specmeter.audit.read.columns import COLUMNS
-from specmeter.audit.reading import FORMATS
-
-if TYPE_CHECKING:
-    from specmeter.audit.reading import Audit, RowDefaults
+from specmeter.audit.read.infer_units import table_options
+from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
+from specmeter.cli import flag
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.show.terminal.audit import print_audits, print_names
+from specmeter.show.terminal.console import errors
+from specmeter.text import size
 
 MAX_PIPED = 64 * 2**20
 """How long a named pipe may bring nothing."""
@@ -94,13 +101,6 @@ def command(
     details: bool,
     as_json: bool,
 ) -> None:
-    from specmeter.audit.read.infer_units import table_options
-    from specmeter.audit.reading import noise_share, read_claims, row_defaults, rule
-    from specmeter.cli import flag
-    from specmeter.errors import SpecmeterError, UsageError
-    from specmeter.show.terminal.audit import print_audits, print_names
-    from specmeter.show.terminal.console import errors
-
     if not files and published is None:
         raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
     given = row_defaults(
@@ -118,7 +118,7 @@ def command(
     options = table_options(percent, fraction, headings, flag)
     audits: list[Audit] = []
     if published is not None:
-        names = _published_names()
+        names = documents.names()
         if published == "list":
             print_names(names, as_json=as_json)
             return
@@ -151,10 +151,6 @@ def _exit_code(audits: Sequence[Audit]) -> int:
 @contextmanager
 def _opened(file: str) -> Generator[Path]:
     """The path of a file; what can be read only once, standard input or a pipe, goes into a file of its own first."""
-    import tempfile
-
-    from specmeter.errors import SpecmeterError, UsageError
-
     path = Path(file).expanduser()
     if file != "-" and not _is_special(path):
         yield path
@@ -181,13 +177,10 @@ def _is_special(path: Path) -> bool:
 
 def _piped(path: Path, name: str) -> bytes:
     """What a pipe brings until its end. Raises `UsageError` for a device, and for a pipe that nothing writes to."""
-    from specmeter import files
-    from specmeter.errors import UsageError
-
     if not S_ISFIFO(path.stat().st_mode):
         raise UsageError(f"{name}: is a device, not a file", fix="name a file, or `-` for standard input")
     try:
-        content = files.read_pipe(path, MAX_PIPED + 1, files.SILENCE_S)
+        content = file_access.read_pipe(path, MAX_PIPED + 1, file_access.SILENCE_S)
     except TimeoutError as error:
         raise UsageError(
             f"{name}: {error.strerror}", fix="write to it, or use standard input: `... | specmeter audit -`"
@@ -196,9 +189,6 @@ def _piped(path: Path, name: str) -> bytes:
 
 
 def _bounded(stream: BinaryIO, name: str) -> bytes:
-    from specmeter.errors import UsageError
-    from specmeter.text import size
-
     content = stream.read(MAX_PIPED + 1)
     if len(content) > MAX_PIPED:
         raise UsageError(
@@ -208,23 +198,11 @@ def _bounded(stream: BinaryIO, name: str) -> bytes:
     return content
 
 
-def _published_names() -> tuple[str, ...]:
-    from specmeter.audit import published
-
-    return published.names()
-
-
 def _audit_published(name: str, names: tuple[str, ...], given: RowDefaults, noise: float | None) -> Audit:
-    from specmeter.audit import published
-    from specmeter.audit.reading import rule
-    from specmeter.errors import UsageError
-
     if name not in names:
-        from specmeter import extensions
-
         fix = f"use one of {', '.join(names)}"
         studies = extensions.studies()
         if studies is not None and name in studies.names():
             fix = f"that is a study, whose document is one of {', '.join(names)}; `specmeter report --published {name}`"
         raise UsageError(f"there is no published data set {name!r}", fix=fix)
-    return rule(published.claims(name), name, "published", given, noise)
+    return rule(documents.claims(name), name, "published", given, noise)

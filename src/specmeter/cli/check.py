@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from specmeter.store.signature import Verified
-    from specmeter.validity.inspection import Inspection
+from specmeter.errors import StoreError, UsageError
+from specmeter.show.terminal.console import output, say_json
+from specmeter.show.terminal.run import print_inspection
+from specmeter.store import RunStore, signature
+from specmeter.store.locate import find_run
+from specmeter.store.run import SIGNATURE_NAME, write_document
+from specmeter.validity.inspection import Inspection, inspect, issue
 
 
 @click.command(name="check")
@@ -53,11 +58,6 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     Exit codes: 0 valid or suspect, 1 invalid, or the signature does not hold, 2 no such run, a damaged one, or an
     unusable key.
     """
-    from specmeter.errors import UsageError
-    from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.run import print_inspection
-    from specmeter.store.locate import find_run
-
     if identity is not None and signer is None:
         raise UsageError(
             f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
@@ -76,7 +76,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0
 
 
-def _document(inspection: Inspection, verified: Verified | None) -> dict[str, Any]:
+def _document(inspection: Inspection, verified: signature.Verified | None) -> dict[str, Any]:
     document = inspection.certificate.model_dump(mode="json")
     document["findings"] = [finding.model_dump(mode="json", exclude_none=True) for finding in inspection.findings]
     document["covered"] = list(inspection.covered)
@@ -85,39 +85,25 @@ def _document(inspection: Inspection, verified: Verified | None) -> dict[str, An
 
 
 def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
-    from specmeter.errors import UsageError
-    from specmeter.store import RunStore
-    from specmeter.store.run import SIGNATURE_NAME, write_document
-    from specmeter.store.signature import sign
-
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
     changed = [it.message for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
     if content is None or changed:
         why = changed[0] if changed else "it has no certificate"
         raise UsageError(f"{folder}: cannot be signed: {why}", fix="run `specmeter check` without --sign to see why")
-    write_document(folder, SIGNATURE_NAME, sign(content, key))
+    write_document(folder, SIGNATURE_NAME, signature.sign(content, key))
 
 
-def _verify(folder: Path, signer: Path, identity: str | None) -> Verified:
-    from specmeter.store import RunStore
-    from specmeter.store.signature import Verified, verify
-
+def _verify(folder: Path, signer: Path, identity: str | None) -> signature.Verified:
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
     if content is None:
-        return Verified(holds=False, why_not="the run has no certificate")
-    return verify(content, folder, signer, identity)
+        return signature.Verified(holds=False, why_not="the run has no certificate")
+    return signature.verify(content, folder, signer, identity)
 
 
 def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     """(inspection, whether a certificate was issued just now)."""
-    import contextlib
-
-    from specmeter.errors import StoreError
-    from specmeter.store import RunStore
-    from specmeter.validity.inspection import inspect, issue
-
     with RunStore.open(folder, readonly=True) as store:
         if store.certificate() is not None or not certify:
             return inspect(store), False
@@ -128,10 +114,7 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
         return inspect(store), False
 
 
-def _print_signature(folder: Path, key: Path | None, verified: Verified | None) -> None:
-    from specmeter.show.terminal.console import output
-    from specmeter.store.run import SIGNATURE_NAME
-
+def _print_signature(folder: Path, key: Path | None, verified: signature.Verified | None) -> None:
     screen = output()
     if key is not None:
         screen.say(f"signed with {key}, in {SIGNATURE_NAME}", wrap=False)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from specmeter.show.words import Language
+from specmeter.analysis.comparison import Measure, compare_runs, read_side
+from specmeter.errors import UsageError
+from specmeter.show.page.compare_page import compare_page
+from specmeter.show.page.files import write_text
+from specmeter.show.studies import needed
+from specmeter.show.terminal.compare import print_comparison
+from specmeter.show.terminal.console import errors, say_json
+from specmeter.show.words import Language
+from specmeter.store.locate import find_run
 
 
 @click.command(name="compare")
@@ -81,18 +86,10 @@ def command(
     Exit codes: 0 no regression is shown, 1 a regression is shown, or numbers to compare are invalid, 2 no such run,
     nothing to compare, or unlike runs with --machines.
     """
-    from specmeter.analysis.comparison import Measure, compare_runs, read_side
-    from specmeter.errors import UsageError
-    from specmeter.show.terminal.compare import print_comparison
-    from specmeter.show.terminal.console import errors, say_json
-    from specmeter.store.locate import find_run
-
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")
     if machines:
-        from specmeter.show.studies import needed
-
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:
         raise UsageError("--bandwidth goes with --machines", fix="add --machines, or leave --bandwidth out")
@@ -107,9 +104,6 @@ def command(
             print_comparison(one)
         _mention_machines({side.host.hostname_sha256 for side in sides if side.host is not None})
     if html is not None:
-        from specmeter.show.page.compare_page import compare_page
-        from specmeter.show.page.files import write_text
-
         write_text(html, compare_page(found, languages))
         errors().say(str(html), wrap=False)
     return 1 if any(one.failed for one in found) else 0
@@ -117,8 +111,6 @@ def command(
 
 def _refuse_reports(runs: Sequence[str]) -> None:
     """Quality reports are no runs."""
-    from specmeter.errors import UsageError
-
     reports = [run for run in runs if run.lower().endswith(".json") and not Path(run).expanduser().is_dir()]
     if reports:
         raise UsageError(
@@ -129,6 +121,4 @@ def _refuse_reports(runs: Sequence[str]) -> None:
 
 def _mention_machines(hosts: set[str]) -> None:
     if len(hosts) > 1:
-        from specmeter.show.terminal.console import errors
-
         errors().say("these runs come from several machines; --machines puts them into one table")

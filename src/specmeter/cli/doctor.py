@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
 
 import click
 
+from specmeter.engines.llama_cpp.tools import find_program
 from specmeter.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from specmeter.host.bandwidth import Bandwidth
-    from specmeter.laboratory.doctor import Diagnosis
-    from specmeter.record import Estimate, Host
-    from specmeter.show.table import Tone
-    from specmeter.theory.catalogue import Device
+from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, remembered
+from specmeter.host.energy import EnergyMeter, find_sources
+from specmeter.host.machine import memory_available_bytes, read_host
+from specmeter.laboratory.doctor import Diagnosis, can_measure, examine, pair
+from specmeter.models.reference import found_models
+from specmeter.record import Estimate, Host
+from specmeter.show.table import Table, Tone, numbers, row, text
+from specmeter.show.terminal.console import output, say_json
+from specmeter.show.terminal.plan import print_welcome
+from specmeter.text import estimated, rate, size
+from specmeter.theory import catalogue
+from specmeter.theory.catalogue import Device
 
 _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"}
 
@@ -65,18 +73,11 @@ def command(
     for option, given in (("--no-measure", no_measure), ("--threads", threads)):
         if given:
             raise UsageError(f"{option}: goes with --bandwidth", fix=f"add --bandwidth, or leave {option} out")
-    from specmeter.host.energy import EnergyMeter, find_sources
-    from specmeter.host.machine import read_host
-    from specmeter.laboratory.doctor import can_measure, examine
-    from specmeter.show.terminal.console import say_json
-
     with EnergyMeter(find_sources()) as meter:
         host = read_host().model_copy(update={"power_meter": meter.facts()})
     diagnoses = examine(host)
     usable = can_measure(diagnoses)
     if as_json:
-        from dataclasses import asdict
-
         answer = {
             "usable": usable,
             "diagnoses": [asdict(diagnosis) for diagnosis in diagnoses],
@@ -90,8 +91,6 @@ def command(
 
 def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
     """Whether this machine can measure, then each diagnosis."""
-    from specmeter.show.terminal.console import output
-
     screen, area = output(), ""
     counts = {state: sum(it.state == state for it in diagnoses) for state in ("limited", "missing")}
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "everything is ok"
@@ -111,10 +110,6 @@ def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
 
 
 def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: bool, as_json: bool) -> None:
-    from specmeter.host.bandwidth import measure_bandwidth, remember, remembered
-    from specmeter.host.machine import read_host
-    from specmeter.theory import catalogue
-
     listed = [device for name in names for device in catalogue.named(name)] if names else list(catalogue.devices())
     host = read_host(load_sample_s=0.1)
     if names or no_measure:
@@ -134,14 +129,10 @@ def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: 
 
 def _own_devices(host: Host) -> dict[str, tuple[Device, ...]]:
     """Processor and GPUs of this machine -> entries that fit the name."""
-    from specmeter.theory import catalogue
-
     return {name: catalogue.find(name) for name in dict.fromkeys((host.cpu, *(gpu.name for gpu in host.gpus)))}
 
 
 def _print_devices_json(machine: Bandwidth | None, own: dict[str, tuple[Device, ...]], listed: list[Device]) -> None:
-    from specmeter.show.terminal.console import say_json
-
     answer: dict[str, Any] = {
         "machine": machine.model_dump(mode="json") | {"memory_bound": machine.memory_bound} if machine else None,
         "own": {name: [device.name for device in devices] for name, devices in own.items()},
@@ -151,11 +142,6 @@ def _print_devices_json(machine: Bandwidth | None, own: dict[str, tuple[Device, 
 
 
 def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[Device, ...]]) -> None:
-    from datetime import UTC, datetime
-
-    from specmeter.show.terminal.console import output
-    from specmeter.text import rate, size
-
     screen = output()
     screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
     if machine is None:
@@ -182,15 +168,10 @@ def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[D
 
 
 def _rate(estimate: Estimate, best: float) -> str:
-    from specmeter.text import estimated
-
     return f"{estimated(estimate, 1, ' GB/s', exact=True)}, best {best:.1f}"
 
 
 def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
-    from specmeter.show.table import Table, numbers, row, text
-    from specmeter.show.terminal.console import output
-
     rows = [
         row(
             device.name,
@@ -205,3 +186,16 @@ def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
     share = () if machine is None else ("x this machine's read",)
     columns = numbers("peak GB/s", *share, "fp16 TFLOPS", "memory GB")
     output().table(Table("devices", (*text("device"), *columns, *text("verified")), rows))
+
+
+# --- `specmeter` alone, at a terminal ---------------------------------------------------------------------------------
+
+
+def welcome() -> None:
+    """Say what is on this machine, and what to type next."""
+    models = found_models()
+    native = find_program("llama-server")
+    engine = f"llama.cpp from xllamacpp {version('xllamacpp')}"
+    if native is not None:
+        engine += f"; your own with --engine native: {native}"
+    print_welcome(output(), models, engine, pair(models, memory_available_bytes()))

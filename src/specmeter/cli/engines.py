@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from specmeter.engines.llama_cpp.build import BACKENDS, BuildSpec
+from specmeter.engines.llama_cpp.build import build as make
+from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, PROGRAMS, Build, builds, find_program
+from specmeter.engines.registry import survey
+from specmeter.models.reference import resolve
 from specmeter.show.terminal.console import errors, output, say_json
-
-if TYPE_CHECKING:
-    from specmeter.engines.llama_cpp.tools import Build
+from specmeter.show.terminal.plan import print_engines
+from specmeter.show.terminal.progress import part_progress
 
 
 @click.group(name="engines", invoke_without_command=True)
@@ -38,14 +43,10 @@ def command(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError(f"give --json after {context.invoked_subcommand}", context)
         return
-    from specmeter.engines.registry import survey
-
     reports = survey()
     if as_json:
         say_json({"engines": [it.model_dump(mode="json") for it in reports]})
         return
-    from specmeter.show.terminal.plan import print_engines
-
     print_engines(reports)
 
 
@@ -102,11 +103,6 @@ def build(
     Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources could not be
     downloaded or the build failed, 130 interrupted (run again to continue).
     """
-    from specmeter.engines.llama_cpp.build import BACKENDS, BuildSpec
-    from specmeter.engines.llama_cpp.build import build as make
-    from specmeter.models.reference import resolve
-    from specmeter.show.terminal.progress import part_progress
-
     asked = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "hip": hip, "sycl": sycl}
     spec = BuildSpec(
         backends=tuple(name for name in BACKENDS if asked[name]),
@@ -139,8 +135,6 @@ def list_builds(as_json: bool) -> None:
       specmeter engines list
       specmeter engines list --json | jq -r '.programs["llama-quantize"]'
     """
-    from specmeter.engines.llama_cpp.tools import BUILD_COMMAND, PROGRAMS, builds, find_program
-
     programs = {name: find_program(name) for name in PROGRAMS}
     made = builds()
     if as_json:
@@ -178,15 +172,11 @@ def _shown(made: Build) -> dict[str, Any]:
 
 def _tell_override(made: Build) -> None:
     """What is built is not in use where the environment names another server."""
-    from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, find_program
-
     if find_program("llama-server") != made.programs.get("llama-server"):
         errors().say(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build")
 
 
 def _when(seconds: float) -> str:
-    from datetime import UTC, datetime
-
     try:
         return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
     except (OverflowError, OSError, ValueError):

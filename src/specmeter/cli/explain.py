@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    pass
+from specmeter.analysis.explain.account import explain, probes_of
+from specmeter.analysis.explain.memory_price import memory_prices
+from specmeter.analysis.reading import read_run
+from specmeter.probe.files import load_probe
+from specmeter.profile.figures import draft_lengths
+from specmeter.quality import kept_reports, load_report
+from specmeter.show.terminal.console import say_json
+from specmeter.show.terminal.explain import document, print_account
+from specmeter.show.terminal.probe import warn_of_suspect
+from specmeter.store import RunStore
+from specmeter.store.locate import find_run
 
 
 @click.command(name="explain")
@@ -52,18 +60,6 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
     """
-    from specmeter.analysis.explain.account import explain, probes_of
-    from specmeter.analysis.explain.memory_price import memory_prices
-    from specmeter.analysis.reading import read_run
-    from specmeter.probe.files import load_probe
-    from specmeter.profile.figures import draft_lengths
-    from specmeter.quality import kept_reports, load_report
-    from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.explain import document, print_account
-    from specmeter.show.terminal.probe import warn_of_suspect
-    from specmeter.store import RunStore
-    from specmeter.store.locate import find_run
-
     named = [(file.name, load_probe(file)) for file in probe_files]
     for file_name, probe in named:
         warn_of_suspect(probe, file_name)

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from specmeter.show.table import Cell, Table, numbers, row, text
+from specmeter.cache import cache_dir
+from specmeter.engines.llama_cpp.traits import KV_TYPES
+from specmeter.errors import UsageError
+from specmeter.models import bench
+from specmeter.models.compatibility import compare as compare_models
+from specmeter.models.facts import ModelFacts, read_facts
+from specmeter.models.preflight import Compatibility
+from specmeter.models.reference import locate, resolve
+from specmeter.show.table import Cell, Phrase, Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.terminal.progress import model_progress
 from specmeter.text import amount, percent, size
-
-if TYPE_CHECKING:
-    from specmeter.models.facts import ModelFacts
-    from specmeter.models.preflight import Compatibility
-    from specmeter.show.table import Phrase, Tone
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
 _OFFLINE = click.option("--offline", is_flag=True, help="Use only models already on this machine.")
@@ -57,9 +62,9 @@ def list_models(as_json: bool) -> None:
       specmeter models list
       specmeter models list --json | jq '.bench[].reference'
     """
-    bench, cached = _bench_models(), _cached_files()
+    models, cached = _bench_models(), _cached_files()
     if as_json:
-        say_json({"bench": bench, "cached": cached})
+        say_json({"bench": models, "cached": cached})
         return
     rows = [
         row(
@@ -69,7 +74,7 @@ def list_models(as_json: bool) -> None:
             amount(model["parameters"]),
             ("ready" if model["present"] else "made on first use") + (", timing only" if model["timing_only"] else ""),
         )
-        for model in bench
+        for model in models
     ]
     columns = (*text("reference", "architecture"), *numbers("size", "parameters"), *text("state"))
     _print_table(Table("models", columns, rows))
@@ -94,9 +99,6 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
       specmeter models build 'bench:moe?size=2GB&quant=Q4_0'
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
-    from specmeter.models.reference import resolve
-    from specmeter.show.terminal.progress import model_progress
-
     with model_progress(errors()) as bar:
         models = [
             resolve(name, name, base_dir=Path(), offline=offline, progress=partial(bar, name)) for name in references
@@ -124,10 +126,6 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
       specmeter models inspect qwen3-30b-a3b.gguf --kv-type-k q8_0 --kv-type-v q8_0
       specmeter models inspect model.gguf --json | jq .weights
     """
-    from specmeter.engines.llama_cpp.traits import KV_TYPES
-    from specmeter.errors import UsageError
-    from specmeter.models.facts import read_facts
-
     for flag, kind in (("--kv-type-k", kv_type_k), ("--kv-type-v", kv_type_v)):
         if kind not in KV_TYPES:
             raise UsageError(f"{flag}: unknown type {kind!r}", fix=f"use one of {', '.join(KV_TYPES)}")
@@ -158,8 +156,6 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
       specmeter models compare bench:dense bench:draft-small
       specmeter models compare target.gguf draft.gguf --json | jq .accepted
     """
-    from specmeter.models.preflight import compare as compare_models
-
     comparison = compare_models(_located(target, offline), _located(draft, offline))
     if as_json:
         say_json({"accepted": comparison.accepted, **comparison.model_dump(mode="json")})
@@ -169,16 +165,11 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
 
 def _located(reference: str, offline: bool) -> Path:
-    from specmeter.models.reference import locate
-    from specmeter.show.terminal.progress import model_progress
-
     with model_progress(errors()) as bar:
         return locate(reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
 
 
 def _bench_models() -> list[dict[str, Any]]:
-    from specmeter.models import bench
-
     plans = [bench.describe(bench.parse(bench.PREFIX + name)) for name in bench.names()]
     return [
         {
@@ -194,10 +185,6 @@ def _bench_models() -> list[dict[str, Any]]:
 
 
 def _cached_files() -> list[dict[str, Any]]:
-    from itertools import islice
-
-    from specmeter.cache import cache_dir
-
     found = (path for folder in ("models", "hub") for path in sorted((cache_dir() / folder).rglob("*.gguf")))
     return [{"path": str(path), "size_bytes": path.stat().st_size} for path in islice(found, _CACHE_LIMIT)]
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from specmeter.analysis.prediction.costs import Costs
-    from specmeter.probe import Probe
+from specmeter.analysis.prediction.costs import Costs
+from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
+from specmeter.analysis.prediction.speedup import predict, surface
+from specmeter.analysis.prediction.under_load import over_clients, probed_at
+from specmeter.cli import flag
+from specmeter.errors import UsageError
+from specmeter.probe import Probe
+from specmeter.probe.files import load_probe
+from specmeter.show.terminal.console import say_json
+from specmeter.show.terminal.explain import print_loads, print_prediction
+from specmeter.show.terminal.probe import warn_of_suspect
+from specmeter.store import RunStore
+from specmeter.store.locate import find_run
+from specmeter.theory.arguments import numbers
 
 
 @click.command(name="predict")
@@ -67,18 +78,6 @@ def command(
     \b
     Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
     """
-    from contextlib import nullcontext
-
-    from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
-    from specmeter.analysis.prediction.speedup import predict, surface
-    from specmeter.analysis.prediction.under_load import over_clients, probed_at
-    from specmeter.cli import flag
-    from specmeter.errors import UsageError
-    from specmeter.show.terminal.console import say_json
-    from specmeter.show.terminal.explain import print_loads, print_prediction
-    from specmeter.store import RunStore
-    from specmeter.store.locate import find_run
-
     wanted = _whole("--gamma", gammas, "draft lengths") if gammas is not None else doubling(16)
     at_once = _whole("--clients", clients, "numbers of clients") if clients is not None else []
     probe = _probe(probe_file)
@@ -127,9 +126,6 @@ _MOST_VALUES = 128
 
 
 def _probe(file: Path | None) -> Probe | None:
-    from specmeter.probe.files import load_probe
-    from specmeter.show.terminal.probe import warn_of_suspect
-
     if file is None:
         return None
     probe = load_probe(file)
@@ -137,25 +133,20 @@ def _probe(file: Path | None) -> Probe | None:
     return probe
 
 
-def _whole(flag: str, text: str, what: str) -> list[int]:
-    from specmeter.errors import UsageError
-
-    values = _numbers(flag, text, "2,4,8")
+def _whole(option: str, text: str, what: str) -> list[int]:
+    values = _numbers(option, text, "2,4,8")
     if not all(float(value).is_integer() and value >= 1 for value in values):
-        raise UsageError(f"{flag} {text[:80]}: {what} are whole numbers of at least 1", fix=f"write {flag} 2,4,8")
+        raise UsageError(f"{option} {text[:80]}: {what} are whole numbers of at least 1", fix=f"write {option} 2,4,8")
     return [int(value) for value in values]
 
 
-def _numbers(flag: str, text: str, example: str) -> list[float]:
-    from specmeter.errors import UsageError
-    from specmeter.theory.arguments import numbers
-
+def _numbers(option: str, text: str, example: str) -> list[float]:
     parts = text.split(",")
     try:
         if len(parts) > _MOST_VALUES:
             raise ValueError
         values = [float(part) for part in parts]
     except ValueError:
-        raise UsageError(f"{flag} {text[:80]}: is not a list of numbers", fix=f"write {flag} {example}") from None
-    numbers(flag, values)
+        raise UsageError(f"{option} {text[:80]}: is not a list of numbers", fix=f"write {option} {example}") from None
+    numbers(option, values)
     return values

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-if TYPE_CHECKING:
-    from specmeter.probe.routing import RoutingSummary
-    from specmeter.record import EngineSettings, ModelIdentity
-    from specmeter.show.terminal.console import Screen
+from specmeter.errors import UsageError
+from specmeter.host.machine import read_host
+from specmeter.models.facts import read_header
+from specmeter.models.reference import resolve
+from specmeter.probe import make
+from specmeter.probe.batches import MOST_SEQUENCES
+from specmeter.probe.files import plain_name, probes_folder, save_probe
+from specmeter.probe.make import refuse_size
+from specmeter.probe.routing import RoutingSummary, save_routing, summarize
+from specmeter.probe.sweep import MOST_TOKENS
+from specmeter.record import EngineSettings, ModelIdentity
+from specmeter.show.terminal.console import Screen, errors
+from specmeter.show.terminal.probe import print_probe, print_routing
+from specmeter.show.terminal.progress import model_progress, part_progress
 
 
 @click.command(name="probe")
@@ -98,16 +108,6 @@ def command(
     Exit codes: 0 measured, 2 the models do not fit (into memory, or together) or a flag cannot be used,
     3 the engine failed, 130 interrupted (nothing is kept).
     """
-    from specmeter.errors import UsageError
-    from specmeter.host.machine import read_host
-    from specmeter.probe import make
-    from specmeter.probe.batches import MOST_SEQUENCES
-    from specmeter.probe.sweep import MOST_TOKENS
-    from specmeter.record import EngineSettings
-    from specmeter.show.terminal.console import errors
-    from specmeter.show.terminal.probe import print_probe, print_routing
-    from specmeter.show.terminal.progress import part_progress
-
     text = None if text_file is None else make.read_text(text_file)
     counts = parse_numbers(tokens, "--tokens", MOST_TOKENS) if tokens is not None else ()
     sequences = parse_numbers(batch, "--batch", MOST_SEQUENCES) if batch is not None else ()
@@ -136,8 +136,6 @@ def command(
         print_routing(model, summary, path, as_json=as_json)
         return
 
-    from specmeter.probe.files import save_probe
-
     request = make.ProbeSpec(
         target=_model("target", target, offline, screen),
         draft=_model("draft", draft, offline, screen) if draft is not None else None,
@@ -165,8 +163,6 @@ def command(
 
 def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:
     """`1..9,17,33` as numbers up to `most`, ascending. Raises `UsageError`, naming the flag, for anything else."""
-    from specmeter.errors import UsageError
-
     found: set[int] = set()
     for part in given.split(",") if len(given) <= 1000 else [given]:
         first, dots, last = part.strip().partition("..")
@@ -181,11 +177,6 @@ def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:
 
 
 def _model(name: str, reference: str, offline: bool, screen: Screen) -> ModelIdentity:
-    from specmeter.models.facts import read_header
-    from specmeter.models.reference import resolve
-    from specmeter.probe.make import refuse_size
-    from specmeter.show.terminal.progress import model_progress
-
     refuse_size(reference, offline=offline)
     with model_progress(screen) as bar:
         model = resolve(name, reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
@@ -195,11 +186,6 @@ def _model(name: str, reference: str, offline: bool, screen: Screen) -> ModelIde
 def _read_routing(
     model: ModelIdentity, settings: EngineSettings, text: str | None, most: int, out: Path | None, screen: Screen
 ) -> tuple[Path, RoutingSummary]:
-    from specmeter.probe import make
-    from specmeter.probe.files import plain_name, probes_folder
-    from specmeter.probe.routing import save_routing, summarize
-    from specmeter.show.terminal.progress import part_progress
-
     make.refuse(make.ProbeSpec(model), settings)
     with part_progress(screen) as progress:
         given = text if text is not None else make.text_for(model)

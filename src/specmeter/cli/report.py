@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from specmeter.advise.advice import read_advice
+from specmeter.advise.confirm import examined
+from specmeter.advise.schedule import read_schedule
 from specmeter.errors import UsageError
+from specmeter.extensions import INSTALL
+from specmeter.show.page.advice_page import (
+    ADVICE_PAGE,
+    SCHEDULE_PAGE,
+    all_figures,
+    all_schedule_figures,
+    write_advice_page,
+    write_advice_tables,
+    write_schedule_page,
+    write_schedule_tables,
+)
+from specmeter.show.page.document import read_document
+from specmeter.show.page.files import write_figures, write_page, write_tables
+from specmeter.show.page.page import document_figures
+from specmeter.show.page.site import write_site
+from specmeter.show.studies import Shown, needed
+from specmeter.show.terminal.console import errors, output
+from specmeter.show.words import LANGUAGES, Language
+from specmeter.store.locate import find_run, find_runs, find_studies, is_advice, is_schedule, is_study
+from specmeter.store.run import REPORT_NAME
 from specmeter.text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from specmeter.show.studies import Shown
-    from specmeter.show.words import Language
 
 
 @click.command(name="report")
@@ -112,11 +129,6 @@ def command(
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
-    from specmeter.show.page.files import write_figures
-    from specmeter.show.studies import needed
-    from specmeter.show.terminal.console import output
-    from specmeter.show.words import LANGUAGES
-
     languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
     if site is not None:
         _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
@@ -165,30 +177,16 @@ def _refuse_beside_site(others: Mapping[str, object]) -> None:
 
 def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[Language]) -> list[Path]:
     """The pages of the site, its index first."""
-    from specmeter.show.page.site import write_site
-    from specmeter.store.locate import find_run, find_runs, find_studies
-
     if runs or published:
         return write_site(folder, [find_run(run) for run in runs], languages, published)
     return write_site(folder, [*find_studies(), *find_runs()], languages, damaged=_say_left_out)
 
 
 def _say_left_out(place: Path, error: UsageError) -> None:
-    from specmeter.show.terminal.console import errors
-
     errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)
 
 
 def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
-    from specmeter.extensions import INSTALL
-    from specmeter.show.page.document import read_document
-    from specmeter.show.page.files import write_page, write_tables
-    from specmeter.show.page.page import document_figures
-    from specmeter.show.studies import Shown, needed
-    from specmeter.show.terminal.console import errors
-    from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
-    from specmeter.store.run import REPORT_NAME
-
     folder = find_run(run)
     if is_advice(folder):
         _refuse_probe(probe, "an advice")
@@ -211,18 +209,11 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown
 
 
 def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
-    from specmeter.show.studies import needed
-
     _refuse_probe(probe, "a study")
     return needed(f"--published {name}").published(name, languages)
 
 
 def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
-    from specmeter.advise.advice import read_advice
-    from specmeter.advise.confirm import examined
-    from specmeter.show.page.advice_page import ADVICE_PAGE, all_figures, write_advice_page, write_advice_tables
-    from specmeter.show.studies import Shown
-
     advice = examined(read_advice(folder), folder)
     return Shown(
         lambda: all_figures(advice),
@@ -233,15 +224,6 @@ def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
 
 
 def _schedule(folder: Path, languages: Sequence[Language]) -> Shown:
-    from specmeter.advise.schedule import read_schedule
-    from specmeter.show.page.advice_page import (
-        SCHEDULE_PAGE,
-        all_schedule_figures,
-        write_schedule_page,
-        write_schedule_tables,
-    )
-    from specmeter.show.studies import Shown
-
     schedule = read_schedule(folder)
     return Shown(
         lambda: all_schedule_figures(schedule),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import resources
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
+from specmeter.advise.controllers import certify as rule
+from specmeter.analysis.answer import least_units
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     Command,
@@ -21,24 +26,31 @@ from specmeter.cli.settings import (
     set_by,
     setting_options,
 )
+from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
+from specmeter.experiments.described import Described, refuse_absent_prompts, refuse_engine, with_simulation
+from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
+from specmeter.files import is_link, open_regular, write_whole
+from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
+from specmeter.laboratory.run import Prepared, choose_folder, foresee, prepare, run
+from specmeter.models.reference import check_path, means_a_model, origin_of
+from specmeter.probe import Probe
+from specmeter.probe.files import load_probe
+from specmeter.show.terminal.certify import print_certifications
+from specmeter.show.terminal.console import Screen, errors, output, say_json
+from specmeter.show.terminal.plan import print_plan
+from specmeter.show.terminal.probe import warn_of_suspect
+from specmeter.show.terminal.progress import MOST_REQUESTS, RunProgress, model_progress
+from specmeter.show.terminal.run import print_findings, print_run
+from specmeter.store import RequestKey, RequestRow, RunState, RunStore
+from specmeter.store.locate import RUNS_FOLDER, find_run
 from specmeter.text import counted
-
-if TYPE_CHECKING:
-    from specmeter.experiments.described import Described
-    from specmeter.experiments.file import LoadedExperiment
-    from specmeter.laboratory.run import Prepared
-    from specmeter.probe import Probe
-    from specmeter.show.terminal.console import Screen
-    from specmeter.store import RequestRow, RunState
 
 
 def _schema(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
-    from specmeter.experiments.experiment import Experiment
-    from specmeter.show.terminal.console import say_json
-
     say_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Experiment.model_json_schema()})
     ctx.exit()
 
@@ -46,10 +58,6 @@ def _schema(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
-    from importlib import resources
-
-    from specmeter.show.terminal.console import output
-
     text = (resources.files("specmeter.experiments") / "demo.yaml").read_text(encoding="utf-8")
     output().say_all(text.splitlines(), wrap=False)
     ctx.exit()
@@ -220,13 +228,10 @@ def command(
     Exit codes: 0 every request was measured, 1 checks found numbers invalid (or, with --certify, an arm loses), 2 the
     experiment or a model cannot be used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
-    from specmeter.experiments.described import Described
-    from specmeter.show.terminal.console import errors
-
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
-    load, lengths = load_by(settings), gamma or ()
-    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, load)
+    clients, lengths = load_by(settings), gamma or ()
+    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, clients)
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     if certify:
@@ -235,24 +240,16 @@ def command(
         asked = [_to_certify(name, described, changes, variants, save, lengths) for name in described.targets or ("",)]
     else:
         asked = [_loaded(described, what, changes, variants, save)]
-    from specmeter.probe.files import load_probe
-    from specmeter.show.terminal.probe import warn_of_suspect
-
     probes = [(file.name, load_probe(file)) for file in probe_files]
     for name, probe in probes:
         warn_of_suspect(probe, name)
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
-        from specmeter.laboratory.plan import make_plan
-        from specmeter.show.terminal.plan import print_plan
-
         for loaded in asked:
             if not isinstance(loaded, Path):
                 print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
-
-    from specmeter.show.terminal.run import print_run
 
     screen, folders, unfinished = errors(), list[Path](), list["RunState"]()
     for loaded in asked:
@@ -282,9 +279,6 @@ def _to_certify(
     lengths: tuple[int, ...],
 ) -> LoadedExperiment | Path:
     """The experiment with plain decoding and fixed lengths beside its controllers, or the folder of such a run."""
-    from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
-    from specmeter.store.locate import RUNS_FOLDER, find_run
-
     if name == "latest" or Path(name).is_dir() or (RUNS_FOLDER / name).is_dir():
         return find_run(name)
     loaded = _loaded(replace(described, targets=(name,)), (name,), changes, variants, save)
@@ -293,10 +287,7 @@ def _to_certify(
 
 def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     """Print the rulings on the controllers of these runs; whether all of them pass."""
-    from specmeter.advise.controllers import certify
-    from specmeter.show.terminal.certify import print_certifications
-
-    found = [certify(folder) for folder in folders]
+    found = [rule(folder) for folder in folders]
     print_certifications(found, as_json=as_json)
     return all(it.passes for it in found)
 
@@ -311,11 +302,6 @@ def carry_out(
     probes: Sequence[tuple[str, Probe]] = (),
 ) -> tuple[Path, RunState]:
     """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
-    from specmeter.laboratory.plan import queueing, swapped, too_few
-    from specmeter.laboratory.run import choose_folder, foresee, prepare
-    from specmeter.show.terminal.progress import model_progress
-    from specmeter.show.terminal.run import print_findings
-
     with model_progress(screen) as progress:
         prepared = prepare(loaded, offline=offline, progress=progress)
     asked = prepared.experiment
@@ -335,8 +321,6 @@ def _loaded(
     described: Described, what: Sequence[str], changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     """The experiment that is named, or that is described by its models."""
-    from specmeter.experiments.file import load
-    from specmeter.models.reference import means_a_model
 
     if not described.targets:
         raise UsageError("run: nothing is named", fix="name an experiment (`specmeter run demo`) or a GGUF file")
@@ -369,12 +353,6 @@ def _loaded(
 def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
-    from specmeter.analysis.answer import least_units
-    from specmeter.engines.registry import spec_of
-    from specmeter.experiments.described import refuse_absent_prompts, refuse_engine, with_simulation
-    from specmeter.experiments.file import load
-    from specmeter.files import write_whole
-    from specmeter.models.reference import check_path, origin_of
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
@@ -411,9 +389,6 @@ def _kept(save: Path) -> bytes | None:
 
     Raises `UsageError` for a name that `run` would not read as an experiment, and for what is not a regular file.
     """
-    from specmeter.experiments.file import MAX_BYTES
-    from specmeter.files import is_link, open_regular
-
     if save.suffix.lower() not in {".yaml", ".yml"}:
         named = "an empty name" if save == Path() else f"{save}"
         raise UsageError(
@@ -435,10 +410,6 @@ def measure_shown(
     prepared: Prepared, folder: Path, resumed: bool, screen: Screen, probes: Sequence[tuple[str, Probe]] = ()
 ) -> RunState:
     """Measure with progress on `screen`; Ctrl-C passes through, and polite requests to end do as it does."""
-    from specmeter.laboratory.run import run
-    from specmeter.show.terminal.progress import MOST_REQUESTS, RunProgress
-    from specmeter.store import RequestKey, RunStore
-
     missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
     total = len(missing)
     before: list[RequestRow] = []
@@ -462,7 +433,6 @@ def measure_shown(
 
 def stop_like_ctrl_c() -> None:
     """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does."""
-    import signal
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -475,8 +445,6 @@ def stop_like_ctrl_c() -> None:
 @contextmanager
 def undisturbed() -> Generator[None]:
     """Another Ctrl-C does nothing meanwhile: for the few milliseconds in which the first one is told about."""
-    import signal
-
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

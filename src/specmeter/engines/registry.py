@@ -368,7 +368,8 @@ def _entries() -> dict[str, list[EntryPoint]]:
     for entry in entry_points(group=GROUP):
         found.setdefault(entry.name, []).append(entry)
     for entries in found.values():
-        entries.sort(key=lambda it: (not _is_ours(it), _package(it)))
+        if len(entries) > 1:  # who brings an engine is read from a file each time
+            entries.sort(key=lambda it: (not _is_ours(it), _package(it)))
     return found
 
 

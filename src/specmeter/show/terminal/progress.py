@@ -275,13 +275,14 @@ class RunProgress:
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
         block = cell.invocation * self._per_invocation + cell.block + 1
-        self._interim.update()
         text = f"block {block}/{self._blocks}  {self._called(cell.arm_id)}"
         self._now = (cell.arm_id, 0, requests)
         if self._progress is not None:
+            self._interim.update()
             self._progress.update(self._task, description=printable(text))
         else:
             if block != self._block:
+                self._interim.update()
                 self._print_interim()
             left = self._left_text(", about ")
             self._line(f"[{self._done}/{self._total}] {text}: {counted(requests, 'request')}{left}")

@@ -1,0 +1,238 @@
+"""`specmeter list`, `show` and `export`: runs that were measured.
+
+What only one of them needs is imported where it is needed: each answers in less than half a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, cast, get_args
+
+import click
+
+from specmeter.cli.streams import Printable
+from specmeter.errors import StoreError, UsageError
+from specmeter.show.export import FormatName, TableName
+from specmeter.show.table import Cell, Phrase, Row, Table, Tone, row, text
+from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.words import words
+from specmeter.store import RunStore
+from specmeter.store.locate import find_advices, find_run, find_runs, find_schedules, is_advice, is_schedule
+
+_ENDLESS = 10_000
+"""Width of a table that is not read on a terminal: programs want one row per line."""
+
+
+@click.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def list_runs(as_json: bool) -> None:
+    """List the bundled experiments with their variants, and the runs, advices and schedules under specmeter-runs/.
+
+    \b
+    Examples:
+      specmeter list
+      specmeter list --json | jq '.runs[].folder'
+    """
+    from specmeter.experiments.file import bundled
+
+    experiments = bundled()
+    runs: list[dict[str, str | int]] = []
+    for folder in find_runs():
+        try:
+            with RunStore.open(folder, readonly=True) as store:
+                state = store.state()
+        except StoreError as error:
+            runs.append({"folder": str(folder), "state": "unreadable", "problem": error.message})
+            continue
+        started = datetime.fromtimestamp(state.started_at, UTC).astimezone() if state.started_at else None
+        runs.append(
+            {
+                "folder": str(folder),
+                "state": state.state,
+                "ok": state.ok,
+                "planned": state.planned,
+                "started": started.isoformat(timespec="seconds") if started else "",
+            }
+        )
+    advices = [_advice_in_a_line(folder) for folder in find_advices()]
+    schedules = [_schedule_in_a_line(folder) for folder in find_schedules()]
+    if as_json:
+        told = {
+            "experiments": {name: experiment.description for name, experiment in experiments.items()},
+            "variants": {name: experiment.variants for name, experiment in experiments.items()},
+            "runs": runs,
+            "advices": advices,
+            "schedules": schedules,
+        }
+        say_json(told)
+        return
+    rows: list[Row] = []
+    for name, experiment in experiments.items():
+        variants: tuple[tuple[str, Tone], ...] = ()
+        if experiment.variants:
+            variants = ((f"variants: {', '.join(experiment.variants)}", ""),)
+        rows.append(row(name, Cell(experiment.description, below=variants)))
+    screen = output()
+    screen.table(Table("bundled", text("name", "what it is"), rows, "bundled experiments"), caption=True, heads=False)
+    screen.line()
+    for what, found in (("advices", advices), ("schedules", schedules)):
+        told_of = [row(it["folder"], it["state"], it["started"], it.get("headline") or it["problem"]) for it in found]
+        if told_of:
+            columns = text("folder", "state", "started", "answer")
+            output(_ENDLESS).table(Table(what, columns, told_of, what), caption=True)
+            screen.line()
+    if not runs:
+        screen.say("no runs yet; start with `specmeter run demo`")
+        return
+    listed = [
+        row(
+            str(run["folder"]),
+            str(run["state"]),
+            f"{run['ok']}/{run['planned']}" if "ok" in run else "",
+            str(run.get("started", "")),
+        )
+        for run in runs
+    ]
+    columns = text("folder", "state", "requests", "started")
+    output(_ENDLESS).table(Table("runs", columns, listed, "runs"), caption=True)
+
+
+def _advice_in_a_line(folder: Path) -> dict[str, str]:
+    """An advice in a line, or what is wrong with its folder."""
+    from specmeter.advise.advice import read_advice
+    from specmeter.show.advice_report import headline, names_of
+
+    try:
+        advice = read_advice(folder)
+    except UsageError as error:
+        return _unreadable(folder, error.message)
+    return _told(folder, headline(advice, names_of(advice)), advice.made_at, finished=advice.finished)
+
+
+def _schedule_in_a_line(folder: Path) -> dict[str, str]:
+    """A schedule in a line, or what is wrong with its folder."""
+    from specmeter.advise.schedule import read_schedule
+    from specmeter.show.schedule_report import headline
+
+    try:
+        schedule = read_schedule(folder, examine=False)
+    except UsageError as error:
+        return _unreadable(folder, error.message)
+    return _told(folder, headline(schedule), schedule.made_at, finished=schedule.finished)
+
+
+def _unreadable(folder: Path, problem: str) -> dict[str, str]:
+    return {"folder": str(folder), "state": "unreadable", "started": "", "problem": problem}
+
+
+def _told(folder: Path, answer: Phrase, made_at: float, *, finished: bool) -> dict[str, str]:
+    from specmeter.show.advice_report import day
+
+    return {
+        "folder": str(folder),
+        "state": "complete" if finished else "unfinished",
+        "started": day(made_at),
+        "headline": answer.told(words("en")),
+    }
+
+
+@click.command(name="show")
+@click.argument("run", default="latest")
+@click.option("--details", is_flag=True, help="Show everything: all numbers, answers and findings, and the arms' ids.")
+@click.option("--by-kind", is_flag=True, help="Also show each kind of prompt separately.")
+@click.option("--by-prompt", is_flag=True, help="Also show the speedup on each prompt.")
+@click.option("--positions", is_flag=True, help="Also show acceptance by position and accepted lengths.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
+    """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
+
+    RUN is a run folder, or the folder of an advice or a schedule, the name of one under specmeter-runs/, or `latest`
+    (the default: the latest run). What is unfinished is shown as far as it has come.
+
+    \b
+    Examples:
+      specmeter show
+      specmeter show --details
+      specmeter show specmeter-runs/demo-20261121-101500 --by-kind
+      specmeter show --positions
+      specmeter show latest --json | jq '.answers'
+
+    \b
+    Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
+    """
+    from specmeter.show.terminal.run import print_run
+
+    folder = find_run(run)
+    if is_advice(folder):
+        return _show_advice(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
+    if is_schedule(folder):
+        return _show_schedule(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
+    verdict = print_run(
+        folder,
+        as_json=as_json,
+        everything=details,
+        by_kind=by_kind,
+        by_prompt=by_prompt,
+        with_positions=positions,
+    )
+    return 1 if verdict == "invalid" else 0
+
+
+def _show_advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+    from specmeter.advise.advice import read_advice
+    from specmeter.advise.confirm import examined
+    from specmeter.show.terminal.advice import print_advice
+
+    if others:
+        raise UsageError(
+            f"{folder}: is an advice, which has no --by-kind, --by-prompt or --positions",
+            fix=f"show one of its runs: `specmeter show {folder / 'confirm'} --by-kind`",
+        )
+    advice = examined(read_advice(folder), folder)
+    print_advice(advice, folder, as_json=as_json, everything=everything)
+    return 1 if advice.verdict == "invalid" else 0
+
+
+def _show_schedule(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+    from specmeter.advise.schedule import folder_of, read_schedule
+    from specmeter.show.terminal.advice import print_schedule
+
+    schedule = read_schedule(folder)
+    if others:
+        run = folder / folder_of(schedule.asked.clients[0]) / "confirm"
+        raise UsageError(
+            f"{folder}: is a schedule, which has no --by-kind, --by-prompt or --positions",
+            fix=f"show one of its runs: `specmeter show {run} --by-kind`",
+        )
+    print_schedule(schedule, folder, as_json=as_json, everything=everything)
+    return 1 if schedule.verdict == "invalid" else 0
+
+
+@click.command(name="export")
+@click.argument("run", default="latest")
+@click.option(
+    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
+)
+@click.option(
+    "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="What to export."
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: stdout.")
+def export(run: str, chosen: str | None, table: str, out: Path | None) -> None:
+    """Export the measurements of RUN, one row each, with every recorded field.
+
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
+
+    \b
+    Examples:
+      specmeter export > requests.csv
+      specmeter export demo-20261121-101500 --table steps --format jsonl
+      specmeter export latest --out requests.parquet
+    """
+    from specmeter.show.export.run_table import RunTable
+
+    printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
+    count = RunTable(find_run(run), table).write(out or printed, chosen)
+    if out is not None:
+        errors().say(f"{count} rows written to {out}", wrap=False)
