@@ -116,9 +116,9 @@ def test_bench_targets_have_bench_drafts_and_nothing_is_built_for_a_dry_run(
     drafts = ("bench:draft-small", "bench:draft-large")
     assert find_candidates(asked("bench:dense"), found=[]).references == drafts
     monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
-    planned = find_candidates(asked("bench:dense-100m"), fetch=False, found=[])
+    planned = find_candidates(asked("bench:dense-100m"), fetching=None, found=[])
     assert (planned.references, planned.looked) == (drafts, True)
-    far = find_candidates(asked("hf:o/r/f.gguf"), offline=True, fetch=False, found=[])
+    far = find_candidates(asked("hf:o/r/f.gguf"), fetching=None, found=[])
     assert (far.references, far.looked) == ((), False)
     assert not list((tmp_path / "cache").rglob("*.gguf"))
 

@@ -19,7 +19,7 @@ from specmeter.experiments.file import load
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import prepare
 from specmeter.models.hub import fetch, parse
-from specmeter.models.reference import AbsentModel, absent_models, refuse_absent
+from specmeter.models.reference import OFFLINE, AbsentModel, absent_models, refuse_absent
 
 BIG, SMALL = "hf:owner/repo/big.gguf", "hf:owner/repo/small.gguf"
 CONTENT = {"big.gguf": bytes(3_000_000), "small.gguf": bytes(1_000_000)}
@@ -57,7 +57,7 @@ def experiment(folder: Path, **changes: Any) -> str:
 
 def test_offline_all_are_listed_with_how_to_get_each(tmp_path: Path, hub: Hub) -> None:
     with pytest.raises(ModelError) as caught:
-        prepare(load(experiment(tmp_path)), offline=True)
+        prepare(load(experiment(tmp_path)), fetching=OFFLINE)
     message = caught.value.message
     assert message.startswith("3 models are not on this machine:")
     for line in (
@@ -131,7 +131,7 @@ def test_a_dry_run_misses_files_only(tmp_path: Path, hub: Hub) -> None:
 def test_a_mock_needs_no_models(tmp_path: Path) -> None:
     targets = {"dense": BIG, "moe": "no/such.gguf"}
     mocked = experiment(tmp_path, targets=targets, drafts={"small": SMALL}, arms=[{"draft": "small"}])
-    prepare(load(mocked, ["engine.kind=mock"]), offline=True)
+    prepare(load(mocked, ["engine.kind=mock"]), fetching=OFFLINE)
 
 
 def test_commands_can_be_pasted() -> None:
@@ -153,7 +153,7 @@ def test_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_sizes_of_the_experiment_are_told_where_nobody_else_can_say(tmp_path: Path) -> None:
     told = {"moe": 20.6e9, "little": 1.2e9, "mine": 3e9}
     with pytest.raises(ModelError) as caught:
-        prepare(load(experiment(tmp_path, sizes=told)), offline=True)
+        prepare(load(experiment(tmp_path, sizes=told)), fetching=OFFLINE)
     message = caught.value.message
     assert f"targets.moe = {BIG} (about 20.6 GB)" in message
     assert f"drafts.little = {SMALL} (about 1.2 GB)" in message

@@ -16,8 +16,8 @@ from hub_server import COMMIT, NEXT_COMMIT, Hub, serving
 from specmeter.errors import ModelError
 from specmeter.models import hub as hub_module
 from specmeter.models.hub import HubFile, fetch, parse, peek
+from specmeter.models.reference import OFFLINE, resolve
 from specmeter.models.reference import peek as peek_reference
-from specmeter.models.reference import resolve
 
 CONTENT = bytes(range(256)) * 4000
 MODEL = parse("hf:owner/repo/folder/model.gguf")
@@ -267,4 +267,4 @@ def test_references_to_the_hub_resolve(hub: Hub, tmp_path: Path) -> None:
     identity = resolve("target", reference, base_dir=tmp_path)
     assert (identity.origin, identity.size_bytes) == ("hf", len(model))
     assert identity.sha256 == hashlib.sha256(model).hexdigest()
-    assert resolve("target", reference, base_dir=tmp_path, offline=True) == identity
+    assert resolve("target", reference, base_dir=tmp_path, fetching=OFFLINE) == identity

@@ -8,7 +8,7 @@ from gguf_files import raw_gguf, string, tensor, write_gguf
 
 from specmeter.errors import ModelError
 from specmeter.models import bench
-from specmeter.models.reference import locate, origin_of, peek, resolve
+from specmeter.models.reference import Fetching, locate, origin_of, peek, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -106,15 +106,15 @@ def test_schemes_and_drives() -> None:
 
 
 def test_bench_models_are_built_once(cache: Path) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[str, int, int]] = []
     reference = "bench:draft-small?quant=Q8_0"
     size, present = peek(reference)
     assert not present
     assert not cache.joinpath("models").exists()
-    identity = resolve("draft", reference, base_dir=Path(), progress=lambda *done: told.append(done))
+    identity = resolve("draft", reference, base_dir=Path(), fetching=Fetching(progress=lambda *done: told.append(done)))
     assert (identity.origin, identity.timing_only, identity.size_bytes) == ("bench", False, size)
     assert Path(identity.path).is_relative_to(cache)
-    assert told[-1][0] == told[-1][1]
+    assert told[-1] == ("draft", size, size)
     assert peek(reference) == (size, True)
     assert resolve("draft", reference, base_dir=Path()).sha256 == identity.sha256
     shipped = resolve("draft", "bench:draft-small", base_dir=Path())

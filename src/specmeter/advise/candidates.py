@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Asked, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
@@ -29,12 +28,19 @@ from specmeter.models.preflight import (
     compare_headers,
     other_than_language_model,
 )
-from specmeter.models.reference import MOST, FoundModel, found_models, locate, origin_of, peek
+from specmeter.models.reference import (
+    MOST,
+    OFFLINE,
+    ONLINE,
+    Fetching,
+    FoundModel,
+    found_models,
+    locate,
+    origin_of,
+    peek,
+)
 from specmeter.record import EngineTraits, MethodName
 from specmeter.text import counted, size
-
-if TYPE_CHECKING:
-    from specmeter.laboratory.run import ModelProgress
 
 MOST_FOUND = 3
 """Found drafts that are tried: the smallest, the largest, and one between."""
@@ -89,15 +95,13 @@ class Candidates:
 def find_candidates(
     asked: Asked,
     *,
-    offline: bool = False,
-    fetch: bool = True,
-    progress: ModelProgress | None = None,
+    fetching: Fetching | None = ONLINE,
     found: Sequence[FoundModel] | None = None,
 ) -> Candidates:
     """What can be tried on the target that is asked about; nothing where an experiment says it itself.
 
-    Models that are named are built or downloaded, since their headers decide; unless not to `fetch`, then those that
-    are not here are taken as they are. `found` stands in for what lies on this machine.
+    Models that are named are built or downloaded, since their headers decide; where nothing is to be fetched (None),
+    those that are not here are taken as they are. `found` stands in for what lies on this machine.
 
     Raises `ModelError` for a target that is not here, or is not a causal language model, and where drafts were named
     of which none can work; `UsageError` for a target that does not fit into memory, `ExperimentError` for settings.
@@ -115,7 +119,7 @@ def find_candidates(
         drafts = tuple(CandidateDraft(it, "draft-simple", None, named=True) for it in asked.drafts)
         return Candidates(drafts, lookups)
     context = experiment.engine.context * max(asked.clients, default=1)  # of each client
-    search = _Search(asked.target, kind.traits, context, offline, fetch, progress)
+    search = _Search(asked.target, kind.traits, context, fetching)
     named = [it for reference in dict.fromkeys(asked.drafts) if (it := search.named(reference)) is not None]
     if asked.drafts and not named:
         raise ModelError(
@@ -146,12 +150,10 @@ class _Search:
         target: str,
         traits: EngineTraits,
         context: int,
-        offline: bool,
-        fetch: bool,
-        progress: ModelProgress | None,
+        fetching: Fetching | None,
     ) -> None:
         self._traits, self._context = traits, context
-        self._offline, self._fetch, self._progress = offline, fetch, progress
+        self._fetching = fetching
         self.left_out: list[LeftOutDraft] = []
         self.free_bytes = memory_free_bytes()
         self._needs: dict[str, int] = {}
@@ -295,14 +297,9 @@ class _Search:
 
     def _located(self, reference: str) -> Path | None:
         """The model's first file; None where it is not here and not to be brought."""
-        if not self._fetch and origin_of(reference) != "path" and not peek(reference, offline=True)[1]:
+        if self._fetching is None and origin_of(reference) != "path" and not peek(reference, offline=True)[1]:
             return None
-
-        def report(done: int, total: int) -> None:
-            if self._progress is not None:
-                self._progress(reference, done, total)
-
-        return locate(reference, base_dir=Path(), offline=self._offline, progress=report).absolute()
+        return locate(reference, base_dir=Path(), fetching=self._fetching or OFFLINE).absolute()
 
     def _leave_out(self, reference: str, why: str) -> None:
         self.left_out.append(LeftOutDraft(reference=reference, why=why))

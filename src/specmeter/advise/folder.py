@@ -23,6 +23,7 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.described import name_of
 from specmeter.experiments.file import load, parse
 from specmeter.files import write_inside
+from specmeter.models.reference import ONLINE, Fetching
 from specmeter.store import RunStore
 from specmeter.store.locate import (
     ADVICE_NAME,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from specmeter.advise.schedule import Schedule
     from specmeter.advise.session import AdviseObserver
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.laboratory.run import ModelProgress
     from specmeter.record import ModelIdentity
 
 
@@ -163,8 +163,7 @@ def again(
     folder: Path,
     observer: AdviseObserver,
     *,
-    offline: bool = False,
-    progress: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> Advice:
     """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
 
@@ -187,7 +186,7 @@ def again(
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
         return advice
-    ledger = AdviseSession(advice, folder, observer, offline=offline, progress=progress)
+    ledger = AdviseSession(advice, folder, observer, fetching=fetching)
     with RunStore.open(before / confirmation.folder, readonly=True) as store:
         plan = Plan(
             "confirm",

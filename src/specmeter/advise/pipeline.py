@@ -34,6 +34,7 @@ from specmeter.advise.session import AdviseSession, Plan, Silent, cell_s
 from specmeter.advise.settings import settle, to_try
 from specmeter.analysis.answer import least_units
 from specmeter.errors import EngineError, StoreError, UsageError
+from specmeter.models.reference import ONLINE, Fetching
 from specmeter.numbers.estimates import above, bare
 from specmeter.store import RunStore
 from specmeter.store.locate import is_schedule
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from specmeter.advise.candidates import Candidates
     from specmeter.advise.session import AdviseObserver
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.laboratory.run import ModelProgress
 
 
 __all__ = ["Silent", "advise", "choose_folder"]
@@ -61,8 +61,7 @@ def advise(
     observer: AdviseObserver,
     *,
     left_out: Sequence[LeftOutDraft] = (),
-    offline: bool = False,
-    progress: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> Advice:
     """Find the best arm of a grid, or that none helps; or go on with it where `folder` was left.
 
@@ -76,11 +75,11 @@ def advise(
         return advice
     wide = asked.wide and not advice.settings
     changes = to_try(folder) if wide else ()
-    ledger = AdviseSession(advice, folder, observer, changes=changes, offline=offline, progress=progress)
+    ledger = AdviseSession(advice, folder, observer, changes=changes, fetching=fetching)
     try:
         if wide:
             settle(ledger)
-            ledger = AdviseSession(ledger.advice, folder, observer, offline=offline, progress=progress)
+            ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
         screen(ledger)
         raced = race(ledger)
         confirm(ledger, raced)
@@ -173,8 +172,7 @@ def advise_loads(
     folder: Path,
     observer: AdviseObserver,
     *,
-    offline: bool = False,
-    progress: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> Schedule:
     """Find what is best at each of `asked.clients`, or go on with it where `folder` was left.
 
@@ -189,7 +187,7 @@ def advise_loads(
         observer.load_starting(clients, share)
         with _told_of(clients):
             grid, place = grid_of(own, candidates), folder / folder_of(clients)
-            found = advise(own, grid, place, observer, left_out=candidates.left_out, offline=offline, progress=progress)
+            found = advise(own, grid, place, observer, left_out=candidates.left_out, fetching=fetching)
         if _interrupted(found):
             break
         spent += found.seconds
@@ -201,8 +199,7 @@ def again_loads(
     folder: Path,
     observer: AdviseObserver,
     *,
-    offline: bool = False,
-    progress: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> Schedule:
     """Confirm what a schedule decided anew, load by load, into `folder`; or go on with that. Loads at which nothing was
     decided are left out.
@@ -222,7 +219,7 @@ def again_loads(
         clients, name = clients_of(it), folder_of(clients_of(it))
         observer.load_starting(clients, it.asked.budget_s)
         with _told_of(clients):
-            found = again(before / name, folder / name, observer, offline=offline, progress=progress)
+            found = again(before / name, folder / name, observer, fetching=fetching)
         if _interrupted(found):
             break
     return read_schedule(folder)

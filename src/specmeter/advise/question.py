@@ -36,7 +36,7 @@ from specmeter.experiments.described import LOOKUP, file_workload, refuse_absent
 from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
-from specmeter.models.reference import absolute
+from specmeter.models.reference import ONLINE, Fetching, absolute
 from specmeter.record import Prompt, Record
 from specmeter.workloads.spec import ALL_KINDS
 from specmeter.workloads.texts import Folder
@@ -44,7 +44,6 @@ from specmeter.workloads.texts import Folder
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
     from specmeter.advise.candidates import Candidates
-    from specmeter.laboratory.run import ModelProgress
     from specmeter.record import Arm, EngineTraits, MethodTraits
 
 
@@ -212,9 +211,7 @@ def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, off
     )
 
 
-def refuse_long_prompts(
-    grid: LoadedExperiment, *, offline: bool = False, progress: ModelProgress | None = None
-) -> None:
+def refuse_long_prompts(grid: LoadedExperiment, fetching: Fetching = ONLINE) -> None:
     """Raise `ExperimentError` for a prompt that does not fit into the context together with its answer.
 
     A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
@@ -231,7 +228,7 @@ def refuse_long_prompts(
         room = arm.engine.context // arm.engine.slots
         mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
         long = [it for it in mine if _bytes(it) + (it.max_tokens or tokens[it.workload]) > room]
-        counts = _counted(grid, arm, long, offline=offline, progress=progress) if long else {}
+        counts = _counted(grid, arm, long, fetching) if long else {}
         for prompt in long:
             answer = prompt.max_tokens or tokens[prompt.workload]
             if counts[prompt.id] + answer > room:
@@ -243,12 +240,10 @@ def refuse_long_prompts(
                 )
 
 
-def _counted(
-    grid: LoadedExperiment, arm: Arm, prompts: list[Prompt], *, offline: bool, progress: ModelProgress | None
-) -> dict[str, int]:
+def _counted(grid: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching: Fetching) -> dict[str, int]:
     """Prompt id -> tokens by the target's own tokenizer."""
     engine, _, _ = working_engine(grid.experiment)
-    models = resolve_models(grid, [arm], offline=offline, progress=progress)
+    models = resolve_models(grid, [arm], fetching)
     with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
         launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
         with engine.start(launch) as session:

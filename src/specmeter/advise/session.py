@@ -25,6 +25,7 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
 from specmeter.laboratory.run import part_of, prepare, run
 from specmeter.measure import Observer as MeasureObserver
+from specmeter.models.reference import ONLINE, Fetching
 from specmeter.record import Arm, Estimate, Prediction
 from specmeter.store import RunStore
 from specmeter.store.run import EXPERIMENT_NAME
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Basis, Decision, Stage
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
-    from specmeter.laboratory.run import ModelProgress, Prepared, Then
+    from specmeter.laboratory.run import Prepared, Then
     from specmeter.measure import Observer
     from specmeter.record import Request, Verdict
     from specmeter.store import RunReader
@@ -191,8 +192,7 @@ class AdviseSession:
         observer: AdviseObserver,
         *,
         changes: Sequence[str] = (),
-        offline: bool = False,
-        progress: ModelProgress | None = None,
+        fetching: Fetching = ONLINE,
     ) -> None:
         """Bring the models here, for the grid with the settings that were chosen for it, and `changes`.
 
@@ -204,7 +204,7 @@ class AdviseSession:
         asked = advice.asked
         base_dir = Path(asked.from_file).parent if asked.from_file else Path.cwd()
         loaded = replace(load(str(folder / GRID_NAME)), base_dir=base_dir)
-        found = prepare(changed(loaded, *in_force(advice), *changes), offline=offline, progress=progress)
+        found = prepare(changed(loaded, *in_force(advice), *changes), fetching=fetching)
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
             raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")

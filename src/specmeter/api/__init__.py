@@ -28,6 +28,7 @@ from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
+from specmeter.models.reference import Fetching
 from specmeter.probe.files import load_probe
 from specmeter.show.export import TableName
 from specmeter.show.export.run_table import RunTable
@@ -177,7 +178,7 @@ def run(
     asked = Experiment(**experiment) if isinstance(experiment, Mapping) else experiment
     loaded = load_experiment(asked, overrides, variants=variants)
     found = [(Path(probe).name, load_probe(Path(probe))) for probe in probes]
-    prepared = laboratory.prepare(loaded, offline=offline)
+    prepared = laboratory.prepare(loaded, fetching=Fetching(offline))
     folder, _ = laboratory.choose_folder(
         prepared.experiment.name,
         prepared.experiment.model_dump_json(),

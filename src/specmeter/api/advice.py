@@ -15,6 +15,7 @@ from specmeter.advise.question import ask, grid_of, refuse_long_prompts
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
 from specmeter.api import is_number, need, need_type, path_of, several
+from specmeter.models.reference import Fetching
 from specmeter.show.notebook import ShownAdvice, ShownSchedule
 
 
@@ -53,9 +54,15 @@ def advise(
         goal=goal,
         wide=wide,
     )
-    candidates, folder = _prepared(asked, out, new=new, offline=offline)
+    fetching = Fetching(offline)
+    candidates, folder = _prepared(asked, out, fetching, new=new)
     found = carry_out(
-        asked, grid_of(asked, candidates), folder, _Told(progress), left_out=candidates.left_out, offline=offline
+        asked,
+        grid_of(asked, candidates),
+        folder,
+        _Told(progress),
+        left_out=candidates.left_out,
+        fetching=fetching,
     )
     return ShownAdvice(**vars(found))
 
@@ -89,8 +96,9 @@ def schedule(
     asked = _asked(
         *(target, drafts, find_drafts, prompts, kinds, from_file, budget, max_tokens, overrides), clients=counts
     )
-    candidates, folder = _prepared(asked, out, new=new, offline=offline)
-    found = advise_loads(asked, candidates, folder, _Told(progress), offline=offline)
+    fetching = Fetching(offline)
+    candidates, folder = _prepared(asked, out, fetching, new=new)
+    found = advise_loads(asked, candidates, folder, _Told(progress), fetching=fetching)
     return ShownSchedule(**vars(found))
 
 
@@ -139,9 +147,9 @@ def _asked(
     )
 
 
-def _prepared(asked: Asked, out: str | Path | None, *, new: bool, offline: bool) -> tuple[Candidates, Path]:
+def _prepared(asked: Asked, out: str | Path | None, fetching: Fetching, *, new: bool) -> tuple[Candidates, Path]:
     """What can be tried, and the folder; refuses what the command refuses."""
-    candidates = find_candidates(asked, offline=offline)
-    refuse_long_prompts(grid_of(asked, candidates), offline=offline)
+    candidates = find_candidates(asked, fetching=fetching)
+    refuse_long_prompts(grid_of(asked, candidates), fetching)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
     return candidates, folder

@@ -25,6 +25,7 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.errors import UsageError
+from specmeter.models.reference import Fetching
 from specmeter.show.terminal.advice import AdviceProgress, print_advice, print_outline, print_schedule
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
@@ -250,9 +251,10 @@ def _advise(
 ) -> int:
     screen = errors()
     with model_progress(screen) as progress:
-        candidates = find_candidates(asked, offline=offline, progress=progress)
+        fetching = Fetching(offline, progress)
+        candidates = find_candidates(asked, fetching=fetching)
         grid = grid_of(asked, candidates)  # of all loads
-        refuse_long_prompts(grid, offline=offline, progress=progress)
+        refuse_long_prompts(grid, fetching)
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
@@ -260,10 +262,10 @@ def _advise(
     observer = AdviceProgress(screen, asked.budget_s)
     if asked.clients:
         with observer.shown():
-            schedule = advise_loads(asked, candidates, folder, observer, offline=offline)
+            schedule = advise_loads(asked, candidates, folder, observer, fetching=Fetching(offline))
         return _told_schedule(schedule, folder, program, details=details, as_json=as_json)
     with observer.shown():
-        found = advise(asked, grid, folder, observer, left_out=candidates.left_out, offline=offline)
+        found = advise(asked, grid, folder, observer, left_out=candidates.left_out, fetching=Fetching(offline))
     return _told(found, folder, program, details=details, as_json=as_json)
 
 
@@ -276,10 +278,10 @@ def _again(before: str, program: str, out: Path | None, *, offline: bool, detail
     observer = AdviceProgress(screen, asked.budget_s)
     if several:
         with observer.shown():
-            schedule = again_loads(folder, into, observer, offline=offline)
+            schedule = again_loads(folder, into, observer, fetching=Fetching(offline))
         return _told_schedule(schedule, into, program, details=details, as_json=as_json)
     with observer.shown():
-        found = measure_again(folder, into, observer, offline=offline)
+        found = measure_again(folder, into, observer, fetching=Fetching(offline))
     return _told(found, into, program, details=details, as_json=as_json)
 
 
@@ -313,7 +315,7 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 
 
 def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
-    candidates = find_candidates(asked, offline=offline, fetch=False)
+    candidates = find_candidates(asked, fetching=None)
     found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
     if as_json:
         say_json(found.model_dump(mode="json"))

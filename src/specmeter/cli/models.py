@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.traits import KV_TYPES
 from specmeter.errors import UsageError
 from specmeter.models import bench
-from specmeter.models.compatibility import compare as compare_models
 from specmeter.models.facts import ModelFacts, read_facts
 from specmeter.models.preflight import Compatibility
-from specmeter.models.reference import locate, resolve
+from specmeter.models.preflight import compare as compare_models
+from specmeter.models.reference import Fetching, locate, resolve
 from specmeter.show.table import Cell, Phrase, Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
@@ -100,9 +99,7 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
       specmeter models build hf:OWNER/REPO/FILE.gguf
     """
     with model_progress(errors()) as bar:
-        models = [
-            resolve(name, name, base_dir=Path(), offline=offline, progress=partial(bar, name)) for name in references
-        ]
+        models = [resolve(name, name, base_dir=Path(), fetching=Fetching(offline, bar)) for name in references]
     if as_json:
         say_json([model.model_dump(mode="json", exclude={"name"}) for model in models])
     else:
@@ -166,7 +163,7 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
 def _located(reference: str, offline: bool) -> Path:
     with model_progress(errors()) as bar:
-        return locate(reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
+        return locate(reference, base_dir=Path(), fetching=Fetching(offline, bar))
 
 
 def _bench_models() -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,7 @@ import click
 from specmeter.errors import UsageError
 from specmeter.host.machine import read_host
 from specmeter.models.facts import read_header
-from specmeter.models.reference import resolve
+from specmeter.models.reference import Fetching, resolve
 from specmeter.probe import make
 from specmeter.probe.batches import MOST_SEQUENCES
 from specmeter.probe.files import plain_name, probes_folder, save_probe
@@ -179,7 +178,7 @@ def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:
 def _model(name: str, reference: str, offline: bool, screen: Screen) -> ModelIdentity:
     refuse_size(reference, offline=offline)
     with model_progress(screen) as bar:
-        model = resolve(name, reference, base_dir=Path(), offline=offline, progress=partial(bar, reference))
+        model = resolve(name, reference, base_dir=Path(), fetching=Fetching(offline, bar))
     return model.model_copy(update={"header": read_header(Path(model.path))})
 
 

@@ -34,7 +34,7 @@ from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
 from specmeter.laboratory.run import Prepared, choose_folder, foresee, prepare, run
-from specmeter.models.reference import check_path, means_a_model, origin_of
+from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import Probe
 from specmeter.probe.files import load_probe
 from specmeter.show.terminal.certify import print_certifications
@@ -303,7 +303,7 @@ def carry_out(
 ) -> tuple[Path, RunState]:
     """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
     with model_progress(screen) as progress:
-        prepared = prepare(loaded, offline=offline, progress=progress)
+        prepared = prepare(loaded, fetching=Fetching(offline, progress))
     asked = prepared.experiment
     folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
     print_findings(screen, foresee(prepared), notes=False)

@@ -23,7 +23,7 @@ from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts
-from specmeter.models.reference import locate, origin_of, peek, refuse_absent
+from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_absent
 from specmeter.record import Arm, Record
 from specmeter.text import counted, size
 
@@ -253,7 +253,6 @@ def _disk_free() -> int:
 
 
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
-
     engine = loaded.experiment.engine
     kind, traits = spec_of(engine.kind), spec_of(engine.kind).traits
     needs: list[ModelNeed] = []
@@ -290,23 +289,21 @@ class _File(NamedTuple):
 
 def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     """Files of the models that need neither be built nor downloaded."""
-
     if not spec_of(loaded.experiment.engine.kind).traits.model_formats:
         return {}
     found: dict[str, _File] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
         size, present = peek(reference, base_dir=loaded.base_dir, offline=True)
         if present:
-            path = locate(reference, base_dir=loaded.base_dir, offline=True).absolute()
+            path = locate(reference, base_dir=loaded.base_dir, fetching=OFFLINE).absolute()
             found[name] = _File(reference, str(path), size or 0)
     return found
 
 
 def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:
     """(bytes read per token, KV bytes): from the file's header where it is here, else from the recipe."""
-
     if present:
-        facts = read_facts(locate(reference, base_dir=base_dir, offline=True))
+        facts = read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE))
         kv = facts.memory.kv_bytes(context) if facts.memory else 0
         return float(facts.weights.bytes_per_token), kv
     if origin_of(reference) == "bench":

@@ -24,7 +24,7 @@ from specmeter.laboratory.pre_measure import Scout, measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
-from specmeter.models.reference import absent_models, refuse_absent, resolve
+from specmeter.models.reference import ONLINE, Fetching, absent_models, refuse_absent, resolve
 from specmeter.probe.files import probes_folder
 from specmeter.profile.run import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from specmeter.workloads.spec import WorkloadSpec
 
 Then = Callable[[RunStore], Sequence[Turn] | None]
-ModelProgress = Callable[[str, int, int], None]
-"""Called with (name of the model, bytes done, bytes in all) while a model is made or downloaded."""
 
 _OTHER_FILES = 128
 """Open files beside those of clients: run folder, logs, libraries."""
@@ -77,8 +75,7 @@ class Prepared:
 def prepare(
     loaded: LoadedExperiment,
     *,
-    offline: bool = False,
-    progress: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
     leave_out: Collection[str] = (),
 ) -> Prepared:
     """Expand the experiment, bring its models here, check them, and load its prompts.
@@ -94,7 +91,7 @@ def prepare(
     engine, identity, traits = working_engine(experiment)
     if not traits.simulated:
         _refuse_too_many(arms)
-    models = resolve_models(loaded, arms, offline=offline, progress=progress)
+    models = resolve_models(loaded, arms, fetching)
     pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, _cells(experiment, arms), traits)
@@ -199,14 +196,13 @@ def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
 
 
 def resolve_models(
-    loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, progress: ModelProgress | None = None
+    loaded: LoadedExperiment, arms: Sequence[Arm], fetching: Fetching = ONLINE
 ) -> dict[str, ModelIdentity]:
     """Every model that some arm uses, by its name in the experiment; built or downloaded where needed.
 
     Raises one `ModelError` about all models that can be neither found nor fetched, before anything is fetched.
     """
-
-    refuse_absent(absent(loaded, arms, offline=offline))
+    refuse_absent(absent(loaded, arms, offline=fetching.offline))
     engine = loaded.experiment.engine
     kind, own = spec_of(engine.kind), own_options(engine.kind, engine.own_options)
     found: dict[str, ModelIdentity] = {}
@@ -214,12 +210,7 @@ def resolve_models(
         if kind.model is not None and not kind.traits.model_formats:
             found[name] = kind.model(own, name, reference)
             continue
-
-        def report(done: int, total: int, name: str = name) -> None:
-            if progress is not None:
-                progress(name, done, total)
-
-        identity = resolve(name, reference, base_dir=loaded.base_dir, offline=offline, progress=report)
+        identity = resolve(name, reference, base_dir=loaded.base_dir, fetching=fetching)
         found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
     return found
 

@@ -15,7 +15,9 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -30,7 +32,26 @@ from specmeter.text import size
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) while a model is built or downloaded."""
+ModelProgress = Callable[[str, int, int], None]
+"""The same for several models: called with (name of the model, bytes done, bytes in all)."""
 Origin = Literal["path", "bench", "hf"]
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """How models come to this machine: said once, by the command line or in Python, and handed on as a whole."""
+
+    offline: bool = False
+    """Whether only models are used that are here already (or made here)."""
+    progress: ModelProgress | None = None
+
+    def progress_of(self, name: str) -> Progress | None:
+        return None if self.progress is None else partial(self.progress, name)
+
+
+ONLINE = Fetching()
+"""What is missing is downloaded, and nobody watches."""
+OFFLINE = Fetching(offline=True)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Two letters at least: `C:` is a drive."""
@@ -52,17 +73,16 @@ def resolve(
     reference: str,
     *,
     base_dir: Path,
-    offline: bool = False,
-    progress: Progress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> ModelIdentity:
     """The model file behind `reference`, built or downloaded if need be, checked and hashed.
 
     `name` is the model's name in the experiment; a relative path is taken from `base_dir`, the experiment's folder.
-    With `offline` nothing is downloaded. The SHA-256 of a model that is split over several files is that of the
+    The SHA-256 of a model that is split over several files is that of the
     parts' SHA-256, one per line. Raises `ModelError` when the reference is malformed, or the file is missing, no
     GGUF file, damaged, or truncated.
     """
-    path = locate(reference, base_dir=base_dir, offline=offline, progress=progress).absolute()
+    path = locate(reference, base_dir=base_dir, name=name, fetching=fetching).absolute()
     parts = [header.path for header in read_parts(path)]
     origin = origin_of(reference)
     return ModelIdentity(
@@ -114,14 +134,14 @@ def check_path(reference: str, base_dir: Path) -> None:
     _existing(_path(reference, base_dir))
 
 
-def locate(reference: str, *, base_dir: Path, offline: bool = False, progress: Progress | None = None) -> Path:
+def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching = ONLINE) -> Path:
     """Path of the (first) file behind `reference`, built or downloaded if need be; its content is not looked at.
 
-    Raises `ModelError` as `resolve` does.
+    Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    origin = origin_of(reference)
+    origin, progress = origin_of(reference), fetching.progress_of(name or reference)
     if origin == "hf":
-        return hub.fetch(hub.parse(reference), offline=offline, progress=progress)
+        return hub.fetch(hub.parse(reference), offline=fetching.offline, progress=progress)
     if origin == "bench":
         return bench.build(bench.parse(reference), progress=progress)
     return _existing(_path(reference, base_dir))

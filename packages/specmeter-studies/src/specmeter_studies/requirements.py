@@ -129,9 +129,9 @@ def _sizes(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> d
 
 def _kv_bytes(reference: str, base_dir: Path, contexts: set[int]) -> dict[int, int]:
     from specmeter.models.facts import read_facts
-    from specmeter.models.reference import locate
+    from specmeter.models.reference import OFFLINE, locate
 
-    memory = read_facts(locate(reference, base_dir=base_dir, offline=True)).memory
+    memory = read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE)).memory
     return {context: memory.kv_bytes(context) if memory else 0 for context in contexts}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.laboratory.run import prepare
-from specmeter.models.reference import refuse_absent
+from specmeter.models.reference import Fetching, ModelProgress, refuse_absent
 from specmeter.quality import load_report, save_report
 from specmeter.store import RunStore
 from specmeter.workloads.spec import FileWorkload, LengthWorkload
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from specmeter.laboratory.run import ModelProgress, Prepared
+    from specmeter.laboratory.run import Prepared
     from specmeter.models.reference import AbsentModel
     from specmeter.store import RunState
     from specmeter_studies.quality.measure import Progress as QualityProgress
@@ -144,7 +144,7 @@ def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder
         return _measure_quality(loaded, order, folder, watch)
     left_out = [item.name for item in part.left_out]
     with watch.models() as progress:
-        prepared = prepare(loaded.loaded, offline=order.offline, progress=progress, leave_out=left_out)
+        prepared = prepare(loaded.loaded, fetching=Fetching(order.offline, progress), leave_out=left_out)
     place = folder.run_folder(part.name)
     return watch.measure(prepared, place, RunStore.exists(place)).state == "complete"
 
@@ -158,8 +158,7 @@ def _measure_quality(loaded: QualityPart, order: StudyOrder, folder: StudyFolder
             progress=progress,
             keep=lambda report: save_report(report, path, inside=True),
             earlier=earlier,
-            offline=order.offline,
-            fetching=fetching,
+            fetching=Fetching(order.offline, fetching),
         )
     return report.complete
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,6 +191,7 @@ def _measure_plan(
     offline: bool,
     as_json: bool,
 ) -> None:
+    from specmeter.models.reference import Fetching
     from specmeter.quality import default_path, load_report, save_report
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import model_progress, part_progress
@@ -203,7 +203,7 @@ def _measure_plan(
     earlier = load_report(out) if out is not None and out.exists() else None
     screen = errors()
     with model_progress(screen) as bar:
-        request = prepare(loaded, offline=offline, fetching=bar)
+        request = prepare(loaded, Fetching(offline, bar))
     path = out
 
     def keep(report: QualityReport) -> None:
@@ -248,13 +248,10 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
 
 def _models(references: Sequence[str], offline: bool, screen: Screen) -> list[ModelIdentity]:
     from specmeter.models.facts import read_header
-    from specmeter.models.reference import resolve
+    from specmeter.models.reference import Fetching, resolve
     from specmeter.probe.files import plain_name
     from specmeter.show.terminal.progress import model_progress
 
     with model_progress(screen) as bar:
-        found = [
-            resolve(plain_name(it), it, base_dir=Path(), offline=offline, progress=partial(bar, it))
-            for it in references
-        ]
+        found = [resolve(plain_name(it), it, base_dir=Path(), fetching=Fetching(offline, bar)) for it in references]
     return [model.model_copy(update={"header": read_header(Path(model.path))}) for model in found]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from specmeter.errors import SpecmeterError
-    from specmeter.laboratory.run import ModelProgress, Prepared
+    from specmeter.laboratory.run import Prepared
+    from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
     from specmeter_studies.folder import Part, StudyFolder

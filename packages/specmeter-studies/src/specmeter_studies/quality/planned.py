@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
@@ -12,7 +11,7 @@ from specmeter.errors import SpecmeterError, UsageError
 from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
-from specmeter.models.reference import origin_of, resolve
+from specmeter.models.reference import ONLINE, Fetching, origin_of, resolve
 from specmeter.quality import ModelRole, QualityReport, SkippedModel, window_length
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity
 from specmeter.text import size
@@ -24,9 +23,6 @@ from specmeter_studies.quality.requantize import OWN_TYPES, make
 from specmeter_studies.quality.text import read_text
 from specmeter_studies.quality.timing import context_for
 
-ModelProgress = Callable[[str, int, int], None]
-"""Called with (name of the model, bytes done, bytes in all) while one is made or fetched."""
-
 
 def measure_plan(
     loaded: LoadedPlan,
@@ -35,8 +31,7 @@ def measure_plan(
     keep: Callable[[QualityReport], None],
     earlier: QualityReport | None = None,
     host: Host | None = None,
-    offline: bool = False,
-    fetching: ModelProgress | None = None,
+    fetching: Fetching = ONLINE,
 ) -> QualityReport:
     """Measure what the plan asks for. `keep` is given what there is after each score and each complete block, and the
     whole at the end; an `earlier`, interrupted report of the same plan is gone on with.
@@ -44,7 +39,7 @@ def measure_plan(
     Raises `UsageError` when none of the models is available or there is no text, `EngineError` without the engine or
     when it fails.
     """
-    request = prepare(loaded, offline=offline, fetching=fetching)
+    request = prepare(loaded, fetching)
     return carry_out(request, progress=progress, keep=keep, earlier=earlier, host=host)
 
 
@@ -62,14 +57,14 @@ def carry_out(
     return report
 
 
-def prepare(loaded: LoadedPlan, *, offline: bool = False, fetching: ModelProgress | None = None) -> QualitySpec:
+def prepare(loaded: LoadedPlan, fetching: Fetching = ONLINE) -> QualitySpec:
     """The plan with its models found, made or left out. Raises as `measure_plan` does."""
     plan = loaded.value
     text, identity = read_text(text_path(loaded) if plan.score else None)
     native = plan.engine == "native"
     scorer = find_tool("llama-perplexity", "auto") if native and plan.score else None
     bench = find_tool("llama-bench", "auto") if native and plan.tests else None
-    shelf = _Shelf(plan, loaded.base_dir, offline, fetching or _silent)
+    shelf = _Shelf(plan, loaded.base_dir, fetching)
     shelf.fill()
     if not shelf.models:
         reasons = "".join(f"\n  {item.name}: {item.reason}" for item in shelf.skipped)
@@ -115,18 +110,13 @@ def wanted(plan: QualityPlan, quantizer: Path | None) -> dict[str, PlannedModel]
     return {name: it for name, it in plan.models.items() if stand_ins or not it.stand_in}
 
 
-def _silent(name: str, done: int, total: int) -> None:
-    del name, done, total
-
-
 @dataclass
 class _Shelf:
     """The plan's models as they are found."""
 
     plan: QualityPlan
     base_dir: Path
-    offline: bool
-    fetching: ModelProgress
+    fetching: Fetching
     found: dict[str, tuple[ModelIdentity, str]] = field(default_factory=dict[str, tuple[ModelIdentity, str]])
     """Name -> (identity, how the file was made), whether it is measured or not."""
     models: list[ModelIdentity] = field(default_factory=list[ModelIdentity])
@@ -159,9 +149,8 @@ class _Shelf:
         """(identity, how it was made)."""
         if model.reference is not None:
             if self.plan.engine == "mlx":
-                return _mlx_model(name, model.reference, self.base_dir, self.offline), ""
-            fetching = partial(self.fetching, name)
-            return _gguf_model(name, model.reference, self.base_dir, self.offline, fetching), ""
+                return _mlx_model(name, model.reference, self.base_dir, self.fetching), ""
+            return _gguf_model(name, model.reference, self.base_dir, self.fetching), ""
         assert model.made_from is not None
         assert model.type is not None
         if model.made_from not in self.found:
@@ -172,7 +161,7 @@ class _Shelf:
                 f"{model.type} is made by llama-quantize only, and {without}",
                 fix=f"build it with `{BUILD_COMMAND}`, or give a file: --set models.{name}.reference=FILE",
             )
-        made = make(Path(source.path), model.type, quantizer, partial(self.fetching, name))
+        made = make(Path(source.path), model.type, quantizer, self.fetching.progress_of(name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)
         # It is the source's text and origin, whichever tool wrote the file.
         update = {
@@ -184,16 +173,14 @@ class _Shelf:
         return identity.model_copy(update=update), made.how
 
 
-def _gguf_model(
-    name: str, reference: str, base_dir: Path, offline: bool, progress: Callable[[int, int], None]
-) -> ModelIdentity:
-    model = resolve(name, reference, base_dir=base_dir, offline=offline, progress=progress)
+def _gguf_model(name: str, reference: str, base_dir: Path, fetching: Fetching) -> ModelIdentity:
+    model = resolve(name, reference, base_dir=base_dir, fetching=fetching)
     return model.model_copy(update={"header": read_header(Path(model.path))})
 
 
-def _mlx_model(name: str, reference: str, base_dir: Path, offline: bool) -> ModelIdentity:
+def _mlx_model(name: str, reference: str, base_dir: Path, fetching: Fetching) -> ModelIdentity:
     if reference.startswith("hf:"):
-        path = fetch_folder(reference, offline=offline)
+        path = fetch_folder(reference, offline=fetching.offline)
     else:
         path = base_dir / Path(reference).expanduser()
         if not is_folder(path):
