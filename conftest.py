@@ -68,7 +68,7 @@ def _beside_other_tests() -> Iterator[None]:
     """Engines have one thread where nothing else is said: several wait for each other in a loop, for as long as other
     tests have the processor. Nor do runs look for busy programs first, which takes half a second each time."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("llama_cpp.start", "llama_cpp.embedded", "llama_cpp.native", "libllama.engine"):
+        for module in ("process", "llama_cpp.engine", "libllama.engine"):
             patch.setattr(f"specmeter.engines.{module}.default_threads", lambda: 1)
         patch.setattr("specmeter_studies.quality.measure.default_threads", lambda: 1)
         patch.setattr("specmeter.host.machine.read_busy_processes", lambda _: ())

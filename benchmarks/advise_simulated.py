@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from specmeter.analysis.requests import excesses, limit
 from specmeter.engines import Launch
-from specmeter.engines.mock import MockEngine, MockSpec
-from specmeter.engines.mock.spec import Drafter, TargetModel, mock_model
+from specmeter.engines.mock import Drafter, MockSpec, TargetModel, mock_model
+from specmeter.engines.mock.engine import MockEngine
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide, judge
 from specmeter.numbers.estimates import bare
 from specmeter.numbers.margin import MARGIN

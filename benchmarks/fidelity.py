@@ -32,13 +32,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specmeter.engines import Engine, Launch
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
 from specmeter.llama_binding.context import Context
 from specmeter.llama_binding.model import Model
 from specmeter.models.reference import resolve
 from specmeter.numbers.rates import decode_rate
-from specmeter.probe.random_tokens import draw
+from specmeter.probe.routing import draw
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Reply
 
 TEXT = "def total_of_values(values):\n"

@@ -23,8 +23,7 @@ from statistics import median
 import numpy as np
 
 from specmeter.analysis.prediction.costs import probed
-from specmeter.probe import Probe
-from specmeter.probe.files import load_probe
+from specmeter.probe import Probe, load_probe
 from specmeter.probe.reading import union_model
 from specmeter.theory.curves import CostCurve, fit_cost
 from specmeter.theory.experts import expected_union

@@ -26,8 +26,8 @@ from specmeter import workloads
 from specmeter.engines import Engine, Launch
 from specmeter.engines.libllama.engine import LibllamaEngine
 from specmeter.engines.libllama.session import Session
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.engines.llama_cpp.start import default_threads
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
+from specmeter.engines.process import default_threads
 from specmeter.models.reference import resolve
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt

@@ -56,9 +56,9 @@ def native(program: Path, model: str, prompt: int, tokens: int, threads: int) ->
 
 
 def ours(model: Path, prompt: int, tokens: int, threads: int) -> dict[int, float]:
-    """The same by `engines.libllama.together`."""
+    """The same by `engines.libllama.child`."""
+    from specmeter.engines.libllama.child import Together
     from specmeter.engines.libllama.session import Session
-    from specmeter.engines.libllama.together import Together
     from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
     each = -(-(prompt + tokens) // 256) * 256

@@ -20,8 +20,8 @@ import numpy as np
 
 from specmeter import workloads
 from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.candidates import question
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
+from specmeter.engines.llama_cpp.reply import question
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Prompt

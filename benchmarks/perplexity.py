@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specmeter.engines.llama_cpp.start import default_threads
+from specmeter.engines.process import default_threads
 from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
 from specmeter.quality import SpeedTest, perplexity

@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specmeter.engines.libllama.adaptive import CostTable, Utility
-from specmeter.engines.libllama.cascade import Cascade
-from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
+from specmeter.engines.libllama.policies import Cascade, Confidence, DraftPolicy, Fixed
 
 GAMMAS = (1, 2, 3, 4, 6, 8, 12, 16)
 LONGEST = 16

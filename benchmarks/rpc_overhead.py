@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from rpc.far_machine import far_machine, missing  # noqa: E402
 from specmeter import workloads  # noqa: E402
 from specmeter.engines import Launch  # noqa: E402
-from specmeter.engines.llama_cpp.native import NativeEngine  # noqa: E402
+from specmeter.engines.llama_cpp.engine import NativeEngine  # noqa: E402
 from specmeter.engines.llama_cpp.relay import Relay, relayed  # noqa: E402
 from specmeter.models.reference import resolve  # noqa: E402
 from specmeter.numbers.stats import t_interval  # noqa: E402

@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specmeter.engines.libllama import verification
 from specmeter.engines.libllama.adaptive import CostTable, Utility
-from specmeter.engines.libllama.cascade import Cascade
-from specmeter.engines.libllama.ngram import NgramLookup
-from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
+from specmeter.engines.libllama.decoder import greedy, rejection, sample_match
+from specmeter.engines.libllama.policies import Cascade, Confidence, DraftPolicy, Fixed
+from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.llama_binding import sampling
 from specmeter.record import Generation
 
@@ -47,10 +46,10 @@ def of_vocabulary(vocabulary: int, gamma: int) -> dict[str, Callable[[], object]
     nucleus = Generation(temperature=0.8, top_p=0.95)
     own = sampling.probabilities(logits, plain)
     return {
-        f"greedy, {gamma} drafts": lambda: verification.greedy(drafted, logits),
-        f"sample match, {gamma} drafts": lambda: verification.sample_match(drafted, own, rng),
-        f"rejection, {gamma} drafts": lambda: verification.rejection(drafted, own[:gamma], own, rng),
-        f"rejection, {gamma} lookups": lambda: verification.rejection(drafted, None, own, rng),
+        f"greedy, {gamma} drafts": lambda: greedy(drafted, logits),
+        f"sample match, {gamma} drafts": lambda: sample_match(drafted, own, rng),
+        f"rejection, {gamma} drafts": lambda: rejection(drafted, own[:gamma], own, rng),
+        f"rejection, {gamma} lookups": lambda: rejection(drafted, None, own, rng),
         "probabilities, one row": lambda: sampling.probabilities(logits[0], plain),
         "... top_k 40, top_p 0.95": lambda: sampling.probabilities(logits[0], filtered),
         "... top_p 0.95": lambda: sampling.probabilities(logits[0], nucleus),

@@ -13,8 +13,8 @@ from typing import Any
 
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.options import OPTIONS, to_fields
-from specmeter.engines.llama_cpp.serving import PROGRAM, SHORT
-from specmeter.engines.llama_cpp.start import free_port
+from specmeter.engines.llama_cpp.spec import PROGRAM, SHORT
+from specmeter.engines.process import free_port
 
 TEXT = "The people of the valley built a bridge. The people of the valley built"
 TOKENS = 24

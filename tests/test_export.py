@@ -13,7 +13,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from specmeter.engines import Launch
-from specmeter.engines.mock import MockEngine, mock_model
+from specmeter.engines.mock import mock_model
+from specmeter.engines.mock.engine import MockEngine
 from specmeter.errors import StoreError, UsageError
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings

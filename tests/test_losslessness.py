@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from specmeter.analysis.divergences import Divergence, find_divergences, first_divergence, read_texts
-from specmeter.engines.mock import Fault, FaultKind, MockEngine, MockSpec
+from specmeter.engines.mock import Fault, FaultKind, MockSpec
+from specmeter.engines.mock.engine import MockEngine
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.measure import block_seed

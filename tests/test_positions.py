@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from specmeter.analysis.positions import ALL, NO_STEPS, counted, positions
 from specmeter.cli import invoke
 from specmeter.engines import Launch
-from specmeter.engines.mock import MockEngine, mock_model
+from specmeter.engines.mock import mock_model
+from specmeter.engines.mock.engine import MockEngine
 from specmeter.record import Arm, Generation, Prompt, Request, Session
 from specmeter.store import RunStore
 from specmeter.theory.acceptance import position_rates

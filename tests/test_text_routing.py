@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from specmeter.engines.llama_cpp.traits import EMBEDDED
+from specmeter.engines.llama_cpp.spec import EMBEDDED
 from specmeter.laboratory.pre_measure import measure_routing
-from specmeter.profile.run import LEAST_S, allowed_s
+from specmeter.profile.make import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
 from specmeter.store import RunStore
 
@@ -53,7 +53,7 @@ def test_a_full_disk_fails_nothing_and_is_tried_again(monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("specmeter.probe.child.read_apart", full)
+    monkeypatch.setattr("specmeter.probe.make.read_apart", full)
     earlier = TextRouting(target="moe", baseline_id="moe/none", failure="an engine that hung")
     store = Store(earlier)
     measure_routing(work(), cast("RunStore", store))
@@ -61,7 +61,7 @@ def test_a_full_disk_fails_nothing_and_is_tried_again(monkeypatch: pytest.Monkey
 
 
 def test_what_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter.probe.child.read_apart", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr("specmeter.probe.make.read_apart", lambda *_, **__: pytest.fail("read again"))
     union = ExpertUnion(experts=32, used=4, points=())
     store = Store(TextRouting(target="moe", baseline_id="moe/none", union=union))
     measure_routing(work(), cast("RunStore", store))

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from specmeter.cli.doctor import command
 from specmeter.engines.libllama.engine import examine as examine_libllama
-from specmeter.engines.llama_cpp.native import parse_devices
+from specmeter.engines.llama_cpp.engine import parse_devices
+from specmeter.engines.llama_cpp.spec import is_gpu
 from specmeter.engines.llama_cpp.status import (
     drives,
     examine_embedded,
@@ -16,7 +17,6 @@ from specmeter.engines.llama_cpp.status import (
     parse_features,
     status_of_wheel,
 )
-from specmeter.engines.llama_cpp.traits import is_gpu
 from specmeter.engines.registry import Device, EngineStatus
 from specmeter.errors import EngineStartError
 from specmeter.laboratory.doctor import Diagnosis, can_measure, diagnose_devices, diagnose_host, diagnose_models
@@ -94,7 +94,7 @@ def test_the_wheel_is_limited_where_the_processor_can_do_more(monkeypatch: pytes
     def die(_: object) -> EngineIdentity:
         raise EngineStartError("ended by signal 4", fix="none")
 
-    monkeypatch.setattr("specmeter.engines.llama_cpp.embedded.EmbeddedEngine.identify", die)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.engine.EmbeddedEngine.identify", die)
     broken = examine_embedded(host())
     assert (broken.state, broken.detail) == ("missing", "ended by signal 4")
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from engines.llama_fixtures import arm, launch, prompt
 from specmeter.engines import load_engine
-from specmeter.engines.libllama.ngram import NgramLookup
-from specmeter.engines.llama_cpp.draft_limits import Room, draft_limits
+from specmeter.engines.llama_cpp.draft_rules import NgramLookup, Room, draft_limits
 from specmeter.record import Generation
 
 WIDE = Room(answer=300, text=500)

@@ -11,7 +11,7 @@ import pytest
 from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 
 from specmeter.engines.llama_cpp import child
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.numbers import rates

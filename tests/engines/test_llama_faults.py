@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from llama_fixtures import arm, core, faulty_binary, gone_within, greedy, launch, prompt
 
-from specmeter.engines.llama_cpp import start as llama_start
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp import engine as llama_engine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
 from specmeter.errors import (
     EngineDiedError,
     EngineError,
@@ -138,12 +137,12 @@ def test_a_program_that_is_no_llama_server(tmp_path: Path) -> None:
 def test_a_port_taken_by_a_foreign_server_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The foreign server even has the right model and answers everybody."""
     foreign = NativeEngine(faulty_binary(tmp_path, "ignores-key"))
-    monkeypatch.setattr(llama_start, "_proven_props", lambda *_: {})
+    monkeypatch.setattr(llama_engine, "_proven_props", lambda *_: {})
     with foreign.start(launch(tmp_path / "foreign", arm())) as other:
         taken = int(other.facts.argv[other.facts.argv.index("--port") + 1])
         monkeypatch.undo()
-        ports = iter([taken, llama_start.free_port()])
-        monkeypatch.setattr(llama_start, "free_port", lambda: next(ports))
+        ports = iter([taken, llama_engine.free_port()])
+        monkeypatch.setattr(llama_engine, "free_port", lambda: next(ports))
         with EmbeddedEngine().start(launch(tmp_path, arm())) as session:
             assert f'"port": {taken}' not in session.facts.argv[-1]
             assert session.generate(prompt(), greedy(4)).timings.predicted_n == 4

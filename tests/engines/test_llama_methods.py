@@ -9,10 +9,10 @@ import pytest
 from llama_fixtures import arm, launch
 from pydantic import ValidationError
 
+from specmeter.engines import check_arm
 from specmeter.engines.llama_cpp.child import assign
-from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS, server_options
 from specmeter.engines.llama_cpp.options import OPTIONS, known_flags, to_fields, to_flags
-from specmeter.engines.llama_cpp.traits import METHODS
+from specmeter.engines.llama_cpp.spec import METHOD_OPTIONS, METHODS, server_options
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import Arm, EngineSettings, MethodName
 
@@ -151,10 +151,10 @@ def test_plain_decoding_is_offered_no_remote_machine(tmp_path: Path) -> None:
     assert options(tmp_path, target)["rpc"] == ["10.0.0.2:50052"]
 
 
-def test_remote_machines_that_hold_nothing(tmp_path: Path) -> None:
+def test_remote_machines_that_hold_nothing() -> None:
     idle = arm(methods=("draft-simple",), draft="d", engine={"rpc": ("10.0.0.2:50052",)})
     with pytest.raises(ExperimentError, match="nothing is placed on them"):
-        options(tmp_path, idle, "draft-small")
+        check_arm("native", idle, has_draft=True)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_addresses_that_are_none(address: str) -> None:
         ({"synthetic_rates": (0.5,)}, "without a method"),
     ],
 )
-def test_arms_that_cannot_be_honoured(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_arms_that_cannot_be_honoured(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ExperimentError, match=says):
-        options(tmp_path, arm(**changes))
+        check_arm("native", arm(**changes), has_draft=False)
 
 
-def test_ngram_cache_with_its_own_gamma(tmp_path: Path) -> None:
-    options(tmp_path, arm(methods=("ngram-cache",), gamma=8))
+def test_ngram_cache_with_its_own_gamma() -> None:
+    check_arm("native", arm(methods=("ngram-cache",), gamma=8), has_draft=False)

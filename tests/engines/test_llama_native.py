@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from llama_fixtures import NATIVE, NO_NATIVE, arm, gone_within, greedy, launch, prompt
 
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE)
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from llama_fixtures import HERE, NATIVE, arm, faulty_binary, gone_within, launch
 
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.process import EngineProcess
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")

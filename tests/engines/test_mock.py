@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter.engines import Engine, EngineSession, Launch
-from specmeter.engines.mock import EPOCH, Drafter, Fault, MockEngine, MockSession, MockSpec, TargetModel, mock_model
+from specmeter.engines.mock import Drafter, Fault, MockSpec, TargetModel, mock_model
+from specmeter.engines.mock.engine import EPOCH, MockEngine, MockSession
 from specmeter.errors import (
     EngineDiedError,
     EngineHungError,

@@ -12,7 +12,7 @@ import pytest
 from llama_fixtures import NO_NATIVE, arm, gone_within, greedy, launch, native, prompt
 
 from specmeter.engines.llama_cpp import relay
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.engine import NativeEngine
 from specmeter.engines.llama_cpp.rpc_loopback import SimulatedRemote
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.traffic import RECEIVED

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.engines.mock import MockEngine
+from specmeter.engines.mock.engine import MockEngine
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.described import Described
 from specmeter.experiments.file import load

@@ -13,8 +13,8 @@ from probe.probes import probe
 from specmeter.errors import UsageError
 from specmeter.llama_binding.context import Context, Forward
 from specmeter.probe import Probe, reading
-from specmeter.probe.batches import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.probe.routing import Routing
+from specmeter.probe.sweep import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.record import EngineSettings
 from specmeter.theory.experts import expected_union
 from specmeter.workloads.texts import held_out_text

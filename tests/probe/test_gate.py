@@ -9,8 +9,7 @@ from probes import ENGINE, model, probe
 
 from specmeter.cli import invoke
 from specmeter.host.telemetry import busy_percent, is_busy
-from specmeter.probe.files import find_probe, load_probe, save_probe
-from specmeter.probe.gate import suspicions
+from specmeter.probe import find_probe, load_probe, save_probe, suspicions
 from specmeter.record import Estimate
 from specmeter.theory.curves import CostCurve, CostPoint
 

@@ -9,8 +9,16 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
-from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_round, read_rounds, step_times, tokens_of
-from specmeter.probe.waves import Answer
+from specmeter.probe.steps import (
+    Answer,
+    RoundSpec,
+    measure_round,
+    pricing,
+    read_round,
+    read_rounds,
+    step_times,
+    tokens_of,
+)
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 from specmeter.workloads.texts import held_out_text
 

@@ -12,7 +12,7 @@ from specmeter.engines import process, subprocess_job
 from specmeter.errors import EngineDiedError, EngineError, UsageError
 from specmeter.llama_binding.context import Context
 from specmeter.probe import sweep as sweeping
-from specmeter.probe.child import measure_sweep
+from specmeter.probe.make import measure_sweep
 from specmeter.probe.sweep import DRAFT_TOKENS, Samples, Sweep, longest_chain, sweep
 from specmeter.record import EngineSettings
 from specmeter.workloads.texts import held_out_text

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.engines.mock import MockEngine, MockSpec, mock_model
-from specmeter.probe.steps import RoundSpec, measure_round, pricing, read_rounds
-from specmeter.probe.waves import Answer, wave_plain_ms, wave_step_ms
+from specmeter.engines.mock import MockSpec, mock_model
+from specmeter.engines.mock.engine import MockEngine
+from specmeter.probe.steps import Answer, RoundSpec, measure_round, pricing, read_rounds, wave_plain_ms, wave_step_ms
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specmeter.profile.replay import Limits, ModelDrafts, Round, replay
 from specmeter.record import MatchProfile
 
 
@@ -28,3 +29,10 @@ def profile(
         branches=branches or {},
         sway=0.0,
     )
+
+
+def rounds(found: MatchProfile, *, gamma: int, gamma_min: int = 0, p_min: float = 0.0) -> tuple[Round, ...]:
+    """Every step of a draft model's arm on a profile's text, where nothing but the text's end shortens drafts and the
+    target forgets what it rejects."""
+    drafts = ModelDrafts(found, gamma, gamma_min, p_min)
+    return replay(drafts, Limits(drafts.length))

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 from profiles import profile
 
-from specmeter.engines.libllama.traits import LIBLLAMA
-from specmeter.engines.llama_cpp.traits import EMBEDDED, NATIVE
+from specmeter.engines.libllama.spec import LIBLLAMA
+from specmeter.engines.llama_cpp.spec import EMBEDDED, NATIVE
 from specmeter.engines.registry import spec_of
-from specmeter.profile.arms import drafts_of, key_of, limits_of, says_what_is_in_force, why_not
-from specmeter.profile.replay import Limits, Round, first_impossible, replay
+from specmeter.profile.replay import (
+    Limits,
+    Round,
+    drafts_of,
+    first_impossible,
+    key_of,
+    limits_of,
+    replay,
+    says_what_is_in_force,
+    why_not,
+)
 from specmeter.record import Arm, Generation, Profiled, PromptTokens
 from specmeter.store import RunStore
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from profiles import profile
 
 from specmeter.errors import UsageError
-from specmeter.profile.figures import match_lengths
-from specmeter.profile.oracle import Costs, best_walk, fit_costs, fixed_walk
+from specmeter.profile.draft_lengths import Costs, best_walk, fit_costs, fixed_walk, match_lengths
 from specmeter.profile.replay import Limits, ModelDrafts, replay
 
 LONGEST = 3

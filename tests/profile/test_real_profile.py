@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from profiles import rounds
 
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
-from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
-from specmeter.profile.arms import ProfileKey
-from specmeter.profile.figures import ALL, DraftLength, draft_lengths
+from specmeter.profile.draft_lengths import ALL, DraftLength, draft_lengths
 from specmeter.profile.make import Passage, profile_texts
-from specmeter.profile.replay import rounds
-from specmeter.record import EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
+from specmeter.profile.replay import ProfileKey
+from specmeter.record import UNKNOWN_TOKEN, EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.record.verdict import Findings
 from specmeter.store import RunStore
 from specmeter.validity.checks.replays import exact, replay_differs

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import profile
+from profiles import profile, rounds
 
-from specmeter.profile.figures import full_drafts, match_lengths
+from specmeter.profile.draft_lengths import full_drafts, match_lengths
 from specmeter.profile.replay import (
     PLAIN,
     FirstOf,
@@ -19,7 +19,6 @@ from specmeter.profile.replay import (
     first_impossible,
     possible_totals,
     replay,
-    rounds,
 )
 
 

@@ -29,8 +29,8 @@ from provocations.provoked import (
 )
 from specmeter.cli import invoke
 from specmeter.engines import Launch
-from specmeter.engines.llama_cpp import embedded as llama_embedded
-from specmeter.engines.llama_cpp import methods as llama_methods
+from specmeter.engines.llama_cpp import engine as llama_engine
+from specmeter.engines.llama_cpp.spec import server_options
 from specmeter.errors import ModelError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import foresee, prepare
@@ -60,9 +60,9 @@ def test_a_draft_model_that_is_loaded_and_never_used(
     tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def options(launch: Any, threads: int) -> dict[str, Any]:
-        return llama_methods.server_options(launch, threads) | {"methods": ["none"]}
+        return server_options(launch, threads) | {"methods": ["none"]}
 
-    monkeypatch.setattr(llama_embedded, "server_options", options)
+    monkeypatch.setattr(llama_engine, "server_options", options)
     outcome = provoke(tmp_path)
     with RunStore.open(outcome.folder, readonly=True) as store:
         sessions = [session for session in store.sessions() if session.arm_id == SD]
@@ -124,11 +124,11 @@ def test_a_drafter_that_never_drafts_and_a_draft_length_that_never_reached_the_e
     """Nothing in these prompts repeats twenty tokens; and one arm drafts by the engine's default."""
 
     def options(launch: Any, threads: int) -> dict[str, Any]:
-        given = llama_methods.server_options(launch, threads)
+        given = server_options(launch, threads)
         given.pop("draft_n_max", None)
         return given
 
-    monkeypatch.setattr(llama_embedded, "server_options", options)
+    monkeypatch.setattr(llama_engine, "server_options", options)
     idle = {"method": "ngram-simple", "ngram_n": 20, "gamma": 4}
     outcome = provoke(tmp_path, arms=[idle, *EXPERIMENT["arms"]], design={"blocks": 1})
     (arm_id,) = set(outcome.certificate.arms) - {BASE, SD}
@@ -168,11 +168,11 @@ def test_a_control_that_does_not_accept_what_it_must(
     """The dice never reach the engine: the control drafts and accepts like any other arm."""
 
     def options(launch: Any, threads: int) -> dict[str, Any]:
-        given = llama_methods.server_options(launch, threads)
+        given = server_options(launch, threads)
         given.pop("synthetic_rates", None)
         return given
 
-    monkeypatch.setattr(llama_embedded, "server_options", options)
+    monkeypatch.setattr(llama_engine, "server_options", options)
     outcome = provoke(tmp_path, design={"controls": True, "blocks": 1})
     caught(outcome, clean, "control-accept-all", "invalid")
     caught(outcome, clean, "control-accept-none", "invalid")

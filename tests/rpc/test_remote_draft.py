@@ -16,7 +16,7 @@ from engines.llama_fixtures import arm, greedy, launch, prompt
 from rpc.far_machine import far_machine, missing
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.engine import NativeEngine
 from specmeter.engines.llama_cpp.relay import relayed
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.errors import EngineStartError

@@ -9,8 +9,8 @@ import pytest
 
 from engines.llama_fixtures import NATIVE, NO_NATIVE
 from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.methods import server_options
 from specmeter.engines.llama_cpp.options import known_flags, to_flags
+from specmeter.engines.llama_cpp.spec import server_options
 from specmeter.errors import EngineStartError
 from specmeter.experiments.file import load
 from specmeter.models.bench import shipped

@@ -34,7 +34,7 @@ from specmeter.advise.oracle import OracleTimes, oracle_times
 from specmeter.analysis.pairing import gain_of, meet
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import RequestTable
-from specmeter.engines.libllama.methods import DRAFT_GAMMA, NGRAM_GAMMA
+from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA
 from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.experiment import DRAFT_ONLY

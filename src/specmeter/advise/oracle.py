@@ -16,10 +16,8 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations, with_doubt
-from specmeter.profile.arms import key_of, limits_of, wanted_key, why_not
-from specmeter.profile.figures import match_lengths
-from specmeter.profile.make import digest
-from specmeter.profile.oracle import best_walk, fit_costs, fixed_walk
+from specmeter.profile.draft_lengths import best_walk, fit_costs, fixed_walk, match_lengths
+from specmeter.profile.replay import digest, key_of, limits_of, wanted_key, why_not
 
 if TYPE_CHECKING:
     from specmeter.analysis.requests import RequestTable

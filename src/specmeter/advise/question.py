@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specmeter import workloads
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, Asked, LeftOutDraft
 from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
+from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.described import LOOKUP, file_workload, refuse_absent_prompts, refuse_engine, with_simulation

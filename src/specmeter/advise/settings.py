@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from specmeter.advise.advice import GRID_NAME, SETTING_NAMES, TriedSettings
 from specmeter.advise.race import Question, failed_arms, next_block, noisy_blocks, standings
 from specmeter.advise.session import Plan, prepared_for
-from specmeter.engines.llama_cpp.start import default_threads
+from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.file import load

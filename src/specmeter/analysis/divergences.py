@@ -19,10 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.experiments.schedule import first_id
 from specmeter.experiments.spec import id_without_load
-from specmeter.record import Arm, Prompt
+from specmeter.record import UNKNOWN_TOKEN, Arm, Prompt
 from specmeter.store import RequestKey
 from specmeter.store.hashes import output_digest
 

@@ -29,7 +29,7 @@ from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
 from specmeter.models.reference import Fetching
-from specmeter.probe.files import load_probe
+from specmeter.probe import load_probe
 from specmeter.show.export import TableName
 from specmeter.show.export.run_table import RunTable
 from specmeter.show.notebook import ShownAudit, ShownComparison, ShownPrediction, run_html, run_text

@@ -9,8 +9,8 @@ import click
 from specmeter.analysis.explain.account import explain, probes_of
 from specmeter.analysis.explain.memory_price import memory_prices
 from specmeter.analysis.reading import read_run
-from specmeter.probe.files import load_probe
-from specmeter.profile.figures import draft_lengths
+from specmeter.probe import load_probe
+from specmeter.profile.draft_lengths import draft_lengths
 from specmeter.quality import kept_reports, load_report
 from specmeter.show.terminal.console import say_json
 from specmeter.show.terminal.explain import document, print_account

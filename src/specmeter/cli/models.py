@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from specmeter.cache import cache_dir
-from specmeter.engines.llama_cpp.traits import KV_TYPES
+from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.errors import UsageError
 from specmeter.models import bench
 from specmeter.models.facts import ModelFacts, read_facts

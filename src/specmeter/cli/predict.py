@@ -13,8 +13,7 @@ from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.prediction.under_load import over_clients, probed_at
 from specmeter.cli import flag
 from specmeter.errors import UsageError
-from specmeter.probe import Probe
-from specmeter.probe.files import load_probe
+from specmeter.probe import Probe, load_probe
 from specmeter.show.terminal.console import say_json
 from specmeter.show.terminal.explain import print_loads, print_prediction
 from specmeter.show.terminal.probe import warn_of_suspect

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from specmeter.engines.in_flight import Stop
+from specmeter.engines.process import LOOPBACK
+from specmeter.engines.session import Stop
 from specmeter.errors import EngineProtocolError
 from specmeter.text import size
 
-LOOPBACK = "127.0.0.1"
 _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5

@@ -6,14 +6,19 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from specmeter.engines import guard
 from specmeter.errors import EngineStartError
 from specmeter.files import without_links
+
+LOOPBACK = "127.0.0.1"
 
 
 class EngineProcess:
@@ -61,8 +66,6 @@ class EngineProcess:
 
     def pids(self) -> tuple[int, ...]:
         """Processes of the engine that are alive now, without the guard."""
-        import psutil
-
         with contextlib.suppress(psutil.Error):
             return tuple(child.pid for child in psutil.Process(self._guard.pid).children(recursive=True))
         return ()
@@ -84,3 +87,32 @@ class EngineProcess:
                 os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.kill()
         self._guard.wait()
+
+
+def clean_environment(*, trace: bool) -> dict[str, str]:
+    """This process's environment without what would configure llama.cpp behind the experiment's back."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
+    return env | {"LLAMA_TRACE": "1"} if trace else env
+
+
+def default_threads() -> int:
+    """Physical cores, as far as this process may use them."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, min(psutil.cpu_count(logical=False) or usable, usable))
+
+
+def free_port() -> int:
+    """A free port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return True
+    return False

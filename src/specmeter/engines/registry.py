@@ -16,6 +16,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pydantic import ValidationError
+
 from specmeter.errors import ExperimentError, SpecmeterError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits, Record
 from specmeter.record.base import first_fault
@@ -77,7 +79,7 @@ class EngineSpec:
     """Settings of its own, as experiments write them under `engine.options`. Each has a default."""
     check_arm: Callable[[Arm, bool], None] = _accept
     """Given an arm, and whether it has a draft model: raises `ExperimentError`, naming the field, for what the traits
-    allow and this engine cannot run all the same."""
+    allow and this engine cannot run all the same, and before them where it knows a better fix."""
     serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _no_command
     """Given an arm with its models, and the command line that its session was started with in a run: the command that
     serves with them, for people to use, without what only measuring needs. None where there is none."""
@@ -260,8 +262,6 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
 
     Raises `ExperimentError`, naming the key.
     """
-    from pydantic import ValidationError
-
     form = spec_of(name).options
     if form is None:
         if options:
@@ -285,7 +285,7 @@ def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
         if (problem := unknown_method(name, kind.traits, method)) is not None:
             raise ExperimentError(f"arm {arm.id}: {problem}", fix="name one of these, or change engine.kind")
     kind.check_arm(arm, has_draft)
-    refuse_without_effect(kind.traits, arm, has_draft=has_draft)
+    _refuse_without_effect(kind.traits, arm, has_draft=has_draft)
     if arm.engine.options:
         own_options(name, arm.engine.options)
 
@@ -313,7 +313,7 @@ def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:
     return f"unknown method {method!r}{hint} (known to the engine {name}: {', '.join(known)})"
 
 
-def refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -> None:
+def _refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -> None:
     """Raise `ExperimentError`, naming the field, for what an arm asks for and an engine of these traits has nothing of:
     it would not be what its name says."""
     where = f"arm {arm.id}"

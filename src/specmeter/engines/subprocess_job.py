@@ -15,7 +15,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from specmeter.engines.process import EngineProcess
+from specmeter.engines.llama_cpp.log import last_words
+from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, SpecmeterError, UsageError
 from specmeter.record import Record
 
@@ -51,8 +52,6 @@ def run_in_subprocess(
     Raises what the job raised as `EngineError` or `UsageError`, `EngineDiedError` when the child ended otherwise, and
     `EngineHungError` when it is not done after `limit_s`; it is ended then.
     """
-    from specmeter.engines.llama_cpp.start import clean_environment
-
     process = EngineProcess(
         (sys.executable, "-m", module, str(folder)),
         env=clean_environment(trace=False),
@@ -124,8 +123,6 @@ def _last_line(path: Path) -> str:
 
 
 def _died(code: int, log: Path) -> EngineDiedError:
-    from specmeter.engines.llama_cpp.log import last_words
-
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _MAX_LOG))
         words = last_words(file.read().decode("utf-8", "replace"))

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from specmeter.engines.llama_cpp.traits import any_remote
+from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
 from specmeter.errors import ExperimentError
 from specmeter.experiments.described import completed

@@ -15,13 +15,20 @@ from specmeter.analysis.load.crossover import way
 from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.ngram_replay import Asked, follow, table_of
-from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.experiments.schedule import item_order
 from specmeter.probe.steps import plain_ms
-from specmeter.profile.arms import drafts_of, key_of, limits_of, wanted_key, why_not
-from specmeter.profile.make import Passage, digest
-from specmeter.profile.replay import UnreplayableError, replay
-from specmeter.record import Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
+from specmeter.profile.make import Passage
+from specmeter.profile.replay import (
+    UnreplayableError,
+    digest,
+    drafts_of,
+    key_of,
+    limits_of,
+    replay,
+    wanted_key,
+    why_not,
+)
+from specmeter.record import UNKNOWN_TOKEN, Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
 from specmeter.text import counted
 
 if TYPE_CHECKING:
@@ -30,8 +37,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.load.summary import CellFigures
     from specmeter.analysis.prediction.ngram_replay import Table
     from specmeter.measure import Work
-    from specmeter.profile.arms import ProfileKey
-    from specmeter.profile.replay import Limits, Round
+    from specmeter.profile.replay import Limits, ProfileKey, Round
     from specmeter.record import MatchProfile
     from specmeter.store import RunReader
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
 from specmeter.cache import cache_dir
-from specmeter.engines.llama_cpp.draft_limits import Room, silent_limits
+from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine

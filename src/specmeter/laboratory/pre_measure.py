@@ -34,8 +34,7 @@ from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
-from specmeter.profile.make import drafts_ends_of, profile_texts
-from specmeter.profile.run import allowed_s
+from specmeter.profile.make import allowed_s, drafts_ends_of, profile_texts
 from specmeter.record import Arm, EngineTraits, StepProbe, StepRound, TextRouting
 from specmeter.text import percent
 
@@ -336,8 +335,8 @@ def measure_routing(work: Work, store: RunStore) -> None:
 
 
 def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ...]]], limit_s: float) -> TextRouting:
-    from specmeter.engines.llama_cpp.start import default_threads
-    from specmeter.probe.child import read_apart
+    from specmeter.engines.process import default_threads
+    from specmeter.probe.make import read_apart
 
     target = work.models[arm.target]
     own = {"threads": arm.engine.threads or default_threads()}

@@ -25,8 +25,8 @@ from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import ONLINE, Fetching, absent_models, refuse_absent, resolve
-from specmeter.probe.files import probes_folder
-from specmeter.profile.run import profile_run
+from specmeter.probe import probes_folder
+from specmeter.profile.make import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.environment import environment_of

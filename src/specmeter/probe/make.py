@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +12,47 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.engines import load_engine
+from specmeter.engines.process import default_threads
+from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.host.gpu import read_gpus
+from specmeter.host.machine import memory_available_bytes
 from specmeter.host.telemetry import TelemetrySampler
+from specmeter.models import preflight
+from specmeter.models.reference import peek
 from specmeter.numbers.stats import median_estimate
 from specmeter.probe import Probe
-from specmeter.record import Arm, EngineSettings, ModelIdentity, Telemetry
+from specmeter.probe.routing import (
+    SEGMENT,
+    ContinuationsOrder,
+    RoutingOrder,
+    load_routing,
+    read_continuations,
+    read_routing,
+    save_routing,
+    summarize,
+)
+from specmeter.probe.served import measure_served, sessions_per_round, wanted_tokens
+from specmeter.probe.sweep import TOKENS as FEW
+from specmeter.probe.sweep import (
+    BatchSamples,
+    BatchSweep,
+    Samples,
+    Sweep,
+    batch_points,
+    longest_chain,
+    sweep,
+    sweep_batches,
+)
+from specmeter.record import Arm, EngineSettings, ModelIdentity, Record, Telemetry
 from specmeter.text import size
 from specmeter.theory.curves import CostCurve, CostPoint
+from specmeter.workloads.texts import held_out_text, natural_text
 
 if TYPE_CHECKING:
-    from specmeter.probe.batches import BatchSamples
     from specmeter.probe.routing import Routing
-    from specmeter.probe.sweep import Sweep
     from specmeter.record import BatchPoint, EngineIdentity, Estimate, ExpertUnion, Host
+
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""
@@ -98,10 +127,6 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
 
 def refuse_size(reference: str, *, offline: bool = False) -> None:
     """Raise `UsageError` for a model that is larger than the memory here, before it is built, downloaded or loaded."""
-    from specmeter.host.gpu import read_gpus
-    from specmeter.host.machine import memory_available_bytes
-    from specmeter.models.reference import peek
-
     size_bytes, _ = peek(reference, offline=offline)
     free = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
     if size_bytes is not None and size_bytes > free:
@@ -113,8 +138,6 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
 
 def refuse(spec: ProbeSpec, settings: EngineSettings) -> None:
     """Raise what a run with these models would raise: a draft that is none, models beyond this machine's memory."""
-    from specmeter.models import preflight
-
     models = {"target": spec.target} | ({"draft": spec.draft} if spec.draft else {})
     arm = Arm(
         id=f"probe of {spec.target.reference}",
@@ -139,9 +162,6 @@ def read_experts(
 
     Raises `UsageError` for a dense target, `EngineError` when llama.cpp fails.
     """
-    from specmeter.probe.child import read_apart
-    from specmeter.probe.routing import SEGMENT, RoutingOrder, load_routing
-
     experts = target.header.experts if target.header else 0
     if not experts:
         raise UsageError(f"{target.reference}: is a dense model and has no experts", fix="name an MoE model")
@@ -160,8 +180,6 @@ def read_experts(
 
 def text_for(target: ModelIdentity) -> str:
     """Text that comes with specmeter: bench models know the bench's own, others natural prompts of all kinds."""
-    from specmeter.workloads.texts import held_out_text, natural_text
-
     return held_out_text() if target.origin == "bench" else natural_text()
 
 
@@ -199,11 +217,6 @@ class _Found:
 def _direct(
     spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
-    from specmeter.probe.batches import batch_points
-    from specmeter.probe.child import measure_sweep
-    from specmeter.probe.routing import summarize
-    from specmeter.probe.sweep import Sweep
-
     if spec.binary is not None:
         raise UsageError("--binary needs --source server", fix="leave it out, or add --source server")
     engine = load_engine(spec.source).identify()
@@ -246,10 +259,6 @@ def _direct(
 
 def _together(spec: ProbeSpec, order: Sweep, progress: Progress, sampler: TelemetrySampler) -> BatchSamples:
     """T(b, n) of the same text, with the settings of `order`."""
-    from specmeter.probe.batches import TOKENS as FEW
-    from specmeter.probe.batches import BatchSweep
-    from specmeter.probe.child import measure_batches
-
     batches = BatchSweep(
         target=order.target,
         settings=order.settings,
@@ -269,8 +278,6 @@ def _together(spec: ProbeSpec, order: Sweep, progress: Progress, sampler: Teleme
 def _through_server(
     spec: ProbeSpec, settings: EngineSettings, tokens: Sequence[int], depth: int, rounds: int, progress: Progress
 ) -> _Found:
-    from specmeter.probe.served import measure_served, sessions_per_round
-
     if spec.batches:
         raise UsageError("--batch needs --source libllama", fix="leave --source server out")
     engine = load_engine("embedded" if spec.binary is None else "native", binary=spec.binary)
@@ -294,15 +301,10 @@ def _through_server(
 
 
 def _resolved(settings: EngineSettings) -> EngineSettings:
-    from specmeter.engines.llama_cpp.start import default_threads
-
     return settings.model_copy(update={"threads": settings.threads or default_threads()})
 
 
 def _context(source: str, tokens: Sequence[int], depth: int) -> int:
-    from specmeter.probe.served import wanted_tokens
-    from specmeter.probe.sweep import longest_chain
-
     # A passage that is cut in the middle of a word may take a few tokens more.
     behind = longest_chain(tokens) if source == "libllama" else depth // 4 + wanted_tokens(max(tokens)) + 16
     return -(-(depth + behind) // _CELLS) * _CELLS
@@ -316,3 +318,77 @@ def _curve(samples: Mapping[int, Sequence[float]], of: str) -> CostCurve:
             CostPoint(tokens=n, ms=median_estimate(times, unit="ms", of=of)) for n, times in sorted(samples.items())
         )
     )
+
+
+# --- in a process of its own -----------------------------------------------------------------------------------------
+
+SAMPLES, ROUTING = "samples.json", "routing.npz"
+
+
+class _Order(Record):
+    job: Literal["sweep", "batches", "routing"]
+    order: Sweep | BatchSweep | RoutingOrder | ContinuationsOrder
+
+
+def measure_sweep(
+    order: Sweep,
+    folder: Path,
+    done: Callable[[int], None],
+    started: Callable[[Sequence[int]], None] | None = None,
+) -> Samples:
+    """`sweep` in a child; `done` is called with the number of complete rounds, `started` with the child's processes.
+
+    Raises what `sweep` raises.
+    """
+    run_in_subprocess(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
+    return Samples.model_validate_json(read_result(folder / SAMPLES))
+
+
+def measure_batches(
+    order: BatchSweep,
+    folder: Path,
+    done: Callable[[int], None],
+    started: Callable[[Sequence[int]], None] | None = None,
+) -> BatchSamples:
+    """`sweep_batches` in a child, as `measure_sweep`. Raises what `sweep_batches` raises."""
+    run_in_subprocess(
+        __name__, _Order(job="batches", order=order), folder, lambda parts, _: done(parts), started=started
+    )
+    return BatchSamples.model_validate_json(read_result(folder / SAMPLES))
+
+
+def read_apart(
+    order: RoutingOrder | ContinuationsOrder,
+    folder: Path,
+    done: Callable[[int], None] = lambda _: None,
+    *,
+    limit_s: float | None = None,
+) -> Path:
+    """`read_routing` or `read_continuations` in a child: the file of what it saw. Raises what they raise, and
+    `EngineHungError` after `limit_s`."""
+    run_in_subprocess(
+        __name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s
+    )
+    return folder / ROUTING
+
+
+def _carry_out(given: str, folder: Path, heard: Heard) -> None:
+    order = _Order.model_validate_json(given).order
+    parts = 0
+
+    def done(_: int) -> None:
+        nonlocal parts
+        parts += 1
+        heard(parts, 0)
+
+    if isinstance(order, Sweep):
+        (folder / SAMPLES).write_text(sweep(order, done).model_dump_json(), encoding="utf-8")
+    elif isinstance(order, BatchSweep):
+        (folder / SAMPLES).write_text(sweep_batches(order, done).model_dump_json(), encoding="utf-8")
+    else:
+        read = read_routing(order, done) if isinstance(order, RoutingOrder) else read_continuations(order, done)
+        save_routing(read, folder / ROUTING)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(_carry_out))

@@ -9,9 +9,19 @@ kept, one byte each up to 256 experts, two beyond. From them alone:
     balance     how evenly experts are used: entropy of their loads over ln E, and the largest load over the mean
     shared      share of a token's experts that the token before it chose, too
 
-The same is read on as many random tokens, and single tokens of both are timed (`probe.random_tokens`).
+The same is read on as many random tokens, and single tokens of both are timed (`time_both`).
 
 Segments are the units of intervals: windows of one segment overlap, segments share nothing.
+
+Single tokens of a text beside random ones, timed in turn: what a rate on random tokens says about text.
+
+A mixture of experts need not send random tokens where it sends words. If it sends them to fewer experts, or one after
+the other to the same ones, less has to come from memory: what the token before has read may still lie in a cache. So
+rates of such a model on random tokens need not be its rates on text. `llama-bench` decodes random tokens, drawn from
+the whole vocabulary, and so does this.
+
+A round is a place in the text: `DEPTH` tokens are put into memory, then `TIMED` are decoded one by one, of the text and
+of random tokens, each in the first place every other time. Nothing looks into these forwards.
 """
 
 from __future__ import annotations
@@ -30,17 +40,23 @@ from pydantic import Field
 
 from specmeter.errors import UsageError
 from specmeter.files import write_whole
+from specmeter.llama_binding.context import Context, RoutingTap
+from specmeter.llama_binding.model import Model
 from specmeter.numbers.estimates import student_mean
 from specmeter.numbers.stats import median_estimate
-from specmeter.probe.random_tokens import TokenTimes, draw, time_both
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, Record, UnionPoint
+from specmeter.theory.experts import expected_union, fit_union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from specmeter.llama_binding.context import Context
+
+if TYPE_CHECKING:
     Ids = NDArray[np.unsignedinteger[Any]]
     Whole = NDArray[np.int64]
     Floats = NDArray[np.float64]
+
 
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33)
 """n of the union curve."""
@@ -56,7 +72,7 @@ MOST_EXPERTS = 65_536
 
 
 class RoutingOrder(Record):
-    """What is to be read; `specmeter.probe.child` does it."""
+    """What is to be read; `specmeter.probe.make` does it."""
 
     target: str
     """Path of the model file."""
@@ -71,7 +87,7 @@ class RoutingOrder(Record):
 
 
 class ContinuationsOrder(Record):
-    """The experts of texts that were generated are to be read; `specmeter.probe.child` does it."""
+    """The experts of texts that were generated are to be read; `specmeter.probe.make` does it."""
 
     target: str
     """Path of the model file."""
@@ -192,9 +208,6 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
     Raises `UsageError` for a text of fewer than two tokens or a model without experts, `EngineError` when llama.cpp
     fails.
     """
-    from specmeter.llama_binding.context import Context, RoutingTap
-    from specmeter.llama_binding.model import Model
-
     tap = RoutingTap()
     settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
     threads = settings.threads or 1
@@ -232,9 +245,6 @@ def read_continuations(order: ContinuationsOrder, done: Callable[[int], None]) -
     Calls `done` with the number of texts that are complete. Raises `UsageError` for a model without experts,
     `EngineError` when llama.cpp fails.
     """
-    from specmeter.llama_binding.context import Context, RoutingTap
-    from specmeter.llama_binding.model import Model
-
     tap, settings = RoutingTap(), order.settings
     parts: list[dict[int, Any]] = []
     with (
@@ -331,8 +341,6 @@ def load_routing(path: Path) -> Routing:
 
 def summarize(routing: Routing, windows: Sequence[int] = WINDOWS) -> RoutingSummary:
     """Unions, overlap, balance. Windows longer than the shortest segment are left out."""
-    from specmeter.theory.experts import expected_union, fit_union
-
     total, used = routing.experts, routing.used
     able = [n for n in windows if n <= min(routing.segments)]
     union = _union(routing, routing.ids, able)
@@ -481,3 +489,53 @@ def _shared(routing: Routing, ids: Ids) -> Floats:
         shares.append((both / routing.used).ravel())
     found = np.concatenate(shares)
     return found if len(found) else np.ones(1)
+
+
+# --- random tokens beside those of the text --------------------------------------------------------------------------
+
+DEPTH = 64
+"""Tokens in memory before those that are timed."""
+TIMED = 24
+"""Tokens of a round that are timed, of each sort."""
+ROUNDS = 10
+"""Rounds that are kept; one before them warms up."""
+SEED = 1
+
+_Times = tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
+
+
+class TokenTimes(Record):
+    """Mean ms of a single token, round by round; the places of both belong together."""
+
+    text: _Times
+    random: _Times
+
+
+def draw(vocabulary: int, count: int) -> list[int]:
+    """Random tokens, each of the vocabulary as likely as any other; always the same ones."""
+    return [int(token) for token in np.random.default_rng(SEED).integers(vocabulary, size=count)]
+
+
+def time_both(context: Context, text: Sequence[int], random: Sequence[int]) -> TokenTimes | None:
+    """Decode both in turn; None where either is shorter than a round."""
+    needed = DEPTH + TIMED
+    if min(len(text), len(random)) < needed:
+        return None
+    times: dict[str, list[float]] = {"text": [], "random": []}
+    sorts = [("text", text), ("random", random)]
+    for index in range(ROUNDS + 1):
+        for name, tokens in sorts if index % 2 else sorts[::-1]:
+            start = (len(tokens) - needed) * index // ROUNDS
+            context.cut(0)
+            context.extend(tokens[start : start + DEPTH])
+            ms = _one_by_one(context, tokens[start + DEPTH : start + needed])
+            if index:
+                times[name].append(ms)
+    return TokenTimes(text=tuple(times["text"]), random=tuple(times["random"]))
+
+
+def _one_by_one(context: Context, tokens: Sequence[int]) -> float:
+    started = time.perf_counter()
+    for token in tokens:
+        context.decode([token])
+    return 1e3 * (time.perf_counter() - started) / len(tokens)

@@ -4,6 +4,11 @@ The draft reads prompt and text as it does while drafting, one token after the o
 it would say. What a draft model has in its memory while it drafts was partly computed in forwards over more tokens (it
 catches up with what was verified), which moves its logits a little. How much, `sway` says: the same text is read once
 more in forwards over many tokens, and the largest change of a gap is kept.
+
+Profiles of a run's texts are made when it has been measured: what the check `replay-differs` reads. Every different
+text of every arm that can be replayed has one, by every draft that wrote for it; greedy texts repeat from block to
+block and mostly from arm to arm, so these are few. It may take a tenth of the time that the run took. Nothing that goes
+wrong here fails the run: profiles are missing then, and the check says so.
 """
 
 from __future__ import annotations
@@ -13,20 +18,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from specmeter.engines.process import default_threads
 from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
-from specmeter.record import EngineSettings, EngineTraits, Generation, MatchProfile, ModelIdentity, Record
-from specmeter.store.hashes import output_digest
+from specmeter.errors import EngineError
+from specmeter.llama_binding import capi
+from specmeter.llama_binding.context import Context
+from specmeter.llama_binding.model import Model
+from specmeter.llama_binding.sampling import confidence
+from specmeter.profile.replay import digest, drafts_ends_of, key_of, parameters, wanted_key, why_not
+from specmeter.record import UNKNOWN_TOKEN, EngineSettings, MatchProfile, ModelIdentity, Profiled, Record
 
 if TYPE_CHECKING:
     from specmeter.llama_binding.context import Context
     from specmeter.llama_binding.sampling import Logits
+    from specmeter.measure import Work
+    from specmeter.profile.replay import ProfileKey
+    from specmeter.store import RunStore
+
 
 AT_ONCE = 8
 """Tokens of a forward in the second reading: about a draft that is verified."""
@@ -84,8 +99,6 @@ def profile_texts(
     drafted. With `p_min`, the draft's own way is followed behind each wrong token, for drafts of up to `gamma`.
     `heard` receives the number of passages done. Raises `EngineError` when llama.cpp cannot run the draft.
     """
-    from specmeter.engines.llama_cpp.start import default_threads
-
     order = _Order(
         draft=draft.path,
         draft_sha256=draft.sha256,
@@ -101,20 +114,6 @@ def profile_texts(
     with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
         run_in_subprocess(__name__, order, Path(name), heard, limit_s=limit_s + _LOADING_S)
         return list(_Made.model_validate_json(read_result(Path(name) / _RESULT)).profiles)
-
-
-def drafts_ends_of(traits: EngineTraits, generation: Generation) -> bool:
-    """Whether drafts of an engine may contain a token that ends the text.
-
-    llama.cpp's server lets its draft say it whatever the target is told; the instrumented engine leaves it out where
-    `ignore_eos` is set.
-    """
-    return traits.drafting != "specmeter" or not generation.ignore_eos
-
-
-def digest(token_ids: Sequence[int]) -> str:
-    """Equal for equal token ids: what profiles know prompts and texts by."""
-    return output_digest(token_ids).hex() or blake2b(b"", digest_size=12).hexdigest()
 
 
 def _bounded(passages: Sequence[Passage]) -> Iterator[Passage]:
@@ -190,8 +189,6 @@ class _Reader:
         )
 
     def _look(self, row: Logits, token: int) -> _Look:
-        from specmeter.llama_binding.sampling import confidence
-
         row = row[: self._shared]
         row[self._ends] = -np.inf
         best, sure = confidence(row)
@@ -240,10 +237,6 @@ def _cut(lead: float) -> float:
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
-    from specmeter.llama_binding import capi
-    from specmeter.llama_binding.context import Context
-    from specmeter.llama_binding.model import Model
-
     order = _Order.model_validate_json(given)
     made: list[MatchProfile] = []
     made_by = f"llama.cpp {capi.library().version}"
@@ -257,6 +250,110 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
                 made.append(reader.read(passage, made_by))
                 heard(len(made), len(order.passages))
     (folder / _RESULT).write_text(_Made(profiles=tuple(made)).model_dump_json(), encoding="utf-8")
+
+
+# --- profiles of a run's texts ---------------------------------------------------------------------------------------
+
+SHARE = 0.1
+"""Of the time that the run took."""
+LEAST_S = 10.0
+"""So long it may always take."""
+_LONGEST_REASON = 300
+
+
+@dataclass
+class _Reading:
+    """Texts that one draft has to read with one set of settings."""
+
+    draft: ModelIdentity
+    settings: EngineSettings
+    gamma: int = 0
+    p_min: float = 0.0
+    passages: dict[ProfileKey, Passage] = field(default_factory=dict["ProfileKey", Passage])
+
+    def needs(self, gamma: int, p_min: float) -> None:
+        """An arm drafts so; with a `p_min`, the draft's own way behind wrong tokens is to be followed."""
+        if p_min > 0:
+            self.gamma = max(self.gamma, gamma)
+            self.p_min = min(self.p_min, p_min) if self.p_min else p_min
+
+
+def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
+    """Make and keep the profiles that the run's texts lack, and say whether all are there.
+
+    Raises `StoreError`; Ctrl-C passes on.
+    """
+    readings = list(_readings(work, store))
+    left_s = allowed_s(store, share)
+    missing, reasons = 0, dict[str, None]()
+    traits, generation = work.traits, work.experiment.generation
+    for reading in readings:
+        if not reading.passages:
+            continue
+        try:
+            profiles = profile_texts(
+                reading.draft,
+                reading.settings,
+                tuple(reading.passages.values()),
+                drafts_ends=drafts_ends_of(traits, generation),
+                gamma=reading.gamma,
+                p_min=reading.p_min,
+                limit_s=left_s / len(readings),
+            )
+        except EngineError as error:
+            missing += len(reading.passages)
+            reasons[f"{reading.draft.name}: {error.message}"[:_LONGEST_REASON]] = None
+            continue
+        store.add_profiles(profiles)
+        if left := len(reading.passages) - len(profiles):
+            missing += left
+            reasons[f"reading would have taken more than {share:.0%} of the run's time"] = None
+    if readings:
+        store.set_profiled(Profiled(missing=missing, reason="; ".join(reasons)))
+
+
+def allowed_s(store: RunStore, share: float) -> float:
+    """How long reading may take afterwards: `share` of the time that sessions took, pauses of the run left out."""
+    return max(LEAST_S, share * sum(it.ended_at - it.started_at for it in store.sessions() if it.ended_at is not None))
+
+
+def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
+    """Every draft by the types of its cache, with what it still has to read: maybe nothing."""
+    traits, generation = work.traits, work.experiment.generation
+    arms = {
+        arm.id: arm
+        for arm in work.arms.values()
+        if "draft-simple" in arm.methods and arm.draft and why_not(arm, traits=traits, generation=generation) is None
+    }
+    if not arms:
+        return
+    prompts = {(it.target, it.prompt_id): it.token_ids for it in store.prompt_tokens()}
+    known = {key_of(profile): profile for profile in store.profiles()}
+    resolved = {session.arm_id: session.resolved for session in store.sessions()}
+    readings: dict[tuple[object, ...], _Reading] = {}
+    for request in store.requests():
+        if request.arm_id not in arms or request.reply is None:
+            continue
+        arm, text = arms[request.arm_id], request.reply.token_ids
+        prompt = prompts.get((arm.target, request.prompt_id))
+        if not prompt or not text or UNKNOWN_TOKEN in text:
+            continue
+        draft = work.models[arm.draft or ""]
+        key = wanted_key(digest(prompt), digest(text), arm, draft, traits=traits, generation=generation)
+        values = parameters(arm, resolved.get(arm.id, {}))["draft-simple"]
+        reading = readings.setdefault(key[2:], _Reading(draft, arm.engine))
+        reading.needs(values["n_max"], 0.0 if arm.policy else values["p_min"])
+        reading.passages.setdefault(key, Passage(prompt_id=request.prompt_id, prompt=prompt, text=text))
+    for reading in readings.values():
+        enough = [key for key in reading.passages if key in known and _is_enough(known[key], reading)]
+        for key in enough:
+            del reading.passages[key]
+        yield reading
+
+
+def _is_enough(profile: MatchProfile, reading: _Reading) -> bool:
+    """Whether a profile that is there serves: with a `p_min`, it has to know what comes behind wrong tokens."""
+    return not reading.p_min or bool(profile.branches) or "0" not in profile.matches[1:]
 
 
 if __name__ == "__main__":

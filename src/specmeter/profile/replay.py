@@ -14,20 +14,28 @@ drafter lists what may happen then, and `possible` says whether counted steps ar
 
 Read in tools/server/server-context.cpp (get_n_draft_max, and the loop around common_speculative_draft) and
 common/speculative.cpp of llama.cpp, and in `engines.libllama.decoder`, which does the same.
+
+Of arms that is replayed which is a function of the text before it: drafts of a draft model that takes its best tokens,
+and lookups of `ngram-simple`. Where a policy decides by what it measures, any length of a draft is taken as it was, and
+only what became of it is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.engines.libllama.spec import longest
+from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.errors import UsageError
+from specmeter.store.hashes import output_digest
 
 if TYPE_CHECKING:
-    from specmeter.record import MatchProfile
+    from specmeter.record import Arm, EngineTraits, Generation, MatchProfile, ModelIdentity
+
 
 MOST_STATES = 20_000
 """(position, drafted, accepted) that are followed before it is given up to say which totals are possible."""
@@ -204,13 +212,6 @@ class FirstOf:
         return {it if it.drafted >= self.gamma_min else PLAIN for it in heard}
 
 
-def rounds(profile: MatchProfile, *, gamma: int, gamma_min: int = 0, p_min: float = 0.0) -> tuple[Round, ...]:
-    """Every step of a draft model's arm on a profile's text, where nothing but the text's end shortens drafts and the
-    target forgets what it rejects; see `replay` for the rest."""
-    drafts = ModelDrafts(profile, gamma, gamma_min, p_min)
-    return replay(drafts, Limits(drafts.length))
-
-
 def replay(drafts: Drafts, limits: Limits) -> tuple[Round, ...]:
     """Every step from the first token to the end of the text, one `Round` per target forward.
 
@@ -309,3 +310,146 @@ def _options(drafts: Drafts, limits: Limits, at: int) -> set[Round]:
         if limits.counts_beyond and accepted > left:
             found.update(Round(drafted, it) for it in range(accepted, drafted + 1))
     return found
+
+
+# --- from an arm to the replay of its steps --------------------------------------------------------------------------
+
+REPLAYED = frozenset({"draft-simple", "ngram-simple"})
+_STATEFUL = "it keeps a table of its own, whose state before a request is not on record"
+_WHY = {
+    "ngram-map-k": _STATEFUL,
+    "ngram-map-k4v": _STATEFUL,
+    "ngram-mod": _STATEFUL,
+    "ngram-cache": _STATEFUL,
+    "draft-mtp": "drafts from the target's own states, which are not on record",
+    "draft-eagle3": "drafts from the target's own states, which are not on record",
+    "draft-dflash": "drafts from the target's own states, which are not on record",
+    "draft-dspark": "drafts from the target's own states, which are not on record",
+}
+
+
+class ProfileKey(NamedTuple):
+    """What a profile is known by."""
+
+    prompt_digest: str
+    text_digest: str
+    draft_sha256: str
+    kv_type_k: str | None
+    kv_type_v: str | None
+    drafts_ends: bool
+
+
+def key_of(profile: MatchProfile) -> ProfileKey:
+    """What it is known by."""
+    return ProfileKey(*(getattr(profile, name) for name in ProfileKey._fields))
+
+
+def wanted_key(
+    prompt_digest: str,
+    text_digest: str,
+    arm: Arm,
+    draft: ModelIdentity,
+    *,
+    traits: EngineTraits,
+    generation: Generation,
+) -> ProfileKey:
+    """What the profile of one of an arm's texts is known by."""
+    settings = arm.engine
+    kv = (settings.draft_kv_type_k, settings.draft_kv_type_v)
+    return ProfileKey(prompt_digest, text_digest, draft.sha256, *kv, drafts_ends_of(traits, generation))
+
+
+def drafts_ends_of(traits: EngineTraits, generation: Generation) -> bool:
+    """Whether drafts of an engine may contain a token that ends the text.
+
+    llama.cpp's server lets its draft say it whatever the target is told; the instrumented engine leaves it out where
+    `ignore_eos` is set.
+    """
+    return traits.drafting != "specmeter" or not generation.ignore_eos
+
+
+def digest(token_ids: Sequence[int]) -> str:
+    """Equal for equal token ids: what profiles know prompts and texts by."""
+    return output_digest(token_ids).hex() or blake2b(b"", digest_size=12).hexdigest()
+
+
+def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | None:
+    """Why an arm cannot be replayed, in words for a sentence; None where it can."""
+    if not arm.speculates:
+        return "nothing is drafted"
+    if traits.simulated:
+        return "the engine was simulated"
+    if traits.drafting is None:
+        return "the engine drafts by its own rules"
+    if arm.synthetic_rates:
+        return "acceptance is synthetic"
+    for method in arm.methods:
+        if method not in REPLAYED:
+            return f"{method} {_WHY.get(method, 'is not replayed')}"
+    if generation.temperature > 0 and traits.by_rejection(arm.rule):
+        return "rejection sampling draws drafts and accepts them by chance"
+    return None
+
+
+def parameters(arm: Arm, resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Method -> value by llama.cpp's name: what the session says is in force, else what was asked for."""
+    said = resolved.get("method_parameters")
+    found = cast("dict[str, dict[str, Any]]", said) if isinstance(said, dict) else {}
+    asked = {
+        "draft-simple": {"n_max": arm.gamma or DRAFT_GAMMA, "n_min": arm.gamma_min or 0, "p_min": arm.p_min or 0.0},
+        "ngram-simple": {"size_m": arm.gamma or NGRAM_GAMMA, "size_n": arm.ngram_n or NGRAM_N},
+    }
+    return {method: asked[method] | found.get(method, {}) for method in arm.methods}
+
+
+def says_what_is_in_force(arm: Arm, resolved: Mapping[str, Any]) -> bool:
+    """Whether the session itself says how its draft model drafts: defaults differ from build to build."""
+    if "draft-simple" not in arm.methods:
+        return True
+    said = resolved.get("method_parameters")
+    own = cast("dict[str, Any]", said).get("draft-simple") if isinstance(said, dict) else None
+    return isinstance(own, dict) and {"n_max", "p_min"} <= cast("dict[str, Any]", own).keys()
+
+
+def drafts_of(
+    arm: Arm,
+    resolved: Mapping[str, Any],
+    *,
+    traits: EngineTraits,
+    profile: MatchProfile | None = None,
+    prompt: Sequence[int] = (),
+    text: Sequence[int] = (),
+    near_tie: float = 0.0,
+) -> Drafts:
+    """What an arm drafts along a text: `profile` for a draft model, the tokens of `prompt` and `text` for lookups."""
+    server = traits.drafting == "llama-server"
+    methods: list[Drafts] = []
+    batch = resolved.get("n_batch")
+    fitting = batch - 1 if isinstance(batch, int) and batch > 1 else None
+    for method, values in sorted(parameters(arm, resolved).items(), reverse=True):  # n-grams come first
+        gamma = values["n_max" if method == "draft-simple" else "size_m"]
+        if not server and method == "draft-simple":
+            gamma = longest(arm)  # of several methods without a gamma, its model drafts as much as its lookup may
+        # The server throws short drafts of its draft model away and asks on; the instrumented engine any short draft.
+        own = method == "draft-simple" if server else len(arm.methods) == 1
+        least = values.get("n_min", 0) if own else 0
+        if method == "draft-simple":
+            assert profile is not None
+            length = gamma if fitting is None else min(gamma, fitting)
+            free = arm.policy is not None
+            methods.append(ModelDrafts(profile, length, least, 0.0 if free else values["p_min"], near_tie, free))
+        else:
+            methods.append(NgramDrafts(prompt, text, values["size_n"], gamma, least))
+    together = 0 if server else arm.gamma_min or 0
+    return methods[0] if len(methods) == 1 else FirstOf(methods, together)
+
+
+def limits_of(
+    resolved: Mapping[str, Any], *, traits: EngineTraits, max_tokens: int, prompt_tokens: int, recurrent: bool
+) -> Limits:
+    """What else ends drafts in a session."""
+    server = traits.drafting == "llama-server"
+    context = resolved.get("n_ctx_seq", resolved.get("n_ctx"))
+    # A server keeps one token more free: room to shift its context.
+    room = context - prompt_tokens - (2 if server else 1) if isinstance(context, int) else None
+    return Limits(max_tokens, room, replays=recurrent, counts_beyond=server, logs_plain=not server)

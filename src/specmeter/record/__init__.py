@@ -34,6 +34,7 @@ from specmeter.record.machine import (
     Telemetry,
 )
 from specmeter.record.measured import (
+    UNKNOWN_TOKEN,
     BatchPoint,
     DeviceUse,
     Drafting,
@@ -71,6 +72,7 @@ __all__ = [
     "PARAMETERS",
     "PLAIN",
     "TRUTHS",
+    "UNKNOWN_TOKEN",
     "Address",
     "Arm",
     "BatchPoint",

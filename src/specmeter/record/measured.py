@@ -138,6 +138,10 @@ class Timings(Record):
     """Draft tokens that the target agreed with; None where the engine does not count them."""
 
 
+UNKNOWN_TOKEN = -1
+"""Stands for a token whose id a server never sent."""
+
+
 class Reply(Record):
     """What an engine gives back for one prompt."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
 from specmeter.probe.reading import surface
-from specmeter.profile.figures import ALL as ALL_KINDS
-from specmeter.profile.figures import LONGEST
+from specmeter.profile.draft_lengths import ALL as ALL_KINDS
+from specmeter.profile.draft_lengths import LONGEST
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
 from specmeter.show.page.document import who

@@ -11,11 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmeter.engines.libllama.adaptive import ALLOWANCE, SHARE, CostTable, Utility
-from specmeter.engines.libllama.cascade import Cascade
-from specmeter.engines.libllama.evidence import Acceptance, Calibration
-from specmeter.engines.libllama.policies import DraftPolicy
-from specmeter.engines.libllama.step_costs import PLAIN_STEPS, StepCosts
+from specmeter.engines.libllama.adaptive import ALLOWANCE, SHARE, Acceptance, Calibration, CostTable, Utility
+from specmeter.engines.libllama.policies import PLAIN_STEPS, Cascade, DraftPolicy, StepCosts
 from specmeter.errors import UsageError
 from specmeter.theory.acceptance import position_rates
 from specmeter.theory.cost import speedup_by_gamma

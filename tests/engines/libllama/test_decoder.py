@@ -13,8 +13,8 @@ from engines.libllama.contexts import Opened
 from engines.llama_fixtures import TEXT
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.drafting import Draft, Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
-from specmeter.engines.libllama.ngram import NgramLookup
 from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
+from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.llama_binding.context import Context, RoutingTap, Work, alone
 from specmeter.llama_binding.sampling import probabilities
 from specmeter.record import Generation
@@ -229,7 +229,7 @@ class _Certain:
 
 
 def _forced(text: Sequence[int]):
-    from specmeter.engines.libllama.verification import Verification
+    from specmeter.engines.libllama.decoder import Verification
 
     done = 0
 

@@ -12,7 +12,7 @@ import pytest
 from engines.llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 from specmeter.engines import load_engine
 from specmeter.engines.libllama.engine import LibllamaEngine
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.errors import EngineDiedError, EngineHungError, EngineStartError
 from specmeter.llama_binding import capi
 from specmeter.record import Arm

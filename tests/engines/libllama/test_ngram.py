@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.errors import UsageError
 
 

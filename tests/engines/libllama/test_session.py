@@ -10,8 +10,9 @@ import pytest
 
 from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, prompt
-from specmeter.engines.libllama import methods
+from specmeter.engines import check_arm
 from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.spec import ENTROPY_BOUND
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.record import Arm
 
@@ -36,7 +37,7 @@ def model_arm(**changes: Any) -> Arm:
         ),
         (
             {"methods": ("draft-simple",), "draft": "d", "policy": "entropy"},
-            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": methods.ENTROPY_BOUND}},
+            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": ENTROPY_BOUND}},
         ),
         (
             {"methods": ("draft-simple",), "draft": "d", "policy": "entropy", "p_min": 0.0},
@@ -119,7 +120,7 @@ def test_prompts_have_limits() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("ngram-mod",)}, "does not draft by ngram-mod"),
+        ({"methods": ("ngram-mod",)}, "unknown method 'ngram-mod'"),
         ({"gamma": 512}, "do not fit in a batch of 512"),
         ({"engine": {"batch": 32}, "gamma": 32}, "engine.batch"),
         ({"policy": "utility", "engine": {"slots": 2}}, "policy utility"),
@@ -142,7 +143,7 @@ def test_prompts_have_limits() -> None:
 def test_arms_that_cannot_be_run_are_refused_before_anything_is_loaded(changes: dict[str, Any], message: str) -> None:
     an_arm = model_arm(**changes)
     with pytest.raises(ExperimentError) as raised:
-        methods.refuse(an_arm, has_draft=an_arm.draft is not None)
+        check_arm("libllama", an_arm, has_draft=an_arm.draft is not None)
     assert message in str(raised.value)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats as distributions
 
-from specmeter.engines.libllama import verification
+from specmeter.engines.libllama.decoder import greedy, rejection, sample_match
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.llama_binding.sampling import draw, probabilities
 from specmeter.record import Generation
@@ -89,10 +89,10 @@ def counted(rule: str, target: Model, draft: Model, gamma: int, seed: int) -> tu
                 places.append(context)
             targets = [target.table[place] for place in places]
             if rule == "sample match":
-                result = verification.sample_match(drafted, targets, rng)
+                result = sample_match(drafted, targets, rng)
             else:
                 draft_rows = rows if rule == "rejection" or gamma % 2 else None
-                result = verification.rejection(drafted, draft_rows, targets, rng)
+                result = rejection(drafted, draft_rows, targets, rng)
             if len(text) == 2:
                 accepted_first += result.accepted > 0
             text += [*drafted[: result.accepted], result.token]
@@ -181,7 +181,7 @@ def test_sample_matching_repeats_plain_sampling_token_by_token() -> None:
                 drafted.append(draft.sample(context, numbers.random()))
                 context = (context[1], drafted[-1])
                 rows.append(target.table[context])
-            result = verification.sample_match(drafted, rows, rng)
+            result = sample_match(drafted, rows, rng)
             text += [*drafted[: result.accepted], result.token]
         assert text[:40] == plain
 
@@ -205,21 +205,21 @@ def _logits(*tokens: int) -> np.ndarray:
 def test_greedy_accepts_up_to_the_first_difference(
     drafted: list[int], own: list[int], expected: tuple[int, int]
 ) -> None:
-    assert verification.greedy(drafted, _logits(*own)) == expected
+    assert greedy(drafted, _logits(*own)) == expected
 
 
 def test_greedy_does_not_look_beyond_a_rejection_and_refuses_what_is_no_number() -> None:
     logits = _logits(1, 7, 3)
     logits[2] = np.nan
-    assert verification.greedy([1, 2], logits) == (1, 7)
+    assert greedy([1, 2], logits) == (1, 7)
     with pytest.raises(EngineProtocolError):
-        verification.greedy([1, 7], logits)
+        greedy([1, 7], logits)
 
 
 def test_the_residual_never_contains_a_rejected_lookup() -> None:
     target = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
     rng = np.random.default_rng(2)
-    results = [verification.rejection([0], None, target, rng) for _ in range(4000)]
+    results = [rejection([0], None, target, rng) for _ in range(4000)]
     rejected = [result.token for result in results if not result.accepted]
     assert 0 not in rejected
     assert np.mean([token == 1 for token in rejected]) == pytest.approx(0.6, abs=0.04)
@@ -229,10 +229,10 @@ def test_the_residual_never_contains_a_rejected_lookup() -> None:
 def test_rows_must_fit_the_draft() -> None:
     rng, rows = np.random.default_rng(1), np.full((3, 4), 0.25)
     with pytest.raises(UsageError, match="need 2 rows"):
-        verification.greedy([1], rows)
+        greedy([1], rows)
     with pytest.raises(UsageError, match="need 4 rows"):
-        verification.sample_match([1, 2, 3], rows, rng)
+        sample_match([1, 2, 3], rows, rng)
     with pytest.raises(UsageError, match="draft_probs has 1"):
-        verification.rejection([1, 2], [None], rows, rng)
+        rejection([1, 2], [None], rows, rng)
     with pytest.raises(UsageError, match="no chance"):
-        verification.rejection([1, 2], np.array([[1.0, 0, 0, 0], [0, 0, 1, 0]]), rows, rng)
+        rejection([1, 2], np.array([[1.0, 0, 0, 0], [0, 0, 1, 0]]), rows, rng)

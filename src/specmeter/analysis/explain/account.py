@@ -34,7 +34,7 @@ from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.analysis.requests import Place, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
-from specmeter.probe.files import find_probe, probes_folder
+from specmeter.probe import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
 
 if TYPE_CHECKING:

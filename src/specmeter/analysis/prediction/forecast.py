@@ -37,7 +37,7 @@ from specmeter.analysis.prediction.under_load import (
     with_prompts,
 )
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.probe.files import find_probe
+from specmeter.probe import find_probe
 from specmeter.record import PARAMETERS, Arm, Estimate, ModelIdentity, Prediction, Record, Request
 from specmeter.text import counted
 

@@ -12,8 +12,8 @@ from specmeter.llama_binding.context import Forward, extending
 from specmeter.llama_binding.sampling import best, confidence, draw, entropy, probabilities
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.ngram import NgramLookup
     from specmeter.engines.libllama.policies import DraftPolicy
+    from specmeter.engines.llama_cpp.draft_rules import NgramLookup
     from specmeter.llama_binding.context import Checkpoint, TokenSequence, Work
     from specmeter.llama_binding.sampling import Floats
     from specmeter.record import Generation

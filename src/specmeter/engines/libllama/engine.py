@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
@@ -20,19 +21,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specmeter import __version__
+from specmeter.cache import file_sha256
 from specmeter.engines import Candidate, Launch, SessionFacts
-from specmeter.engines.http_client import LOOPBACK, garbage, json_object
-from specmeter.engines.identity import binary_libraries, checksums, sha256_of, wheel_libraries
-from specmeter.engines.in_flight import GivenUpError, Stop, ThreadedSession
-from specmeter.engines.libllama import methods
+from specmeter.engines.http_client import garbage, json_object
 from specmeter.engines.libllama.child import at_once
-from specmeter.engines.libllama.traits import LIBLLAMA
+from specmeter.engines.libllama.spec import LIBLLAMA
 from specmeter.engines.llama_cpp.log import parse_load
-from specmeter.engines.llama_cpp.server import quoted_log
-from specmeter.engines.llama_cpp.start import clean_environment, default_threads, died_while_starting, free_port
-from specmeter.engines.process import EngineProcess
-from specmeter.engines.registry import EngineStatus
-from specmeter.engines.session import Ended, Ticket
+from specmeter.engines.llama_cpp.server import died_while_starting, quoted_log
+from specmeter.engines.llama_cpp.tools import binary_libraries, checksums, wheel_libraries
+from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, free_port
+from specmeter.engines.registry import EngineStatus, check_arm
+from specmeter.engines.session import Ended, GivenUpError, Stop, ThreadedSession, Ticket
 from specmeter.errors import (
     EngineDiedError,
     EngineError,
@@ -59,10 +59,6 @@ class LibllamaEngine:
 
     def identify(self) -> EngineIdentity:
         """Which engine this is, to the byte. Raises `EngineStartError` when the library cannot be used."""
-        from importlib.metadata import PackageNotFoundError, version
-
-        from specmeter import __version__
-
         about, path = self._about, capi.library_path()
         ours = wheel_libraries(path.parent) if path.stem.startswith("xllamacpp") else binary_libraries(path)
         try:
@@ -74,7 +70,7 @@ class LibllamaEngine:
             version=f"llama.cpp {about['version']}{wheel}",
             build=f"specmeter {__version__} on llama.cpp {about['version']}",
             binary=str(path),
-            binary_sha256=sha256_of(path),
+            binary_sha256=file_sha256(path),
             libraries=checksums(ours),
             system_info=about["system_info"],
             traits=LIBLLAMA.traits,
@@ -83,7 +79,7 @@ class LibllamaEngine:
     def start(self, launch: Launch) -> LibllamaSession:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         this engine cannot honour."""
-        methods.refuse(launch.arm, has_draft=launch.draft is not None)
+        check_arm("libllama", launch.arm, has_draft=launch.draft is not None)
         order = {
             "arm": json.loads(launch.arm.model_dump_json()),
             "target": launch.target.path,

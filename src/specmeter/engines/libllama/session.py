@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from specmeter.engines import Candidate
-from specmeter.engines.libllama import methods
+from specmeter.engines.libllama.adaptive import CostTable, Utility
 from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
 from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
-from specmeter.engines.libllama.ngram import NgramLookup
+from specmeter.engines.libllama.policies import Confidence, DraftPolicy, EntropyStop, Fixed
+from specmeter.engines.libllama.spec import least_probability, longest, parameters
+from specmeter.engines.llama_cpp.draft_rules import NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.engines.llama_cpp.reply import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError
 from specmeter.llama_binding.context import Context, RoutingTap, alone
@@ -57,10 +59,8 @@ class Session:
         """Load everything. `announce` receives each stage, in the words of llama.cpp's server log.
 
         Vocabularies are not compared here: an experiment is refused such a pair before it starts (`models.preflight`).
-        Raises `ExperimentError` for an arm that cannot be run as it is written, `EngineStartError` when llama.cpp
-        cannot load or has no room.
+        Neither is the arm (`registry.check_arm`). Raises `EngineStartError` when llama.cpp cannot load or has no room.
         """
-        methods.refuse(arm, has_draft=draft is not None)
         self.arm = arm
         self._resources = ExitStack()
         try:
@@ -71,7 +71,7 @@ class Session:
 
     def _open(self, arm: Arm, target: Path, draft: Path | None, threads: int, announce: Callable[[str], None]) -> None:
         settings, stack = arm.engine, self._resources
-        rows, slots = max(methods.longest(arm) + 1, 2), settings.slots
+        rows, slots = max(longest(arm) + 1, 2), settings.slots
         self.tap = RoutingTap() if settings.record_experts else None
         model = stack.enter_context(
             Model(target, gpu_layers=settings.gpu_layers, load_mode=_load_mode(settings.mmap), devices=settings.devices)
@@ -96,12 +96,12 @@ class Session:
                 )
             )
             self._draft = stack.enter_context(Context(own, settings, threads=threads, draft=True, sequences=slots))
-        for method, values in methods.parameters(arm).items():
+        for method, values in parameters(arm).items():
             announce(f"adding speculative implementation '{method}'")
             announce(": - " + ", ".join(f"{name}={value}" for name, value in values.items()))
         if arm.synthetic_rates:
             announce("synthetic acceptance is enabled: errors are planted into the target's own continuation")
-        self._policy = methods.policy_of(arm, self._costs)
+        self._policy = policy_of(arm, self._costs)
         self._foretold: dict[tuple[str, int], list[int]] = {}
         self._foretelling = 0
         """Forwards that no request is answered by."""
@@ -137,8 +137,8 @@ class Session:
             "threads": target.threads,
             "batch_threads": target.threads,
             "total_slots": len(target.sequences),
-            "methods": sorted(methods.parameters(self.arm)),
-            "method_parameters": methods.parameters(self.arm),
+            "methods": sorted(parameters(self.arm)),
+            "method_parameters": parameters(self.arm),
             "policy": self.arm.policy or ("confidence" if self.arm.p_min else "fixed"),
             "rule": self.arm.rule or "rejection",
             **({"kv_unified": target.unified} if len(target.sequences) > 1 else {}),
@@ -250,7 +250,7 @@ class Session:
             return Oracle(arm.synthetic_rates, dice, model.vocabulary_size, forbidden, cost=by_model)
         found: list[Drafter] = []
         if "ngram-simple" in arm.methods:
-            found.append(NgramDrafter(NgramLookup(arm.ngram_n or methods.NGRAM_N, arm.gamma or methods.NGRAM_GAMMA)))
+            found.append(NgramDrafter(NgramLookup(arm.ngram_n or NGRAM_N, arm.gamma or NGRAM_GAMMA)))
         if by_model is not None:
             found.append(by_model)
         return found[0] if len(found) == 1 else FirstOf(found)
@@ -314,6 +314,24 @@ class Session:
             arrival_ms=tuple(out.at_ms),
             steps=tuple(steps) if self.arm.engine.trace_steps else (),
         )
+
+
+def policy_of(arm: Arm, costs: Callable[[int], Sequence[float]]) -> DraftPolicy:
+    """Who decides how long this arm's drafts are.
+
+    `costs` measures, for the policy that needs it: the longest draft -> ms of a step that drafts and verifies 0, 1,
+    ..., that many tokens.
+    """
+    gamma = longest(arm)
+    match arm.policy:
+        case "entropy":
+            return EntropyStop(gamma, least_probability(arm))
+        case "utility":
+            return Utility(gamma)
+        case "cost-table":
+            return CostTable(costs(gamma), gamma)
+        case _:
+            return Confidence(gamma, arm.p_min) if arm.p_min else Fixed(gamma)
 
 
 def _load_mode(mmap: bool | None) -> Any:

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from specmeter.engines.llama_cpp import tools
-from specmeter.engines.llama_cpp.native import NativeEngine
-from specmeter.engines.llama_cpp.start import clean_environment
-from specmeter.engines.process import EngineProcess
+from specmeter.engines.llama_cpp.engine import NativeEngine
+from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.errors import EngineError, UsageError
 from specmeter.files import locked_at_once
 from specmeter.host.machine import memory_available_bytes, usable_cores

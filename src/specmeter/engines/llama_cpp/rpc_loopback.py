@@ -16,11 +16,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from specmeter.engines.http_client import LOOPBACK
 from specmeter.engines.llama_cpp import relay
-from specmeter.engines.llama_cpp.start import clean_environment, free_port
 from specmeter.engines.llama_cpp.tools import BUILD_COMMAND, find_program
-from specmeter.engines.process import EngineProcess
+from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, free_port
 from specmeter.errors import EngineStartError
 from specmeter.record import Network
 

@@ -24,30 +24,33 @@ from specmeter.engines.http_client import (
     garbage,
     json_object,
 )
-from specmeter.engines.in_flight import Flown, GivenUpError, Overlaps, Stop, ThreadedSession
-from specmeter.engines.llama_cpp import candidates as llama_candidates
 from specmeter.engines.llama_cpp.log import (
     RequestLog,
     drafting_between,
     evaluated,
     last_words,
     logs_at_once,
+    parse_counters,
     parse_request,
     task_lines,
 )
-from specmeter.engines.llama_cpp.methods import remote_machines
-from specmeter.engines.llama_cpp.metrics import parse_counters
 from specmeter.engines.llama_cpp.reply import (
     Received,
+    forced,
+    from_chosen,
+    question,
     read_answer,
+    read_chosen,
     read_events,
+    read_listed,
     read_timings,
     split_reasoning,
     stop_reason,
 )
+from specmeter.engines.llama_cpp.spec import remote_machines
 from specmeter.engines.process import EngineProcess
-from specmeter.engines.session import differences
-from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
+from specmeter.engines.session import Flown, GivenUpError, Overlaps, Stop, ThreadedSession, differences
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
 from specmeter.record import Drafting, Generation, Prompt, Reply, Timings
 from specmeter.record.base import utf8
 
@@ -183,18 +186,17 @@ class LlamaSession(ThreadedSession):
     ) -> tuple[Candidate, ...]:
         """What the target thinks may follow `prompt` and the tokens `generated`, likeliest first; see the protocol."""
         text = self._text(prompt)
-        question = llama_candidates.question(text, generated, count, ignore_eos=generation.ignore_eos)
+        asked = question(text, generated, count, ignore_eos=generation.ignore_eos)
         # The answer repeats the prompt as text; no token has more bytes than these.
         size = len(utf8(text)) + 64 * len(generated) + 512 * count
-        answer = self._stream(question, 1, size).final
-        chosen, listed = llama_candidates.read_chosen(answer), llama_candidates.read_listed(answer)
+        answer = self._stream(asked, 1, size).final
+        chosen, listed = read_chosen(answer), read_listed(answer)
         if not listed:
             whole = self._canonical_ids("a")
             if not whole:
                 raise garbage("/tokenize", whole)
-            forced = self._stream(llama_candidates.forced(question, whole[0]), 1, size).final
-            listed = llama_candidates.read_listed(forced)
-        return llama_candidates.from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
+            listed = read_listed(self._stream(forced(asked, whole[0]), 1, size).final)
+        return from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
 
     def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids that the target processes for `prompt`: `/completion` tokenizes its text in the same way."""
@@ -397,6 +399,14 @@ def quoted_log(path: Path) -> str:
     except OSError:
         return ""
     return "".join(f"\n  | {line}" for line in lines)
+
+
+def died_while_starting(launch: Launch, code: int) -> EngineStartError:
+    """The error for an engine that ended before it was ready."""
+    return EngineStartError(
+        f"the engine of arm {launch.arm.id} died while it was starting (exit code {code}){quoted_log(launch.log_path)}",
+        fix=f"see the whole log in {launch.log_path}",
+    )
 
 
 def _read(path: Path, offset: int, limit: int) -> str:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from specmeter.engines.llama_cpp.embedded import EmbeddedEngine
-from specmeter.engines.llama_cpp.native import NativeEngine
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
+from specmeter.engines.llama_cpp.spec import is_gpu
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, Program, find_program
-from specmeter.engines.llama_cpp.traits import is_gpu
 from specmeter.engines.registry import Device, EngineStatus
 from specmeter.errors import SpecmeterError
 from specmeter.record import EngineIdentity, Gpu, Host

@@ -1,4 +1,5 @@
-"""llama.cpp's own programs on this machine: where they are looked for, and what `specmeter engines build` has made.
+"""llama.cpp's own programs on this machine: where they are looked for, what `specmeter engines build` has made, and
+which files an engine consists of.
 
 In this order: what the user names, beside the server that `SPECMETER_LLAMA_SERVER` names, the build that was finished
 last, beside the first `llama-server` on `PATH`, `PATH`. So programs that are used together come from one build.
@@ -9,15 +10,19 @@ anything of it is built anew, so that what an interrupted build left behind is n
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from specmeter.cache import cache_dir
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.record import Record
 from specmeter.record.base import read_record, write_record
@@ -136,3 +141,42 @@ def _in(folder: Path, name: Program) -> Path | None:
 
 def _names(name: Program) -> tuple[str, ...]:
     return (name, OTHER_NAMES[name]) if name in OTHER_NAMES else (name,)
+
+
+# --- files and checksums of an engine --------------------------------------------------------------------------------
+
+_SHARED = re.compile(r"\.(so(\.[\d.]+)?|dylib|dll|pyd)$")
+_OURS = re.compile(r"^(lib)?(llama|ggml|mtmd|gguf)", re.IGNORECASE)
+"""Names of llama.cpp's own libraries; the system's are not the engine's."""
+
+
+def checksums(paths: list[Path]) -> dict[str, str]:
+    """File name -> SHA-256, links followed and named once, in order of name."""
+    files = {path.resolve() for path in paths}
+    return {file.name: file_sha256(file) for file in sorted(files, key=lambda file: file.name)}
+
+
+def wheel_libraries(package: Path) -> list[Path]:
+    """Every shared object of an installed package, those that its wheel bundled beside it included."""
+    folders = [package, package.with_name(package.name + ".libs"), package / ".dylibs"]
+    return [file for folder in folders if folder.is_dir() for file in folder.rglob("*") if _SHARED.search(file.name)]
+
+
+def binary_libraries(binary: Path) -> list[Path]:
+    """llama.cpp's shared objects that a native binary uses: beside it, in `../lib`, and what the loader resolves."""
+    folders = {binary.resolve().parent, binary.resolve().parent.parent / "lib"}
+    found = [file for folder in folders if folder.is_dir() for file in folder.iterdir() if file.is_file()]
+    return [file for file in (*found, *_linked(binary)) if _SHARED.search(file.name) and _OURS.search(file.name)]
+
+
+def _linked(binary: Path) -> list[Path]:
+    command = {"linux": ["ldd"], "darwin": ["otool", "-L"]}.get(sys.platform)
+    if command is None:
+        return []
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        listing = subprocess.run(
+            [*command, os.fspath(binary)], capture_output=True, text=True, timeout=20, check=False, errors="replace"
+        ).stdout
+        paths = (Path(path) for path in re.findall(r"(?:=> |^\s)(/[^\s(]+)", listing, re.MULTILINE))
+        return [path for path in paths if path.is_file()]
+    return []

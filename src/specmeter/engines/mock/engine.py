@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
-from specmeter.engines.mock.play import Player, gamma
-from specmeter.engines.mock.script import Performance
-from specmeter.engines.mock.spec import MOCK, FaultKind, MockSpec
-from specmeter.engines.mock.words import detokenize, tokenize
+from specmeter.engines.mock import MOCK, FaultKind, MockSpec
+from specmeter.engines.mock.play import Performance, Player, detokenize, gamma, tokenize
 from specmeter.engines.session import Ended, EngineSession, Ticket
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
 from specmeter.files import without_links

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below
-from specmeter.probe import reading
-from specmeter.probe.gate import suspicions
+from specmeter.probe import reading, suspicions
 from specmeter.show.table import Row, Table, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.text import brackets, estimated, milliseconds, percent

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from specmeter.analysis.requests import BlockKey
 from specmeter.audit.read.engine_log import LogSigns, Sign
-from specmeter.engines.llama_cpp.traits import PRINTED_NAMES
+from specmeter.engines.llama_cpp.spec import PRINTED_NAMES
 from specmeter.record import Arm, EngineIdentity, Finding, Session, Severity, Truth, Unchecked
 from specmeter.record.verdict import Evidence, Findings
 from specmeter.validity.checks.run_data import RequestData, RunData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmeter.engines.llama_cpp.draft_limits import DraftLimit, Room, silent_limits
+from specmeter.engines.llama_cpp.draft_rules import DraftLimit, Room, silent_limits
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.text import percent, size

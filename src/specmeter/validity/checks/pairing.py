@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmeter.engines.llama_cpp.traits import any_remote
+from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.text import size

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
 from specmeter import __version__
-from specmeter.engines.llama_cpp.methods import METHOD_OPTIONS
 from specmeter.engines.llama_cpp.options import OPTIONS
-from specmeter.engines.llama_cpp.traits import any_remote
+from specmeter.engines.llama_cpp.spec import METHOD_OPTIONS, any_remote
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse

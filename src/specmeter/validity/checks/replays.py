@@ -19,9 +19,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.profile.arms import drafts_of, limits_of, says_what_is_in_force, wanted_key, why_not
 from specmeter.profile.make import digest
-from specmeter.profile.replay import Limits, Round, UnreplayableError, first_impossible, possible_totals, replay
+from specmeter.profile.replay import (
+    Limits,
+    Round,
+    UnreplayableError,
+    drafts_of,
+    first_impossible,
+    limits_of,
+    possible_totals,
+    replay,
+    says_what_is_in_force,
+    wanted_key,
+    why_not,
+)
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.validity.checks.check import Check, about_request, answered, not_applicable
 from specmeter.validity.checks.output import NEAR_TIE, WIDEST_NEAR_TIE

@@ -29,14 +29,13 @@ from specmeter.analysis.divergences import Text, find_divergences, references
 from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
-from specmeter.engines.llama_cpp.reply import UNKNOWN_TOKEN
 from specmeter.engines.registry import traits_on_record
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
-from specmeter.profile.arms import REPLAYED, ProfileKey, key_of
-from specmeter.profile.replay import Round
+from specmeter.profile.replay import REPLAYED, ProfileKey, Round, key_of
 from specmeter.record import (
+    UNKNOWN_TOKEN,
     Arm,
     DraftPair,
     EngineTraits,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from specmeter.engines.llama_cpp.traits import PRINTED_NAMES, any_remote
+from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
 from specmeter.record import Arm, DeviceUse, EngineTraits, Session
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.validity.checks.check import (

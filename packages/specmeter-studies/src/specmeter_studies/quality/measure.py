@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import stdev
 
 from specmeter.engines import load_engine
-from specmeter.engines.llama_cpp.start import default_threads
+from specmeter.engines.process import default_threads
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments import schedule
 from specmeter.models import preflight

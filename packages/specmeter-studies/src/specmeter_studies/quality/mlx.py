@@ -51,7 +51,7 @@ def missing() -> str:
 @cache
 def identify() -> EngineIdentity:
     """Which MLX is installed, by its packages' versions and the library's checksum; it is not loaded."""
-    from specmeter.engines.identity import sha256_of
+    from specmeter.cache import file_sha256
 
     def of(name: str) -> str:
         try:
@@ -67,7 +67,7 @@ def identify() -> EngineIdentity:
         version=said,
         build=said,
         binary=str(binary or ""),
-        binary_sha256=sha256_of(binary) if binary else "",
+        binary_sha256=file_sha256(binary) if binary else "",
     )
 
 

@@ -17,10 +17,16 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_cpp.start import clean_environment
-from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, executable, find_program
-from specmeter.engines.process import EngineProcess
+from specmeter.cache import file_sha256
+from specmeter.engines.llama_cpp.tools import (
+    BINARY_VARIABLE,
+    BUILD_COMMAND,
+    binary_libraries,
+    checksums,
+    executable,
+    find_program,
+)
+from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.numbers.estimates import bare
 from specmeter.quality import Perplexity, SpeedTest
@@ -293,6 +299,6 @@ def _identity(binary: Path, version: str) -> EngineIdentity:
         version=version or "unknown",
         build=version or "unknown",
         binary=str(binary),
-        binary_sha256=sha256_of(binary),
+        binary_sha256=file_sha256(binary),
         libraries=checksums(binary_libraries(binary)),
     )

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.cache import cache_dir, create_once, file_sha256
-from specmeter.engines.identity import binary_libraries, checksums, sha256_of
-from specmeter.engines.llama_cpp.start import clean_environment, default_threads
-from specmeter.engines.process import EngineProcess
+from specmeter.engines.llama_cpp.tools import binary_libraries, checksums
+from specmeter.engines.process import EngineProcess, clean_environment, default_threads
 from specmeter.errors import EngineError, ModelError
 from specmeter.models.gguf import TYPE_BY_NAME, Header, Tensor, read_parts
 from specmeter.models.tensors import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
@@ -97,7 +96,7 @@ def _place(source: Path, parts: tuple[Header, ...], kind: str, maker: str) -> Pa
 
 def _by_tool(source: Path, parts: tuple[Header, ...], kind: str, quantizer: Path, stored: str) -> Made:
     # The work is done in libraries beside the tool: their bytes decide the file as much as its own.
-    maker = "\n".join([sha256_of(quantizer), *sorted(checksums(binary_libraries(quantizer)).values())])
+    maker = "\n".join([file_sha256(quantizer), *sorted(checksums(binary_libraries(quantizer)).values())])
     path = _place(source, parts, kind, maker)
     digest = hashlib.sha256(maker.encode()).hexdigest()[:8]
     how = f"{quantizer.name} ({digest}) to {kind} from {stored}"

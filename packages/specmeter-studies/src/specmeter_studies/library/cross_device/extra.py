@@ -40,7 +40,7 @@ _NO_RPC = "the embedded engine has no RPC (--variant relay or rpc, with what `sp
 
 def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001
     """Arms whose remote machine is not named, does not answer, or cannot be used by this engine -> why."""
-    from specmeter.engines.llama_cpp.native import NativeEngine
+    from specmeter.engines.llama_cpp.engine import NativeEngine
 
     spec = loaded.experiment.engine
     traits = spec_of(spec.kind).traits

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specmeter.engines.llama_cpp.traits import DRAFT_MODEL_METHODS
+from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.margin import MARGIN

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmeter.engines.llama_cpp.methods import NGRAM_CACHE_GAMMA
-from specmeter.engines.llama_cpp.traits import DRAFT_MODEL_METHODS
+from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
+from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.theory.experts import saturation_threshold, saturation_tokens
 from specmeter_studies.library.rtx3090_19.lines import Line, Lines
 from specmeter_studies.study import ModelUsed, Result, StudyData

@@ -1,47 +1,25 @@
-"""From an arm to a drafter and a policy: what the instrumented engine can do, and with which values."""
+"""The instrumented engine: what it states about itself, which arms it can run, and with which values.
+
+Several methods together: n-grams are asked first, as in llama.cpp's server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
-from specmeter.engines.libllama.traits import LIBLLAMA
-from specmeter.engines.llama_cpp.methods import check_synthetic
-from specmeter.engines.registry import refuse_without_effect
+from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N
+from specmeter.engines.llama_cpp.spec import KV_TYPES, SERVER_TELLS, check_synthetic, settings_without
+from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
-from specmeter.record import PLAIN
+from specmeter.record import Arm, EngineTraits, MethodTraits
 
-if TYPE_CHECKING:
-    from specmeter.engines.libllama.policies import DraftPolicy
-    from specmeter.record import Arm
-
-METHODS = (PLAIN, *(method.name for method in LIBLLAMA.traits.methods))
-"""What this engine drafts with. Several together: n-grams are asked first, as in llama.cpp's server."""
-DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N = 3, 48, 12
-"""llama.cpp's defaults: tokens drafted by a model, tokens drafted by a lookup, tokens looked up."""
 ENTROPY_BOUND = 0.2
 """Without `p_min`, drafting by entropy goes on while it lets an acceptance of this much be expected."""
 
-Costs = Callable[[int], Sequence[float]]
-"""Longest draft -> ms of a step that drafts and verifies 0, 1, ..., that many tokens."""
-
-
-def refuse(arm: Arm, *, has_draft: bool) -> None:
-    """Raise `ExperimentError`, naming the field, for an arm that this engine cannot run as it is written."""
-    check_arm(arm, has_draft)
-    refuse_without_effect(LIBLLAMA.traits, arm, has_draft=has_draft)
-
 
 def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
-    """The same for what the traits allow (`EngineSpec.check_arm`)."""
+    """Raise `ExperimentError`, naming the field, for what its traits allow and this engine cannot run all the same."""
     where = f"arm {arm.id}"
-    for method in arm.methods:
-        if method not in METHODS:
-            raise ExperimentError(
-                f"{where}: the instrumented engine does not draft by {method}",
-                fix=f"use one of {', '.join(METHODS)}, or the engine `embedded`",
-            )
     from_model = "draft-simple" in arm.methods
     needs_model = [("p_min", arm.p_min), ("policy entropy", arm.policy == "entropy" or None)]
     for field, value in needs_model:
@@ -105,22 +83,6 @@ def longest(arm: Arm) -> int:
     )
 
 
-def policy_of(arm: Arm, costs: Costs) -> DraftPolicy:
-    """Who decides how long this arm's drafts are. `costs` measures; it is called for the policy that needs it."""
-    from specmeter.engines.libllama.adaptive import CostTable, Utility
-
-    gamma = longest(arm)
-    match arm.policy:
-        case "entropy":
-            return EntropyStop(gamma, _least_probability(arm))
-        case "utility":
-            return Utility(gamma)
-        case "cost-table":
-            return CostTable(costs(gamma), gamma)
-        case _:
-            return Confidence(gamma, arm.p_min) if arm.p_min else Fixed(gamma)
-
-
 def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
     """Method -> value in force by name, as sessions record them."""
     if not arm.speculates:
@@ -131,7 +93,7 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
             values[method] = {
                 "n_max": arm.gamma or DRAFT_GAMMA,
                 "n_min": arm.gamma_min or 0,
-                "p_min": _least_probability(arm),
+                "p_min": least_probability(arm),
             }
         else:
             values[method] = {
@@ -142,8 +104,36 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
     return values
 
 
-def _least_probability(arm: Arm) -> float:
+def least_probability(arm: Arm) -> float:
     """The arm's `p_min`, given (0 too) or by default."""
     if arm.p_min is not None:
         return arm.p_min
     return ENTROPY_BOUND if arm.policy == "entropy" else 0.0
+
+
+LIBLLAMA = EngineSpec(
+    traits=EngineTraits(
+        model_formats=("gguf",),
+        methods=(
+            MethodTraits(
+                name="draft-simple",
+                drafter="model",
+                draft_model="needed",
+                parameters=("gamma", "gamma_min", "p_min"),
+            ),
+            MethodTraits(name="ngram-simple", drafter="lookup", parameters=("gamma", "gamma_min", "ngram_n")),
+        ),
+        combines_methods=True,
+        policies=("entropy", "utility", "cost-table"),
+        rules=("rejection", "sample-match"),
+        settings=settings_without("prompt_cache", "extra_flags", "rpc"),
+        kv_types=KV_TYPES,
+        synthetic="planted",
+        drafting="specmeter",
+        pinned=True,
+        tells=(*SERVER_TELLS, "step-times", "experts"),
+    ),
+    make=lambda _: late("specmeter.engines.libllama.engine:LibllamaEngine")(),
+    check_arm=check_arm,
+    examine=late("specmeter.engines.libllama.engine:examine"),
+)

@@ -1,4 +1,5 @@
-"""From an arm to options of llama.cpp's server: which methods draft, with which parameters, on which settings.
+"""llama.cpp's server as two engines: what it states about itself, which arms it can run, with which options, and the
+command that serves with an arm as it was measured, for people to paste.
 
 llama.cpp runs several methods in its own fixed order (n-gram methods first, then the draft model) and takes the first
 draft that is not empty, so the order in which an arm names them does not matter.
@@ -7,16 +8,87 @@ draft that is not empty, so the order in which an arm names them does not matter
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.traits import NATIVE, any_remote
-from specmeter.engines.registry import refuse_without_effect
-from specmeter.errors import ExperimentError
-from specmeter.record import Arm, EngineSettings, MethodName
+from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
+from specmeter.engines.llama_cpp.options import OPTIONS, to_flags
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.engines.session import Launch
+from specmeter.errors import EngineStartError, ExperimentError
+from specmeter.record import (
+    Arm,
+    EngineSettings,
+    EngineTraits,
+    MethodName,
+    MethodTraits,
+    ModelIdentity,
+    Record,
+    Truth,
+    network_of,
+)
 
-_DRAFT = {"gamma": "draft_n_max", "gamma_min": "draft_n_min", "p_min": "draft_p_min"}
+_DRAFT = ("gamma", "gamma_min", "p_min")
+_MAP = ("gamma", "ngram_n", "ngram_min_hits")
+PRINTED_NAMES = {
+    "gamma": ("n_max", "size_m", "size_value", "n_draft"),
+    "gamma_min": ("n_min",),
+    "p_min": ("p_min",),
+    "ngram_n": ("size_n", "size_key", "n_match"),
+    "ngram_min_hits": ("min_hits",),
+}
+"""Field of `Arm` -> the names by which methods print what is in force."""
+METHODS = (
+    MethodTraits(name="draft-simple", drafter="model", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="ngram-simple", drafter="lookup", parameters=("gamma", "ngram_n")),
+    MethodTraits(name="ngram-map-k", drafter="lookup", parameters=_MAP),
+    MethodTraits(name="ngram-map-k4v", drafter="lookup", parameters=_MAP),
+    # Tried on the embedded engine: when a prompt comes again, this one drafts the whole answer, and all other n-gram
+    # methods what they drafted the first time.
+    MethodTraits(name="ngram-mod", drafter="lookup", parameters=("gamma", "gamma_min", "ngram_n"), remembers=True),
+    MethodTraits(name="ngram-cache", drafter="lookup", parameters=("gamma",)),
+    MethodTraits(name="draft-mtp", drafter="states", draft_model="allowed", parameters=_DRAFT),
+    MethodTraits(name="draft-eagle3", drafter="states", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="draft-dflash", drafter="states", draft_model="needed", parameters=_DRAFT),
+    MethodTraits(name="draft-dspark", drafter="states", draft_model="needed", parameters=_DRAFT),
+)
+"""How llama.cpp drafts, by its own names."""
+DRAFT_MODEL_METHODS = frozenset(it.name for it in METHODS if it.draft_model == "needed")
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+SERVER_TELLS: tuple[Truth, ...] = (
+    "drafts", "forwards", "steps", "tokens", "arrivals", "candidates", "settings", "activation", "memory", "log",
+    "identity", "processes",
+)  # fmt: skip
+
+
+class NativeOptions(Record):
+    """What can be said of a native server beside its settings."""
+
+    binary: str | None = None
+    """Path of the llama-server binary."""
+
+
+def is_gpu(device: str) -> bool:
+    """Whether a device of this name is a graphics processor of this machine: others compute on the processor, or
+    elsewhere."""
+    return not device.startswith(("CPU", "BLAS", "ACCEL", "RPC"))
+
+
+def any_remote(names: Iterable[str]) -> bool:
+    """Whether any of these names of devices or buffers (`RPC0`, `RPC0[10.0.0.2:50052]`) is one on another machine."""
+    return any(name.startswith("RPC") for name in names)
+
+
+def settings_without(*names: str) -> tuple[str, ...]:
+    """All settings that records know, but these and an engine's own."""
+    return tuple(name for name in EngineSettings.model_fields if name not in (*names, "options"))
+
+
+_DRAFT_OPTIONS = {"gamma": "draft_n_max", "gamma_min": "draft_n_min", "p_min": "draft_p_min"}
 
 
 def _map(name: str) -> dict[str, str]:
@@ -25,11 +97,11 @@ def _map(name: str) -> dict[str, str]:
 
 METHOD_OPTIONS: Mapping[MethodName, Mapping[str, str]] = {
     "none": {},
-    "draft-simple": _DRAFT,
-    "draft-mtp": _DRAFT,
-    "draft-eagle3": _DRAFT,
-    "draft-dflash": _DRAFT,
-    "draft-dspark": _DRAFT,
+    "draft-simple": _DRAFT_OPTIONS,
+    "draft-mtp": _DRAFT_OPTIONS,
+    "draft-eagle3": _DRAFT_OPTIONS,
+    "draft-dflash": _DRAFT_OPTIONS,
+    "draft-dspark": _DRAFT_OPTIONS,
     # Its `min_hits` is accepted by the server and never read.
     "ngram-simple": {"gamma": "ngram_simple_size_m", "ngram_n": "ngram_simple_size_n"},
     "ngram-map-k": _map("ngram_map_k"),
@@ -37,25 +109,16 @@ METHOD_OPTIONS: Mapping[MethodName, Mapping[str, str]] = {
     "ngram-mod": {"gamma": "ngram_mod_n_max", "gamma_min": "ngram_mod_n_min", "ngram_n": "ngram_mod_n_match"},
     "ngram-cache": {},
 }
-"""Method -> field of `Arm` -> option: how its parameters (`traits.METHODS`) are written for llama.cpp."""
-
-NGRAM_CACHE_GAMMA = 8
-"""The `ngram-cache` method drafts up to this many tokens; llama.cpp has no option for it."""
+"""Method -> field of `Arm` -> option: how its parameters (`METHODS`) are written for llama.cpp."""
 
 
 def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
-    """All options for one session, by the names of `llama_options.OPTIONS`.
-
-    Raises `ExperimentError`, naming the field, for an arm that llama.cpp cannot run as it is written: a parameter that
-    no method of the arm would honour is an error, because the arm would not be what its name says.
-    """
-    has_draft = launch.draft is not None
-    check_arm(launch.arm, has_draft)
-    refuse_without_effect(NATIVE.traits, launch.arm, has_draft=has_draft)
+    """All options for one session of an arm that llama.cpp can run (`registry.check_arm`), by the names of
+    `options.OPTIONS`."""
     options = _model_options(launch)
     options |= _method_options(launch.arm)
-    options |= _setting_options(launch.arm.engine, has_draft=has_draft)
-    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=has_draft)
+    options |= _setting_options(launch.arm.engine, has_draft=launch.draft is not None)
+    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
     return options
 
 
@@ -81,7 +144,7 @@ def remote_machines(launch: Launch) -> tuple[str, ...]:
 
 
 def check_arm(arm: Arm, has_draft: bool) -> None:
-    """Raise `ExperimentError` for what the traits allow and llama.cpp could not honour (`EngineSpec.check_arm`)."""
+    """Raise `ExperimentError` when llama.cpp could not honour every field of `arm`."""
     where = f"arm {arm.id}"
     methods = set(arm.methods)
     if len(methods) != len(arm.methods):
@@ -115,6 +178,11 @@ def check_arm(arm: Arm, has_draft: bool) -> None:
 def check_embedded(arm: Arm, has_draft: bool) -> None:
     """The same for the embedded engine."""
     check_arm(arm, has_draft)
+    if arm.engine.extra_flags:
+        raise ExperimentError(
+            f"arm {arm.id}: engine.extra_flags: the embedded engine has no command line",
+            fix="leave extra_flags out, or use a native llama-server (engine kind `native`)",
+        )
     if arm.engine.rpc:
         raise ExperimentError(
             f"arm {arm.id}: engine.rpc: the embedded engine was built without RPC",
@@ -217,3 +285,88 @@ def _measuring_options(settings: EngineSettings, default_threads: int, *, has_dr
         "log_timestamps": True,
         "log_colors": "off",
     }
+
+
+# --- the command to paste ---------------------------------------------------------------------------------------------
+
+PROGRAM = "llama-server"
+_NEWEST = frozenset(option.flags[0] for option in OPTIONS.values() if option.flags)
+SHORT = {"--model": "-m", "--spec-draft-model": "-md", "--model-draft": "-md", "--ctx-size": "-c"}
+"""Every version knows these."""
+_HUB = "hf:"
+
+
+def command(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | None:
+    """`llama-server -m TARGET -md DRAFT --spec-type draft-simple --spec-draft-n-max 4`, in the flags of the server that
+    was `started`, of the newest one where that was the embedded server.
+
+    None for methods that are not llama.cpp's, and where the draft's network was a relay of specmeter's.
+    """
+    settings = launch.arm.engine
+    relayed = any(network_of(address) is not None for address in settings.rpc)
+    if relayed or not METHOD_OPTIONS.keys() >= set(launch.arm.methods):
+        return None
+    draft = launch.draft and launch.draft.model_copy(update={"path": _given(launch.draft)})
+    target = launch.target.model_copy(update={"path": _given(launch.target)})
+    options = serving_options(replace(launch, target=target, draft=draft))
+    native = "--model" in started
+    if native and "rpc" in options and "--device" in started:  # the target was kept here
+        options.setdefault("devices", started[started.index("--device") + 1])
+    try:
+        flags = to_flags(options, frozenset(started) if native else _NEWEST)
+    except EngineStartError:
+        flags = to_flags(options, _NEWEST)
+    shown = [SHORT.get(flag, flag) for flag in flags]
+    if (hub := _hub_file(launch.target)) is not None:
+        place = shown.index("-m")
+        shown[place : place + 2] = ["-hf", hub[0], "-hff", hub[1]]
+    return (PROGRAM, *shown, *settings.extra_flags)
+
+
+def _given(model: ModelIdentity) -> str:
+    """A model's path as it was written where that leads there from here, otherwise all of it."""
+    written = model.reference
+    if model.origin == "path" and str(Path(written).absolute()) == model.path:
+        return f"./{written}" if written.startswith("-") else written
+    return model.path
+
+
+def _hub_file(model: ModelIdentity) -> tuple[str, str] | None:
+    """(repository, file) of a target from the hub; None for any other, and for a revision, which the server cannot be
+    asked for. Of a draft it takes no file, only a repository."""
+    if model.origin != "hf" or "@" in model.reference:
+        return None
+    owner, _, rest = model.reference.removeprefix(_HUB).partition("/")
+    name, _, file = rest.partition("/")
+    return (f"{owner}/{name}", file) if file else None
+
+
+# --- the two engines --------------------------------------------------------------------------------------------------
+
+EMBEDDED = EngineSpec(
+    traits=EngineTraits(
+        model_formats=("gguf",),
+        methods=METHODS,
+        combines_methods=True,
+        settings=settings_without("rpc", "extra_flags", "record_experts"),
+        kv_types=KV_TYPES,
+        synthetic="dice",
+        compares_drafts=True,
+        drafting="llama-server",
+        pinned=True,
+        tells=SERVER_TELLS,
+    ),
+    make=lambda _: late("specmeter.engines.llama_cpp.engine:EmbeddedEngine")(),
+    check_arm=check_embedded,
+    serve=command,
+    examine=late("specmeter.engines.llama_cpp.status:examine_embedded"),
+)
+
+NATIVE = EngineSpec(
+    traits=EMBEDDED.traits.model_copy(update={"settings": settings_without("record_experts"), "pinned": False}),
+    make=lambda options: late("specmeter.engines.llama_cpp.engine:NativeEngine")(options.binary),
+    options=NativeOptions,
+    check_arm=check_arm,
+    serve=command,
+    examine=late("specmeter.engines.llama_cpp.status:examine_native"),
+)
