@@ -64,6 +64,34 @@ def printable_lines(text: str, limit: int = LIMIT) -> str:
     return "\n".join(printable(line) for line in shown.splitlines())
 
 
+def without_controls(text: str) -> str:
+    """`text` on one line, control and formatting characters (those that reverse text included) replaced by spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def markdown_escaped(text: str) -> str:
+    """`text` as Markdown that shows just these characters, on one line: no markup, no HTML, no control characters."""
+    visible = without_controls(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # Within a word an underscore is not markup, and `~/` is a path.
+    return re.sub(
+        r"([\\`*\[\]|$]|~(?!/)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", visible.replace("://", "&#58;//")
+    )
+
+
+def markdown_code(text: str) -> str:
+    """`text` as a Markdown code span that is safe within a table too."""
+    visible = without_controls(text).replace("|", "\\|").strip()
+    if not visible:
+        return ""
+    fence, gap = markdown_fence(visible), " " if "`" in visible else ""
+    return f"{fence}{gap}{visible}{gap}{fence}"
+
+
+def markdown_fence(text: str, least: int = 1) -> str:
+    """Backticks that end no earlier than the text does."""
+    return "`" * max(least, max((len(run) + 1 for run in re.findall(r"`+", text)), default=1))
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 

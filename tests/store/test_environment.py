@@ -3,7 +3,8 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
-from specmeter.store.environment import code, escape, render_environment
+from specmeter.store.environment import render_environment
+from specmeter.text import markdown_code, markdown_escaped
 
 HOST = Host(
     hostname_sha256="ab" * 32,
@@ -156,7 +157,7 @@ def test_names_are_not_markup() -> None:
 
 
 def test_escaping_keeps_the_characters() -> None:
-    assert escape("a_b|_c`<d>\n& ~/x ~y~") == r"a_b\|\_c\`&lt;d&gt; &amp; ~/x \~y\~"
-    assert code("a`b") == "`` a`b ``"
-    assert code("a|b") == r"`a\|b`"
-    assert code(" \n") == ""
+    assert markdown_escaped("a_b|_c`<d>\n& ~/x ~y~") == r"a_b\|\_c\`&lt;d&gt; &amp; ~/x \~y\~"
+    assert markdown_code("a`b") == "`` a`b ``"
+    assert markdown_code("a|b") == r"`a\|b`"
+    assert markdown_code(" \n") == ""

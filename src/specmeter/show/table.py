@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from html import escape as safe
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from specmeter.store.environment import code, escape
-from specmeter.text import bound, brackets, csv_cell, printable, size
+from specmeter.text import bound, brackets, csv_cell, markdown_code, markdown_escaped, printable, size
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate, Standing
@@ -252,19 +251,19 @@ def markdown(table: Table, words: Words) -> str:
 
     def shown(cell: Cell) -> str:
         text = told(cell.text, words)
-        text = code(text) if cell.code else escape(text)
+        text = markdown_code(text) if cell.code else markdown_escaped(text)
         if cell.estimate is not None:
-            text = f"{text} {escape(cell.interval)}"
+            text = f"{text} {markdown_escaped(cell.interval)}"
         text = f"~~{text}~~" if cell.struck else text
-        return text + (f" ({', '.join(code(check) for check in cell.checks)})" if cell.checks else "")
+        return text + (f" ({', '.join(markdown_code(check) for check in cell.checks)})" if cell.checks else "")
 
-    head = [escape(told(column.heading, words)) for column in table.columns]
+    head = [markdown_escaped(told(column.heading, words)) for column in table.columns]
     rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-    about = f"{escape(printable(table.about))}\n\n" if table.about else ""
-    legend = "".join(f"\n{escape(phrase.told(words))}\n" for phrase in table.legend)
-    return f"**{escape(told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
+    about = f"{markdown_escaped(printable(table.about))}\n\n" if table.about else ""
+    legend = "".join(f"\n{markdown_escaped(phrase.told(words))}\n" for phrase in table.legend)
+    return f"**{markdown_escaped(told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
 
 
 def csv_text(table: Table, words: Words) -> str:

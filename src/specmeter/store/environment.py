@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, PowerMeter, Session
-from specmeter.text import size
+from specmeter.text import markdown_code, markdown_escaped, markdown_fence, size, without_controls
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -48,7 +47,7 @@ def render_environment(
     """
     took = None if finished_at is None else str(timedelta(seconds=round(finished_at - started_at)))
     parts = [
-        f"# Benchmark environment: {escape(experiment_name)}",
+        f"# Benchmark environment: {markdown_escaped(experiment_name)}",
         _facts(
             {
                 "state": state,
@@ -66,7 +65,10 @@ def render_environment(
         "## Models",
         _models(models),
         "## Command lines",
-        *([f"{code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()] or ["None was started."]),
+        *(
+            [f"{markdown_code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()]
+            or ["None was started."]
+        ),
     ]
     placements = list(_placements(sessions))
     if placements:
@@ -95,23 +97,6 @@ def environment_of(run: RunReader) -> str:
         state=state.state,
         sessions=sessions,
     )
-
-
-def escape(text: str) -> str:
-    """`text` as Markdown that shows just these characters, on one line: no markup, no HTML, no control characters."""
-    visible = _plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
-    # Within a word an underscore is not markup, and `~/` is a path.
-    return re.sub(r"([\\`*\[\]|$]|~(?!/)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", visible)
-
-
-def code(text: str) -> str:
-    """`text` as a Markdown code span that is safe within a table too."""
-    visible = _plain(text).replace("|", "\\|").strip()
-    if not visible:
-        return ""
-    fence = "`" * (_longest_backticks(visible) + 1)
-    gap = " " if "`" in visible else ""
-    return f"{fence}{gap}{visible}{gap}{fence}"
 
 
 def _machine(host: Host) -> dict[str, str | None]:
@@ -160,10 +145,10 @@ def _gpus(gpus: Iterable[Gpu]) -> str:
     rows = [
         (
             str(gpu.index),
-            escape(gpu.name),
+            markdown_escaped(gpu.name),
             size(gpu.memory_bytes),
-            escape(gpu.driver or "?"),
-            escape(gpu.runtime or "?"),
+            markdown_escaped(gpu.driver or "?"),
+            markdown_escaped(gpu.runtime or "?"),
             "?" if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W",
         )
         for gpu in gpus
@@ -174,10 +159,10 @@ def _gpus(gpus: Iterable[Gpu]) -> str:
 def _models(models: Iterable[ModelIdentity]) -> str:
     rows = [
         (
-            code(model.name),
-            code(private(model.reference)),
+            markdown_code(model.name),
+            markdown_code(private(model.reference)),
             size(model.size_bytes),
-            code(model.sha256),
+            markdown_code(model.sha256),
             "random weights: timing only" if model.timing_only else "",
         )
         for model in models
@@ -201,10 +186,10 @@ def _placements(sessions: Iterable[Session]) -> Iterable[tuple[str, ...]]:
 
 def _placement(arm_id: str, role: str, use: DeviceUse, layers: tuple[int, int] | None) -> tuple[str, ...]:
     return (
-        code(arm_id),
+        markdown_code(arm_id),
         role,
         "?" if layers is None else f"{layers[0]} of {layers[1]}",
-        code(use.device),
+        markdown_code(use.device),
         size(use.model_buffer_bytes),
         size(use.kv_buffer_bytes),
         size(use.compute_buffer_bytes),
@@ -224,7 +209,11 @@ def _resolved(sessions: Sequence[Session]) -> Iterable[tuple[str, ...]]:
     for name, values in sorted(arms_by_value.items()):
         for shown, arms in values.items():
             everywhere = len(values) == 1 and len(arms) == len(all_arms)
-            yield code(name), code(shown), "all arms" if everywhere else ", ".join(code(arm) for arm in arms)
+            yield (
+                markdown_code(name),
+                markdown_code(shown),
+                "all arms" if everywhere else ", ".join(markdown_code(arm) for arm in arms),
+            )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -240,7 +229,7 @@ def _masked(argv: Sequence[str]) -> str:
     shown: list[str] = []
     secret_follows = False
     for word in argv:
-        shown.append(_MASK if secret_follows else private(_plain(word)))
+        shown.append(_MASK if secret_follows else private(without_controls(word)))
         secret_follows = _SECRET_FLAG.fullmatch(word) is not None and not secret_follows
     return shlex.join(shown)
 
@@ -252,13 +241,10 @@ def private(text: str) -> str:
     return re.sub(rf"{re.escape(home)}(?=[/\\]|$)", "~", masked) if len(home) > 1 else masked
 
 
-def _plain(text: str) -> str:
-    """`text` on one line, control and formatting characters (those that reverse text included) replaced by spaces."""
-    return "".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text)
-
-
 def _facts(facts: Mapping[str, str | None]) -> str:
-    rows = [(escape(name), escape(private(value))) for name, value in facts.items() if value is not None]
+    rows = [
+        (markdown_escaped(name), markdown_escaped(private(value))) for name, value in facts.items() if value is not None
+    ]
     return _table(("", ""), rows)
 
 
@@ -268,12 +254,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _block(text: str) -> str:
-    fence = "`" * max(3, _longest_backticks(text) + 1)
+    fence = markdown_fence(text, 3)
     return f"{fence}\n{text}\n{fence}"
-
-
-def _longest_backticks(text: str) -> int:
-    return max((len(run) for run in re.findall(r"`+", text)), default=0)
 
 
 def _time(seconds: float) -> str:
