@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from specmeter.engines.subprocess_job import Heard
-from specmeter_studies.quality.scoring import Scores, Scoring
-from specmeter_studies.quality.timing import Times, Timing
+from specmeter_studies.quality.scoring import Scores, Scoring, Times, Timing
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:

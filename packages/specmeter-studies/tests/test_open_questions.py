@@ -14,8 +14,8 @@ from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.experiments.file import load
 from specmeter.record import Estimate
 from specmeter.workloads.spec import LengthWorkload
+from specmeter_studies.folder import StudyOrder, load_parts
 from specmeter_studies.library.open_questions.extra import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
-from specmeter_studies.parts import StudyOrder, load_parts
 from specmeter_studies.study import ArmResult, ModelUsed, Result, StudyData
 
 

@@ -12,8 +12,7 @@ import specmeter_studies as studies
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
 from specmeter_studies import loading
-from specmeter_studies.folder import StudyFolder
-from specmeter_studies.parts import StudyOrder
+from specmeter_studies.folder import StudyFolder, StudyOrder
 from specmeter_studies.runner import look
 from specmeter_studies.study import StudyData
 

@@ -11,8 +11,7 @@ from specmeter.record import Estimate
 from specmeter_studies import find, findings
 from specmeter_studies.library.apple_quant_ladder.published import ladder as published
 from specmeter_studies.measured import from_quality
-from specmeter_studies.quality.plan import load_plan
-from specmeter_studies.quality.planned import measure_plan
+from specmeter_studies.quality.plan import load_plan, measure_plan
 from specmeter_studies.rungs import faster, named, rungs, worse
 from specmeter_studies.study import StudyData
 

@@ -16,7 +16,8 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import prepare, run
 from specmeter.record import Request
-from specmeter_studies import from_claims, setting
+from specmeter_studies import measured as from_claims
+from specmeter_studies import setting
 from specmeter_studies.measured import from_run, merged
 from specmeter_studies.study import ArmResult, Ran
 from specmeter_studies.telling import fallen

@@ -50,7 +50,7 @@ class Selection(_Strict):
     """Which rows are looked at."""
 
     rows: Path = "arms"
-    """A kind of `specmeter_studies.selection`, or a function of the study that makes others."""
+    """A kind of `specmeter_studies.setting`, or a function of the study that makes others."""
     where: dict[Path, Scalar | tuple[Scalar, ...]] = Field(default_factory=dict)
     """Quantity -> the value that it has, or one of several."""
 

@@ -16,7 +16,7 @@ from specmeter.errors import UsageError
 from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
 from specmeter.text import quoted
-from specmeter_studies import builders, experts
+from specmeter_studies import builders
 from specmeter_studies.definition import FORM, Claim, FigureForm, StudyForm, TableForm
 from specmeter_studies.study import StudyFindings
 from specmeter_studies.telling import only_of, ruling
@@ -88,7 +88,7 @@ class Study:
         return StudyFindings(
             data=data,
             claims=self.claims(data),
-            tables=(*self.tables(data), *experts.tables(data)),
+            tables=(*self.tables(data), *builders.tables(data)),
             figures=self.figures(data),
             title=self.title,
             source=self.source,

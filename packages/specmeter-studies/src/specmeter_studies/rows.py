@@ -1,24 +1,30 @@
-"""What a run's store says in the words of studies: `Result` rows, `ArmResult` lines, and where drafts ran."""
+"""What a run's store says in the words of studies: `Result` rows, `ArmResult` lines, and where drafts ran.
+
+How much a quality measurement is, in its own units: models, windows of a text that are scored, and timings.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.summary import ArmSummary
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.numbers import rates
-from specmeter.record import network_of
+from specmeter.record import Record, network_of
+from specmeter.text import counted
 from specmeter_studies.study import ArmResult, DraftPlace, Result
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import KindSummary
+    from specmeter.quality import QualityReport
     from specmeter.record import Arm, Estimate, Prompt, Reply, Verdict
     from specmeter.store import RequestRow, RunStore
+    from specmeter_studies.quality.plan import QualityPlan
 
 
 _LENGTH = re.compile(r"length-(\d{1,9})$")
@@ -264,3 +270,58 @@ def _without_port(device: str, arm: Arm) -> str:
     """A device behind a relay by the relay's name: each session has another port."""
     relays = [address for address in arm.engine.rpc if network_of(address) is not None]
     return _LOOPBACK.sub(f"[{relays[0]}]", device) if len(relays) == 1 else device
+
+
+class Amount(Record):
+    """What is to be measured of models, or what was."""
+
+    models: int = 0
+    perplexities: int = 0
+    """Models that are scored."""
+    windows: int | None = 0
+    """Windows that are scored, of all models together; None: as many as the text has."""
+    timings: int = 0
+    """Of all models, tests and blocks together."""
+
+    @property
+    def told(self) -> str:
+        """`7 models (7 perplexities of 70 windows in all, 84 timings)`; empty where there is nothing."""
+        windows = "" if self.windows is None else f" of {counted(self.windows, 'window')} in all"
+        told = [f"{counted(self.perplexities, 'perplexity', 'perplexities')}{windows}"] if self.perplexities else []
+        told += [counted(self.timings, "timing")] if self.timings else []
+        return f"{counted(self.models, 'model')} ({', '.join(told) or 'nothing yet'})" if self.models else ""
+
+
+def planned(plan: QualityPlan, models: Sequence[str]) -> Amount:
+    """What a plan asks for of those of its models that are measured."""
+    scored = len(models) if plan.score else 0
+    windows = 0 if not scored else None if plan.windows is None else scored * plan.windows
+    return Amount(
+        models=len(models),
+        perplexities=scored,
+        windows=windows,
+        timings=len(models) * len(plan.tests) * plan.repeats,
+    )
+
+
+def measured(report: QualityReport) -> Amount:
+    """What a report holds, complete or not."""
+    scores = [model.perplexity for model in report.models if model.perplexity is not None]
+    return Amount(
+        models=len(report.models),
+        perplexities=len(scores),
+        windows=sum(score.windows for score in scores),
+        timings=sum(len(rate.ms) for model in report.models for rate in model.rates),
+    )
+
+
+def together(amounts: Iterable[Amount]) -> Amount:
+    """Several measurements as one; windows are unknown where those of one are."""
+    every = list(amounts)
+    windows = [amount.windows for amount in every]
+    return Amount(
+        models=sum(amount.models for amount in every),
+        perplexities=sum(amount.perplexities for amount in every),
+        windows=None if None in windows else sum(count or 0 for count in windows),
+        timings=sum(amount.timings for amount in every),
+    )

@@ -18,8 +18,7 @@ from specmeter.cli import invoke
 from specmeter.show.table import Phrase, csv_text, latex, markdown, told
 from specmeter.show.words import LANGUAGES, words
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord
-from specmeter_studies.show.document import GROUPS, published_documents
-from specmeter_studies.show.page import study_page, write_study_page
+from specmeter_studies.show.document import GROUPS, published_documents, study_page, write_study_page
 
 Look = Callable[..., Looked]
 

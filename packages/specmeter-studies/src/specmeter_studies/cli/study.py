@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
-    from specmeter_studies.folder import Part, StudyFolder
-    from specmeter_studies.parts import StudyOrder
+    from specmeter_studies.folder import Part, StudyFolder, StudyOrder
     from specmeter_studies.quality.measure import Progress as QualityProgress
 
 
@@ -140,16 +139,15 @@ def run(
     from specmeter.show.terminal.console import errors
     from specmeter.store.locate import is_study
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.folder import choose_folder
-    from specmeter_studies.parts import StudyOrder as Asked
-    from specmeter_studies.parts import read_models
+    from specmeter_studies.folder import StudyOrder as Asked
+    from specmeter_studies.folder import choose_folder, read_models
     from specmeter_studies.runner import begin, look, measure_study
     from specmeter_studies.show.terminal import print_findings, print_left_out, print_stopped
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
     ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
     if dry_run:
-        from specmeter_studies.show.dry_run import print_dry_run
+        from specmeter_studies.show.terminal import print_dry_run
 
         return 0 if print_dry_run(ready, as_json=as_json) else 2
     if out is None:
@@ -227,7 +225,7 @@ def export(folder: str, out: Path) -> None:
     from specmeter.show.terminal.console import output
     from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.show.files import write_data
+    from specmeter_studies.show.document import write_data
 
     output().say_all(map(str, write_data(Folder(find_study(folder)), out)), wrap=False)
 
@@ -287,8 +285,7 @@ def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
 def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
     """The page of what was found, in the study folder."""
     from specmeter.show.words import LANGUAGES
-    from specmeter_studies.show.document import read_study
-    from specmeter_studies.show.page import write_study_page
+    from specmeter_studies.show.document import read_study, write_study_page
 
     return write_study_page([read_study(folder, trusted=trusted)], folder.report_path, LANGUAGES, inside=True)
 

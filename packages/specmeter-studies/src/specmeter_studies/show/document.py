@@ -1,4 +1,9 @@
-"""What a page about a study tells: its claims, tables and figures, ready to be shown, from published or own numbers."""
+"""What a page about a study tells: its claims, tables and figures, ready to be shown, from published or own numbers.
+
+The page of one study or of several, and their tables as files.
+
+A study's data as files, as documents publish theirs: single requests, tables, and the environment.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import specmeter_studies as studies
 from specmeter.errors import UsageError
+from specmeter.show.page.files import (
+    copy_kept,
+    make_folder,
+    refuse_others,
+    write_requests,
+    write_section,
+    write_table,
+    write_text,
+)
+from specmeter.show.page.page import render
+from specmeter.show.table import csv_text
+from specmeter.show.words import LANGUAGES, Language, words
+from specmeter.store.run import ENVIRONMENT_NAME
+from specmeter.text import printable
 from specmeter_studies.show import tables as study_tables
 from specmeter_studies.show.figures import drawn, slug
 
@@ -19,6 +39,7 @@ if TYPE_CHECKING:
     from specmeter.show.table import Table
     from specmeter_studies.folder import StudyFolder
     from specmeter_studies.study import StudyFindings
+
 
 GROUPS = {
     "apple": (
@@ -179,3 +200,81 @@ def _distinct(names: Sequence[str]) -> list[str]:
             free, number = f"{name}-{number}", number + 1
         taken.append(free)
     return taken
+
+
+def study_page(
+    documents: Sequence[StudyDocument],
+    languages: Sequence[Language] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page of one study or of several: what their numbers are, what they say about each claim, then figures and
+    tables. Names of figures must differ, so each of several studies needs its prefix.
+
+    `index` links to the page of all studies, `downloads` (name, size) lie beside the page.
+    """
+    return render(
+        "study.html",
+        languages,
+        [figure for document in documents for figure in document.figures],
+        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
+        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
+        studies=documents,
+        index=index,
+        downloads=downloads,
+    )
+
+
+def write_study_page(
+    documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language], *, inside: bool = False
+) -> Path:
+    """Write the page of one study or of several, like `write_page`."""
+    if not inside:
+        refuse_others(path)
+    write_text(path, study_page(documents, languages), inside=inside)
+    return path
+
+
+def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
+    """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
+    generation as JSON Lines."""
+    make_folder(folder)
+    written: list[Path] = []
+    for document in documents:
+        written += write_section(document, folder, languages)
+        for table in (document.configurations, document.models):
+            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
+        if rows := document.findings.data.results:
+            written.append(folder / f"{document.prefix}results.jsonl")
+            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
+    return written
+
+
+def write_data(folder: StudyFolder, out: Path) -> list[Path]:
+    """Write what was measured of a study into the folder `out`; returns the files.
+
+    Each table of the document becomes `TABLE.csv`, with the document's headings; each part that is an experiment gives
+    `PART.requests.jsonl`, every request with all its fields, and `PART.BENCHMARK_ENV.md`; the part's name is left out
+    where there is one part. Raises `UsageError` where nothing was measured or a file cannot be written, `StoreError`
+    for a damaged folder.
+    """
+    document = study_document(folder.findings())
+    parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
+    if not parts and not document.tables:
+        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: `{document.findings.command}`")
+    make_folder(out)
+    written: list[Path] = []
+    for table in document.tables:
+        written.append(out / f"{table.name}.csv")
+        write_text(written[-1], csv_text(table, words("en")), inside=True)
+    for part in parts:
+        run = folder.run_folder(part.name)
+        requests, environment = (
+            out / (name if len(parts) == 1 else f"{part.name}.{name}") for name in ("requests.jsonl", ENVIRONMENT_NAME)
+        )
+        write_requests(run, requests)
+        written.append(requests)
+        if copy_kept(run, ENVIRONMENT_NAME, environment):
+            written.append(environment)
+    return written

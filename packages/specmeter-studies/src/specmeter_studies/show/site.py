@@ -13,9 +13,14 @@ from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted
 from specmeter.store.environment import private
 from specmeter.text import printable
 from specmeter_studies.folder import StudyFolder
-from specmeter_studies.show.document import StudyDocument, published_documents, read_study
-from specmeter_studies.show.files import write_data
-from specmeter_studies.show.page import study_page, write_study_tables
+from specmeter_studies.show.document import (
+    StudyDocument,
+    published_documents,
+    read_study,
+    study_page,
+    write_data,
+    write_study_tables,
+)
 from specmeter_studies.study import FINDINGS
 
 if TYPE_CHECKING:

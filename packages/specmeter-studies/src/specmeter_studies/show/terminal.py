@@ -1,4 +1,7 @@
-"""How studies look on a terminal: the list, what was left out, claims and tables; or JSON."""
+"""How studies look on a terminal: the list, what was left out, claims and tables; or JSON.
+
+Prints what would be measured of the parts of a study (`specmeter study run --dry-run`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import specmeter_studies as studies
+from specmeter.laboratory.plan import Plan, make_plan
+from specmeter.record import Record
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
-from specmeter_studies.amounts import measured, together
+from specmeter.show.terminal.plan import print_needs
+from specmeter.text import counted
+from specmeter_studies.folder import AnyPart, QualityPart
+from specmeter_studies.rows import Amount, measured, planned, together
+from specmeter_studies.runner import Ready, models_of_plan
 from specmeter_studies.show.tables import document_table
 
 if TYPE_CHECKING:
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 
     from specmeter_studies.folder import StudyFolder, StudyRecord
     from specmeter_studies.study import ClaimRuling, Ran, StudyFindings
+
 
 _RULINGS: dict[str, Tone] = {
     "supported": "good",
@@ -56,7 +66,7 @@ def print_list(folders: Sequence[str], *, as_json: bool) -> None:
 
 
 def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
-    from specmeter_studies.parts import variants_of
+    from specmeter_studies.folder import variants_of
 
     return [
         {
@@ -191,3 +201,77 @@ def _print_parts(screen: Screen, parts: Sequence[Ran]) -> None:
     rows = [row(part.part, Cell(part.status, tone=_STATUS[part.status]), part.reason) for part in parts]
     screen.line()
     screen.table(Table("parts", text("part", "state", "why"), rows))
+
+
+def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
+    """What would be measured of each part: requests, or what is done to models; models and a rough time; what would be
+    left out, and why. Returns whether anything would be measured."""
+    plans = {part.name: _plan(part, ready) for part in ready.parts}
+    qualities = {part.name: _quality(part, ready) for part in ready.parts}
+    requests = sum(plan.requests for plan in plans.values() if plan is not None)
+    quality = together(found.amount for found in qualities.values() if found is not None)
+    if as_json:
+        told = [
+            {
+                **part.model_dump(mode="json"),
+                "requests": None if (plan := plans[part.name]) is None else plan.requests,
+                "plan": None if plan is None else plan.model_dump(mode="json"),
+                "quality": None if (found := qualities[part.name]) is None else found.model_dump(mode="json"),
+            }
+            for part in ready.record.parts
+        ]
+        kept = {"study": ready.order.study, "requests": requests, "quality": quality.model_dump(mode="json")}
+        say_json({**kept, "parts": told})
+        return bool(requests or quality.models)
+    screen = output()
+    for part in ready.record.parts:
+        plan, found = plans[part.name], qualities[part.name]
+        screen.say(f"{part.name} ({part.kind})", tone="strong")
+        if plan is not None:
+            screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
+            print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
+        elif found is not None:
+            for line in (found.amount.told or "none of its models is available", *found.steps, "time:   not estimated"):
+                screen.say(f"  {line}")
+            for name, reason in found.without.items():
+                screen.say(f"  left out: {name}: {reason}", tone="doubtful")
+        else:
+            screen.say(f"  skipped: {part.skipped}", tone="doubtful")
+        for item in part.left_out:
+            screen.say(f"  left out: {item.name}: {item.reason}", tone="doubtful")
+    told = ([f"{requests:,} requests"] if requests else []) + ([quality.told] if quality.told else [])
+    screen.line()
+    screen.say(f"in all: {' and '.join(told) or 'nothing'}")
+    return bool(requests or quality.models)
+
+
+def _plan(part: AnyPart, ready: Ready) -> Plan | None:
+    """Of an experiment of which something can be measured."""
+    state = next(item for item in ready.record.parts if item.name == part.name)
+    if state.skipped or isinstance(part, QualityPart):
+        return None
+    return make_plan(part.loaded, offline=ready.order.offline, leave_out={item.name for item in state.left_out})
+
+
+class _Quality(Record):
+    """What a quality measurement would do here."""
+
+    amount: Amount
+    steps: tuple[str, ...]
+    """What is done to each model."""
+    without: dict[str, str]
+    """Model that is left out -> why."""
+
+
+def _quality(part: AnyPart, ready: Ready) -> _Quality | None:
+    """Of a quality measurement of which something can be measured."""
+    state = next(item for item in ready.record.parts if item.name == part.name)
+    if state.skipped or not isinstance(part, QualityPart):
+        return None
+    plan = part.loaded.value
+    models, without = models_of_plan(part.loaded, offline=ready.order.offline)
+    which = f"{plan.windows} windows" if plan.windows else "all windows"
+    tests = ", ".join(test.name for test in plan.tests)
+    steps = (f"scores: {which} of {plan.context} tokens of each model",) if plan.score else ()
+    steps += (f"times:  {tests} of each model, in {counted(plan.repeats, 'block')}",) if tests else ()
+    return _Quality(amount=planned(plan, models), steps=steps, without=without)

@@ -15,7 +15,7 @@ from specmeter.numbers.estimates import with_error
 from specmeter.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter_studies import apple_published
-from specmeter_studies.from_claims import arm, printed_mean, printed_rate, rulings
+from specmeter_studies.measured import arm, printed_mean, printed_rate, rulings
 from specmeter_studies.study import ArmResult, ModelUsed, StudyData
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from specmeter.audit import published as tables
 from specmeter.numbers.estimates import printed, quotient, scaled
 from specmeter.record import Estimate
-from specmeter_studies.from_claims import printed_rate, rulings, verdict_of
 from specmeter_studies.machines import Machine, MachineLine, MachineTable
+from specmeter_studies.measured import printed_rate, rulings, verdict_of
 from specmeter_studies.study import StudyData
 
 if TYPE_CHECKING:

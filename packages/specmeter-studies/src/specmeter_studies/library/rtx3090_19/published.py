@@ -14,7 +14,7 @@ from specmeter.audit import published as tables
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models
-from specmeter_studies import from_claims
+from specmeter_studies import measured
 from specmeter_studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY
 from specmeter_studies.study import ArmResult, ModelUsed, Requests, Result, StudyData
 
@@ -53,7 +53,7 @@ def published() -> StudyData:
                 "Two ratios are struck out, since they compare things that are not alike; the rates themselves "
                 "are as printed."
             ),
-            f"`specmeter audit --published rtx3090-19` rules on the document's own {from_claims.tally('rtx3090-19')}.",
+            f"`specmeter audit --published rtx3090-19` rules on the document's own {measured.tally('rtx3090-19')}.",
         ),
     )
 
@@ -74,11 +74,11 @@ def _model(name: str, size_bytes: float | None = None, quantization: str = "") -
 
 
 def _lines() -> Iterator[ArmResult]:
-    printed = zip(from_claims.rulings(STUDY, _SUMMARY), tables.cells(_SUMMARY), strict=True)
+    printed = zip(measured.rulings(STUDY, _SUMMARY), tables.cells(_SUMMARY), strict=True)
     by_name = {ruling.claim.label: (ruling, cells) for ruling, cells in printed}
     for configuration in tables.cells("rtx3090-19/configurations.csv"):
         ruling, cells = by_name[configuration["label"]]
-        line = from_claims.arm(ruling, max_tokens=int(cells["max_tokens"]))
+        line = measured.arm(ruling, max_tokens=int(cells["max_tokens"]))
         remarks = [other for other in ruling.others if other.startswith("acceptance-by-construction")]
         judged = _judged(line)
         yield judged.model_copy(
@@ -120,8 +120,8 @@ def _requests(claim: Claim, cells: dict[str, str]) -> Requests:
 
 
 def _results() -> Iterator[Result]:
-    for ruling in from_claims.rulings(STUDY, "rtx3090-19/requests.csv"):
+    for ruling in measured.rulings(STUDY, "rtx3090-19/requests.csv"):
         claim = ruling.claim
-        result = from_claims.result(ruling, config=claim.label.partition(", ")[0])
+        result = measured.result(ruling, config=claim.label.partition(", ")[0])
         counted = {"drafted": claim.drafted or 0, "accepted": claim.accepted or 0}
         yield result.model_copy(update={"generated": claim.predicted_n, "decode_ms": claim.predicted_ms, **counted})
