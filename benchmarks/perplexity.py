@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from specmeter.analysis.quality import SpeedTest, perplexity
 from specmeter.engines.process import default_threads
 from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
-from specmeter.quality import SpeedTest, perplexity
 from specmeter.record import EngineSettings, ModelIdentity
 from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.child import score_apart, time_apart

@@ -25,8 +25,8 @@ from pathlib import Path
 import yaml
 
 from specmeter.llama_binding.model import Model
-from specmeter.profile.make import Passage, profile_texts
-from specmeter.profile.replay import ProfileKey
+from specmeter.probe.profile import Passage, profile_texts
+from specmeter.probe.replay import ProfileKey
 from specmeter.record import Finding, MatchProfile, Request
 from specmeter.store import RunStore
 from specmeter.validity.checks.replays import exact, replay_differs

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.analysis.divergences import Divergence, find_divergences, first_divergence, read_texts
+from specmeter.analysis.positions import Divergence, find_divergences, first_divergence, read_texts
 from specmeter.engines.mock import Fault, FaultKind, MockSpec
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.experiments.file import load

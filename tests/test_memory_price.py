@@ -8,7 +8,7 @@ import pytest
 
 from hosts import HOST
 from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
-from specmeter.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
+from specmeter.analysis.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
 from specmeter.record import (
     Arm,
     DeviceUse,

@@ -28,7 +28,7 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.probe import find_probe, load_probe, save_probe
-from specmeter.profile.replay import Limits, Round
+from specmeter.probe.replay import Limits, Round
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore
 from specmeter.theory import cost

@@ -13,7 +13,7 @@ from specmeter.errors import EngineError
 from specmeter.experiments.file import load
 from specmeter.laboratory import evidence, pre_measure
 from specmeter.laboratory.run import prepare, run
-from specmeter.profile.replay import Round
+from specmeter.probe.replay import Round
 from specmeter.record import StepRound
 from specmeter.store import RunStore
 from test_measure import Silent

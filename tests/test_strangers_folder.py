@@ -17,10 +17,10 @@ import pytest
 
 import specmeter
 from quality.reports import quality, report
+from specmeter.analysis.quality import load_report, save_report
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import NotPlainError, open_inside, read_inside, whole_file, write_inside
-from specmeter.quality import load_report, save_report
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord

@@ -10,7 +10,7 @@ import pytest
 
 from specmeter.engines.llama_cpp.spec import EMBEDDED
 from specmeter.laboratory.pre_measure import measure_routing
-from specmeter.profile.make import LEAST_S, allowed_s
+from specmeter.probe.profile import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
 from specmeter.store import RunStore
 

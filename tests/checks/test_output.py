@@ -36,10 +36,10 @@ from specmeter.validity.checks.output import (
     length_mismatch,
     output_degenerate,
     output_differs,
+    sampled_distribution,
     thinking_truncated,
 )
 from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
-from specmeter.validity.checks.sampled import sampled_distribution
 
 CLEAN = run_data()
 CONTROLS = run_data(experiment(design={"blocks": 4, "controls": True}))

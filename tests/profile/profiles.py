@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.profile.replay import Limits, ModelDrafts, Round, replay
+from specmeter.probe.replay import Limits, ModelDrafts, Round, replay
 from specmeter.record import MatchProfile
 
 

@@ -11,7 +11,7 @@ from profiles import profile
 from specmeter.engines.libllama.spec import LIBLLAMA
 from specmeter.engines.llama_cpp.spec import EMBEDDED, NATIVE
 from specmeter.engines.registry import spec_of
-from specmeter.profile.replay import (
+from specmeter.probe.replay import (
     Limits,
     Round,
     drafts_of,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from profiles import profile
 
 from specmeter.errors import UsageError
-from specmeter.profile.draft_lengths import Costs, best_walk, fit_costs, fixed_walk, match_lengths
-from specmeter.profile.replay import Limits, ModelDrafts, replay
+from specmeter.probe.draft_lengths import Costs, best_walk, fit_costs, fixed_walk, match_lengths
+from specmeter.probe.replay import Limits, ModelDrafts, replay
 
 LONGEST = 3
 

@@ -12,9 +12,9 @@ from profiles import rounds
 
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
-from specmeter.profile.draft_lengths import ALL, DraftLength, draft_lengths
-from specmeter.profile.make import Passage, profile_texts
-from specmeter.profile.replay import ProfileKey
+from specmeter.probe.draft_lengths import ALL, DraftLength, draft_lengths
+from specmeter.probe.profile import Passage, profile_texts
+from specmeter.probe.replay import ProfileKey
 from specmeter.record import UNKNOWN_TOKEN, EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.record.verdict import Findings
 from specmeter.store import RunStore

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import profile, rounds
 
-from specmeter.profile.draft_lengths import full_drafts, match_lengths
-from specmeter.profile.replay import (
+from specmeter.probe.draft_lengths import full_drafts, match_lengths
+from specmeter.probe.replay import (
     PLAIN,
     FirstOf,
     Limits,

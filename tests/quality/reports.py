@@ -6,8 +6,16 @@ import math
 from collections.abc import Sequence
 
 from hosts import HOST
+from specmeter.analysis.quality import (
+    ModelQuality,
+    Perplexity,
+    QualityReport,
+    Rate,
+    SpeedTest,
+    TextIdentity,
+    perplexity,
+)
 from specmeter.numbers.stats import median_estimate
-from specmeter.quality import ModelQuality, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity, perplexity
 from specmeter.record import EngineIdentity, EngineSettings, ModelIdentity
 
 ENGINE = EngineIdentity(kind="libllama", version="1", build="1", binary="/x", binary_sha256="e" * 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quality.reports import paced, points, quality, report, scored
-from specmeter.quality import SpeedTest, compare, generation
+from specmeter.analysis.quality import SpeedTest, compare, generation
 
 
 def test_change_and_speedup_are_against_the_first_model() -> None:

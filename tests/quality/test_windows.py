@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from specmeter.analysis.quality import perplexity, relative, token_error, window_length, windows_of
 from specmeter.errors import UsageError
-from specmeter.quality import perplexity, relative, token_error, window_length, windows_of
 
 
 @pytest.mark.parametrize(("tokens", "context"), [(1024, 512), (5000, 512), (3000, 200), (777, 33)])
@@ -114,7 +114,7 @@ def test_other_windows_cannot_be_paired() -> None:
 
 def scored(windows: object) -> list[int]:
     """Places in the text of all scored tokens, by a plain loop."""
-    from specmeter.quality import Windows
+    from specmeter.analysis.quality import Windows
 
     assert isinstance(windows, Windows)
     return [

@@ -13,9 +13,9 @@ import pytest
 
 from quality.reports import quality, report
 from report_pages import ATTACK, Looked
+from specmeter.analysis.quality import QualityReport, save_report
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
-from specmeter.quality import QualityReport, save_report
 from specmeter.show.page import site as site_module
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.site import write_site

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.analysis.divergences import read_texts
+from specmeter.analysis.positions import read_texts
 from specmeter.analysis.requests import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt

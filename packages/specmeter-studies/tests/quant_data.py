@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hosts import HOST
 from quality.reports import ENGINE, scored
-from specmeter.quality import ModelQuality, ModelRole, QualityReport, SpeedTest, TextIdentity
+from specmeter.analysis.quality import ModelQuality, ModelRole, QualityReport, SpeedTest, TextIdentity
 from specmeter.record import EngineSettings, ModelHeader, ModelIdentity
 from specmeter_studies.quality.measure import rate_of
 from specmeter_studies.study import StudyData

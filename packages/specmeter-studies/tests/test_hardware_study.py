@@ -126,8 +126,8 @@ def test_the_quick_variant_is_measured_and_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The plan as one machine of the study."""
+    from specmeter.analysis.quality import load_report
     from specmeter.cli import invoke
-    from specmeter.quality import load_report
     from specmeter_studies.machines import from_quality
 
     stand_in_quality.install(monkeypatch)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
+from specmeter.analysis.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity, save_report
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import median_estimate
-from specmeter.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity, save_report
 from specmeter.record import EngineIdentity, EngineSettings, Gpu, Host, ModelHeader, ModelIdentity
 from specmeter.store import RunStore
 from specmeter_studies.machines import MachineSide, bandwidth_of, from_quality, from_run, merge

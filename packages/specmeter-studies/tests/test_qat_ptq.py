@@ -7,7 +7,7 @@ import pytest
 import stand_in_quality
 from claims_of import rulings, said
 from quant_data import model, study
-from specmeter.quality import ModelQuality, ModelRole
+from specmeter.analysis.quality import ModelQuality, ModelRole
 from specmeter_studies import find, findings
 from specmeter_studies.library.qat_vs_ptq.extra import CAVEAT, published
 from specmeter_studies.measured import from_quality

@@ -11,9 +11,9 @@ import specmeter_studies as studies
 import stand_in_quality
 from quant_data import model, study
 from ratio_data import Made, data
+from specmeter.analysis.quality import ModelRole
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
-from specmeter.quality import ModelRole
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.quality.plan import load_plan
 from specmeter_studies.study import Result, StudyData

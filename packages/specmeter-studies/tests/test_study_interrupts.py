@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from specmeter.analysis.quality import load_report
 from specmeter.cli import invoke
-from specmeter.quality import load_report
 from specmeter.store import RunStore
 from specmeter_studies.rows import measured
 from stand_in_study import NAME, install

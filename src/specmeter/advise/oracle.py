@@ -16,13 +16,13 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations, with_doubt
-from specmeter.profile.draft_lengths import best_walk, fit_costs, fixed_walk, match_lengths
-from specmeter.profile.replay import digest, key_of, limits_of, wanted_key, why_not
+from specmeter.probe.draft_lengths import best_walk, fit_costs, fixed_walk, match_lengths
+from specmeter.probe.replay import digest, key_of, limits_of, wanted_key, why_not
 
 if TYPE_CHECKING:
     from specmeter.analysis.requests import RequestTable
     from specmeter.numbers.stats import Floats, Ints
-    from specmeter.profile.replay import Limits
+    from specmeter.probe.replay import Limits
     from specmeter.record import Arm, Estimate, Generation
     from specmeter.store import RunReader
 

@@ -8,10 +8,10 @@ import click
 
 from specmeter.analysis.explain.account import explain, probes_of
 from specmeter.analysis.explain.memory_price import memory_prices
+from specmeter.analysis.quality import kept_reports, load_report
 from specmeter.analysis.reading import read_run
 from specmeter.probe import load_probe
-from specmeter.profile.draft_lengths import draft_lengths
-from specmeter.quality import kept_reports, load_report
+from specmeter.probe.draft_lengths import draft_lengths
 from specmeter.show.terminal.console import say_json
 from specmeter.show.terminal.explain import document, print_account
 from specmeter.show.terminal.probe import warn_of_suspect

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.errors import UsageError
+from specmeter.files import cache_dir
 from specmeter.models import bench
 from specmeter.models.facts import ModelFacts, read_facts
 from specmeter.models.preflight import Compatibility

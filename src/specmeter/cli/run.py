@@ -36,7 +36,7 @@ from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
 from specmeter.laboratory.run import Prepared, choose_folder, foresee, prepare, run
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import Probe, load_probe
-from specmeter.show.terminal.certify import print_certifications
+from specmeter.show.certification import print_certifications
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.plan import print_plan
 from specmeter.show.terminal.probe import warn_of_suspect

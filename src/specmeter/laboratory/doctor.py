@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.status import gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
+from specmeter.files import cache_dir
 from specmeter.models.bench import shipped
 from specmeter.models.preflight import compare
 from specmeter.models.reference import FoundModel

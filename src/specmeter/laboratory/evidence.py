@@ -16,18 +16,9 @@ from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.ngram_replay import Asked, follow, table_of
 from specmeter.experiments.schedule import item_order
+from specmeter.probe.profile import Passage
+from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
 from specmeter.probe.steps import plain_ms
-from specmeter.profile.make import Passage
-from specmeter.profile.replay import (
-    UnreplayableError,
-    digest,
-    drafts_of,
-    key_of,
-    limits_of,
-    replay,
-    wanted_key,
-    why_not,
-)
 from specmeter.record import UNKNOWN_TOKEN, Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
 from specmeter.text import counted
 
@@ -37,7 +28,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.load.summary import CellFigures
     from specmeter.analysis.prediction.ngram_replay import Table
     from specmeter.measure import Work
-    from specmeter.profile.replay import Limits, ProfileKey, Round
+    from specmeter.probe.replay import Limits, ProfileKey, Round
     from specmeter.record import MatchProfile
     from specmeter.store import RunReader
 

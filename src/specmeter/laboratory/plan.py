@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
-from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.files import cache_dir
 from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts

@@ -32,9 +32,9 @@ from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.schedule import first_pass
 from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
+from specmeter.probe.profile import allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
 from specmeter.probe.steps import RoundSpec, measure_round, pricing, tokens_of
-from specmeter.profile.make import allowed_s, drafts_ends_of, profile_texts
 from specmeter.record import Arm, EngineTraits, StepProbe, StepRound, TextRouting
 from specmeter.text import percent
 

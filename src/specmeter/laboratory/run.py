@@ -26,7 +26,7 @@ from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import ONLINE, Fetching, absent_models, refuse_absent, resolve
 from specmeter.probe import probes_folder
-from specmeter.profile.make import profile_run
+from specmeter.probe.profile import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.environment import environment_of

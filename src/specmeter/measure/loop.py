@@ -22,8 +22,7 @@ from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
 from specmeter.measure.clients import Asked
-from specmeter.measure.load import Kept, LoadedCell
-from specmeter.measure.requests import block_seed, request_of
+from specmeter.measure.load import Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
     EngineTraits,

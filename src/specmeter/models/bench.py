@@ -24,8 +24,8 @@ from math import prod
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
+from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models import inflate, shapes
 from specmeter.models.tensors import CONVERTIBLE, RANDOM_ONLY, Fields, TensorSource, file_bytes, write_gguf
 

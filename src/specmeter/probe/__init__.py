@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Literal
 
-from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
+from specmeter.files import cache_dir
 from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.record import (
     BatchPoint,

@@ -1,19 +1,26 @@
-"""What a certification of controllers says: a sentence and a table for each, in any language."""
+"""What a certification of controllers says: a sentence and a table for each, in any language.
+
+Prints rulings on controllers: a sentence and a table for each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.advise.controllers import ALL, FLOOR
 from specmeter.show.names import Names
+from specmeter.show.table import TONES as VERDICTS
 from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimate_cell, row
+from specmeter.show.terminal.console import output, say_json
+from specmeter.show.words import words
 from specmeter.text import estimated as told
 from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.advise.controllers import Certification, Certified, Held
     from specmeter.show.words import Words
+
 
 _NUMBERS = ("off", "best_fixed", "over_off", "over_best", "over_oracle", "of_oracle")
 TONES: dict[str, Tone] = {"never-below": "good", "not-shown": "doubtful", "fails": "bad", "invalid": "bad"}
@@ -84,3 +91,29 @@ def notes(controller: Certified) -> Iterator[Phrase]:
         yield Phrase(key, {"longest": controller.longest, "within": within})
     if left := len(controller.left_out):
         yield Phrase("certify.left_out.one" if left == 1 else "certify.left_out", {"count": left})
+
+
+def print_certifications(found: Sequence[Certification], *, as_json: bool) -> None:
+    """Write the rulings to stdout, as JSON or for people."""
+    if as_json:
+        say_json([it.model_dump(mode="json") | {"passes": it.passes} for it in found])
+        return
+    for it in found:
+        _print(it)
+
+
+def _print(found: Certification) -> None:
+    screen, names, english = output(), names_of(found), words("en")
+    if not found.complete:
+        screen.say("unfinished: what was measured so far", tone="doubtful")
+    for controller in found.controllers:
+        verdict = controller.verdict
+        said = ("not checked", "doubtful") if verdict is None else (verdict, VERDICTS[verdict])
+        screen.say((sentence(controller, english, names), TONES[controller.ruling]), "; ", said)
+        screen.line()
+        if controller.rows:
+            screen.table(table(controller, found))
+        screen.say_all((phrase.told(english) for phrase in notes(controller)), tone="faint")
+        screen.line()
+    screen.say(english("certify.intervals"), tone="faint")
+    screen.say(f"run folder: {found.folder}", wrap=False)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
+from specmeter.probe.draft_lengths import ALL as ALL_KINDS
+from specmeter.probe.draft_lengths import LONGEST
 from specmeter.probe.reading import surface
-from specmeter.profile.draft_lengths import ALL as ALL_KINDS
-from specmeter.profile.draft_lengths import LONGEST
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
 from specmeter.show.page.document import who

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
+from specmeter.analysis.quality import QualityReport, load_report
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments import file as experiment_file
 from specmeter.files import is_link
-from specmeter.quality import QualityReport, load_report
 from specmeter.record import Record, Verdict
 from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore

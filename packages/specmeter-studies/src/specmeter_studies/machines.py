@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.analysis.comparison import read_side
+from specmeter.analysis.quality import QualityReport
 from specmeter.analysis.requests import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.numbers.stats import ratio_of_groups
-from specmeter.quality import QualityReport
 from specmeter.record import EngineSettings, Estimate, Host, ModelIdentity, Record, Standing, Verdict
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specmeter.analysis.explain.memory_price import arm_prices
+from specmeter.analysis.quality import QualityReport
 from specmeter.analysis.reading import read_run
 from specmeter.audit import reading
 from specmeter.numbers.estimates import bare, printed, printed_mean
-from specmeter.quality import QualityReport
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
 from specmeter.text import counted

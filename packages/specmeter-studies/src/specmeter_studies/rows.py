@@ -19,9 +19,9 @@ from specmeter.text import counted
 from specmeter_studies.study import ArmResult, DraftPlace, Result
 
 if TYPE_CHECKING:
+    from specmeter.analysis.quality import QualityReport
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import KindSummary
-    from specmeter.quality import QualityReport
     from specmeter.record import Arm, Estimate, Prompt, Reply, Verdict
     from specmeter.store import RequestRow, RunStore
     from specmeter_studies.quality.plan import QualityPlan

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.quality import compare, generation, relative
 from specmeter.numbers.estimates import bare, deviation, from_log, ratio_of_means, scaled
 from specmeter.numbers.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
-from specmeter.quality import compare, generation, relative
 from specmeter.record import Estimate
 
 if TYPE_CHECKING:
-    from specmeter.quality import ModelQuality, Perplexity, Rate
+    from specmeter.analysis.quality import ModelQuality, Perplexity, Rate
     from specmeter_studies.study import StudyData
 
 _NORMAL = 1.959964

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from specmeter.analysis.quality import load_report, save_report
 from specmeter.engines.registry import load_engine, spec_of
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.run import absent, prepare, used_models
 from specmeter.models.reference import Fetching, ModelProgress, refuse_absent
-from specmeter.quality import load_report, save_report
 from specmeter.store import RunStore
 from specmeter.text import size
 from specmeter.workloads.spec import FileWorkload, LengthWorkload

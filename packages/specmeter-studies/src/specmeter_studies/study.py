@@ -16,7 +16,7 @@ from pydantic import Field
 
 from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
-from specmeter.quality import QualityReport
+from specmeter.analysis.quality import QualityReport
 from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from quality.mlx_folders import CONFIG, TENSORS, folder, stand_in
+from specmeter.analysis.quality import SpeedTest
 from specmeter.errors import EngineError, EngineStartError, ModelError, UsageError
-from specmeter.quality import SpeedTest
 from specmeter.record import ModelIdentity
 from specmeter_studies.quality import mlx
 from specmeter_studies.quality.child import mlx_times

@@ -12,9 +12,9 @@ import pytest
 
 from engines.llama_fixtures import NO_NATIVE, native
 from quality.cores import model, short_text
+from specmeter.analysis.quality import Perplexity, SpeedTest, perplexity
 from specmeter.engines.llama_cpp.tools import Program
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
-from specmeter.quality import Perplexity, SpeedTest, perplexity
 from specmeter.record import EngineSettings
 from specmeter_studies.quality.native import bench_options, find_tool, native_perplexity, native_times
 from specmeter_studies.quality.scoring import Scoring, score

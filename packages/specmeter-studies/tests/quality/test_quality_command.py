@@ -9,9 +9,9 @@ import pytest
 
 from quality.cores import short_text
 from quality.reports import quality
+from specmeter.analysis.quality import load_report
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, UsageError
-from specmeter.quality import load_report
 from specmeter.record import EngineSettings
 from specmeter_studies.quality import measure
 from specmeter_studies.quality.scoring import Scores, Scoring, read_text

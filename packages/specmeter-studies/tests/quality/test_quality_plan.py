@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from quality.cores import short_text
+from specmeter.analysis.quality import QualityReport, SpeedTest, load_report, save_report
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
-from specmeter.quality import QualityReport, SpeedTest, load_report, save_report
 from specmeter_studies.quality import mlx, plan
 from specmeter_studies.quality.plan import (
     LoadedPlan,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from quality.cores import STORED, model, short_text
+from specmeter.analysis.quality import perplexity
 from specmeter.errors import EngineError, UsageError
 from specmeter.llama_binding.context import Context
 from specmeter.llama_binding.model import Model
-from specmeter.quality import perplexity
 from specmeter.record import EngineSettings
 from specmeter_studies.quality.child import score_apart
 from specmeter_studies.quality.scoring import Scores, Scoring, score, surprises

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quality.cores import model, short_text
+from specmeter.analysis.quality import SpeedTest
 from specmeter.llama_binding.context import Context
-from specmeter.quality import SpeedTest
 from specmeter.record import EngineSettings
 from specmeter_studies.quality.child import time_apart
 from specmeter_studies.quality.scoring import Timing, context_for, time_tests

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from specmeter.analysis.quality import ModelQuality, QualityReport, perplexity_change, speed_change
 from specmeter.models.gguf import TYPE_BY_NAME
-from specmeter.quality import ModelQuality, QualityReport, perplexity_change, speed_change
 from specmeter.record import Arm, DeviceUse, Estimate, KvType, ModelIdentity, Record, Session
 
 TYPES: Mapping[str, float] = {

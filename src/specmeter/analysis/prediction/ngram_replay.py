@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.profile.replay import PLAIN, Round
+from specmeter.probe.replay import PLAIN, Round
 
 if TYPE_CHECKING:
-    from specmeter.profile.replay import Limits
+    from specmeter.probe.replay import Limits
     from specmeter.record import Arm
 
 

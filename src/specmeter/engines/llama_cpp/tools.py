@@ -22,8 +22,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.files import cache_dir, file_sha256
 from specmeter.record import Record
 from specmeter.record.base import read_record, write_record
 

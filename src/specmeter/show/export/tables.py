@@ -21,7 +21,7 @@ from specmeter.analysis.reading import certified, read_run
 from specmeter.errors import UsageError
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
-from specmeter.profile.draft_lengths import DraftLength, draft_lengths
+from specmeter.probe.draft_lengths import DraftLength, draft_lengths
 from specmeter.record import (
     EngineIdentity,
     Estimate,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.analysis.prediction.under_load import ExpectedCrossover, LoadForecast
     from specmeter.analysis.reading import RunReport
-    from specmeter.profile.draft_lengths import DraftLength
+    from specmeter.probe.draft_lengths import DraftLength
     from specmeter.record import Estimate, TextRouting
 
 

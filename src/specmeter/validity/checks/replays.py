@@ -1,8 +1,8 @@
 """What was counted, held against a replay of the very text that came out: no tolerance but for near ties of the draft.
 
 A draft that takes its best tokens is a function of the text before it. So the text that a request generated, the draft
-model and gamma say how many tokens every step drafted and how many of them were accepted (`specmeter.profile`). Where a
-counter says otherwise, it is wrong, or another draft model wrote, or it read another prompt.
+model and gamma say how many tokens every step drafted and how many of them were accepted (`specmeter.probe.profile`).
+Where a counter says otherwise, it is wrong, or another draft model wrote, or it read another prompt.
 
 The draft itself may decide otherwise where its two best tokens are nearly tied: its memory was computed in forwards of
 other sizes. How far its gaps move by that, each profile has measured (`sway`). Counts that no decision of near ties
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.profile.make import digest
-from specmeter.profile.replay import (
+from specmeter.probe.profile import digest
+from specmeter.probe.replay import (
     Limits,
     Round,
     UnreplayableError,
@@ -41,7 +41,7 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specmeter.profile.replay import Drafts
+    from specmeter.probe.replay import Drafts
     from specmeter.record import Arm, Finding, MatchProfile, Severity
 
 SWAY = 2.0

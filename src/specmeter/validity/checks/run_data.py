@@ -25,15 +25,15 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
-from specmeter.analysis.divergences import Text, find_divergences, references
 from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
+from specmeter.analysis.positions import Text, find_divergences, references
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
 from specmeter.engines.registry import traits_on_record
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
-from specmeter.profile.replay import REPLAYED, ProfileKey, Round, key_of
+from specmeter.probe.replay import REPLAYED, ProfileKey, Round, key_of
 from specmeter.record import (
     UNKNOWN_TOKEN,
     Arm,
@@ -393,7 +393,7 @@ class RunData:
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
     left_at: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
-    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.divergences`) -> the first
+    """Greedy requests whose text differs from that of their reference (`specmeter.analysis.positions`) -> the first
     generated token that does, from 0."""
 
     prompt_tokens: Mapping[tuple[str, str], tuple[int, ...]] = field(
@@ -454,7 +454,7 @@ class RunData:
 
     @cached_property
     def references(self) -> dict[RequestKey, RequestKey]:
-        """Answered request -> the one whose text its own should equal (`specmeter.analysis.divergences`)."""
+        """Answered request -> the one whose text its own should equal (`specmeter.analysis.positions`)."""
         return dict(references(self.arms, self.prompts.values(), self.by_key))
 
     @cached_property

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specmeter.quality import QualityReport, SpeedTest
+    from specmeter.analysis.quality import QualityReport, SpeedTest
     from specmeter.record import ModelIdentity
     from specmeter.show.terminal.console import Screen
 
@@ -110,9 +110,9 @@ def command(
         _refuse_beside_plan(ctx)
         _measure_plan(plan, variants, overrides, out, offline=offline, as_json=as_json)
         return
+    from specmeter.analysis.quality import default_path, save_report
     from specmeter.errors import UsageError
     from specmeter.host.machine import read_host
-    from specmeter.quality import default_path, save_report
     from specmeter.record import EngineSettings
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import part_progress
@@ -191,8 +191,8 @@ def _measure_plan(
     offline: bool,
     as_json: bool,
 ) -> None:
+    from specmeter.analysis.quality import default_path, load_report, save_report
     from specmeter.models.reference import Fetching
-    from specmeter.quality import default_path, load_report, save_report
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import model_progress, part_progress
     from specmeter_studies.quality.plan import carry_out, load_plan, prepare
@@ -233,8 +233,8 @@ def parse_depths(given: str) -> tuple[int, ...]:
 
 def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[SpeedTest, ...]:
     """What is timed: at each depth a prompt and a generation, either left out where it has no tokens."""
+    from specmeter.analysis.quality import SpeedTest
     from specmeter.errors import UsageError
-    from specmeter.quality import SpeedTest
 
     found: list[SpeedTest] = []
     for depth in depths:

@@ -1,4 +1,4 @@
-"""Quality and rates of models, measured: `specmeter quality`. Reports are records of `specmeter.quality`.
+"""Quality and rates of models, measured: `specmeter quality`. Reports are records of `specmeter.analysis.quality`.
 
 Both are measured through llama.cpp's C interface, or by its own tools where that is asked for.
 

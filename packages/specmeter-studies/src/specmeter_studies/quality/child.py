@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from specmeter.analysis.quality import SpeedTest
 from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineStartError, UsageError
-from specmeter.quality import SpeedTest
 from specmeter.record import EngineIdentity, ModelIdentity, Record
 from specmeter_studies.quality import mlx
 from specmeter_studies.quality.scoring import Scores, Scoring, Times, Timing, score, time_tests

@@ -14,14 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import stdev
 
-from specmeter.engines import load_engine
-from specmeter.engines.process import default_threads
-from specmeter.errors import SpecmeterError, UsageError
-from specmeter.experiments import schedule
-from specmeter.models import preflight
-from specmeter.models.facts import read_facts
-from specmeter.numbers.stats import median_estimate
-from specmeter.quality import (
+from specmeter.analysis.quality import (
     ModelQuality,
     ModelRole,
     Perplexity,
@@ -34,6 +27,13 @@ from specmeter.quality import (
     token_error,
     window_length,
 )
+from specmeter.engines import load_engine
+from specmeter.engines.process import default_threads
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.experiments import schedule
+from specmeter.models import preflight
+from specmeter.models.facts import read_facts
+from specmeter.numbers.stats import median_estimate
 from specmeter.record import Arm, EngineIdentity, EngineSettings, Host, ModelIdentity
 from specmeter_studies.quality.child import mlx_times, score_apart, time_apart
 from specmeter_studies.quality.mlx import read_folder

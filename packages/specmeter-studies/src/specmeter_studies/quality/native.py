@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from specmeter.cache import file_sha256
+from specmeter.analysis.quality import Perplexity, SpeedTest
+from specmeter.analysis.quality import perplexity as estimate_of
 from specmeter.engines.llama_cpp.tools import (
     BINARY_VARIABLE,
     BUILD_COMMAND,
@@ -28,9 +29,8 @@ from specmeter.engines.llama_cpp.tools import (
 )
 from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
+from specmeter.files import file_sha256
 from specmeter.numbers.estimates import bare
-from specmeter.quality import Perplexity, SpeedTest
-from specmeter.quality import perplexity as estimate_of
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 
 Tool = Literal["llama-perplexity", "llama-bench", "llama-quantize"]

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from specmeter.analysis.quality import ModelRole, QualityReport, SkippedModel, SpeedTest, window_length
 from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
 from specmeter.errors import ExperimentError, SpecmeterError, UsageError
 from specmeter.experiments.experiment import MAX_VARIANTS, Variants
@@ -25,7 +26,6 @@ from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import ONLINE, Fetching, origin_of, resolve
-from specmeter.quality import ModelRole, QualityReport, SkippedModel, SpeedTest, window_length
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity, Record
 from specmeter.text import size
 from specmeter.workloads.spec import Name

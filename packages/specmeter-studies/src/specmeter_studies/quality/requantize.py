@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.engines.llama_cpp.tools import binary_libraries, checksums
 from specmeter.engines.process import EngineProcess, clean_environment, default_threads
 from specmeter.errors import EngineError, ModelError
+from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models.gguf import TYPE_BY_NAME, Header, Tensor, read_parts
 from specmeter.models.tensors import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
 

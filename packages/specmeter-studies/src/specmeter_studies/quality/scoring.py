@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from specmeter.analysis.quality import SpeedTest, TextIdentity, window_length, windows_of
 from specmeter.errors import EngineError, UsageError
-from specmeter.quality import SpeedTest, TextIdentity, window_length, windows_of
 from specmeter.record import EngineSettings, Record
 from specmeter.text import size
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import specmeter_studies
+from specmeter.analysis.quality import load_report
 from specmeter.errors import UsageError
-from specmeter.quality import load_report
 from specmeter.show.page.files import write_text
 from specmeter.show.table import Cell, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import WIDTH, errors, output, say_json
@@ -30,8 +30,8 @@ from specmeter_studies.show.document import study_document, study_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from specmeter.quality import ComparedModel as Model
-    from specmeter.quality import QualityReport
+    from specmeter.analysis.quality import ComparedModel as Model
+    from specmeter.analysis.quality import QualityReport
     from specmeter.record import EngineIdentity, Estimate
     from specmeter.show.words import Language
     from specmeter_studies.latency import DraftStep
@@ -286,7 +286,7 @@ def _fit_table(model: Fitted) -> Table:
 
 def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     """Table and notes on stdout, or JSON; warnings and where it is kept on stderr."""
-    from specmeter.quality import compare
+    from specmeter.analysis.quality import compare
     from specmeter_studies.quality.plan import names
 
     rows = compare(report)

@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.profile.replay import PLAIN, Limits, Round, digest, key_of, wanted_key, why_not
+from specmeter.probe.replay import PLAIN, Limits, Round, digest, key_of, wanted_key, why_not
 from specmeter.record import MatchProfile, Record
 
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats
-    from specmeter.profile.replay import ProfileKey
+    from specmeter.probe.replay import ProfileKey
     from specmeter.store import RunReader
 
 

@@ -9,6 +9,16 @@ Profiles of a run's texts are made when it has been measured: what the check `re
 text of every arm that can be replayed has one, by every draft that wrote for it; greedy texts repeat from block to
 block and mostly from arm to arm, so these are few. It may take a tenth of the time that the run took. Nothing that goes
 wrong here fails the run: profiles are missing then, and the check says so.
+
+The match-length profile: how many tokens a draft model guesses right from every place of a text, and what follows.
+
+Along a text t_0 ... t_(n-1) a greedy draft that starts after t_(i-1) agrees for L(i) tokens. As long as it agrees its
+tokens *are* the text, so one pass of the draft over the text tells every L(i): it is the number of matches in a row
+from position i on, where position j matches if the draft's best token after prompt and t_0 ... t_(j-1) is t_j.
+
+A step of speculative decoding from there drafts d tokens and accepts min(L(i), d), whatever it did before. So one
+profile replays any gamma (`replay`), without the target and to the token: what a server counted can be held against it
+(the check `replay-differs`), and what another gamma would give is known before it is measured.
 """
 
 from __future__ import annotations
@@ -32,14 +42,13 @@ from specmeter.llama_binding import capi
 from specmeter.llama_binding.context import Context
 from specmeter.llama_binding.model import Model
 from specmeter.llama_binding.sampling import confidence
-from specmeter.profile.replay import digest, drafts_ends_of, key_of, parameters, wanted_key, why_not
+from specmeter.probe.replay import digest, drafts_ends_of, key_of, parameters, wanted_key, why_not
 from specmeter.record import UNKNOWN_TOKEN, EngineSettings, MatchProfile, ModelIdentity, Profiled, Record
 
 if TYPE_CHECKING:
-    from specmeter.llama_binding.context import Context
     from specmeter.llama_binding.sampling import Logits
     from specmeter.measure import Work
-    from specmeter.profile.replay import ProfileKey
+    from specmeter.probe.replay import ProfileKey
     from specmeter.store import RunStore
 
 
