@@ -360,7 +360,7 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value.is_integer() else repr(value)
+    return f"{value:.0f}" if float(value).is_integer() else repr(value)
 
 
 def _tex(text: str) -> str:
