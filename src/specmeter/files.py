@@ -37,7 +37,7 @@ _OPEN_ALREADY = re.compile(r"/dev/(std(out|err)|fd/\d+)|/proc/(self|\d+)/fd/\d+"
 UNFINISHED = re.compile(r"\.specmeter-[0-9a-f]{16}\.part")
 """Names of files that are not whole yet."""
 SILENCE_S = 60
-"""A pipe by which nothing comes for so long is given up."""
+"""Seconds of silence before a pipe times out."""
 _HANDLES = os.open in os.supports_dir_fd
 """Whether a name can be looked up in an open folder; Windows cannot."""
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

@@ -59,10 +59,10 @@ Range = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A choice as another program is told it."""
+    """The advised settings as another program's command line."""
 
     line: tuple[str, ...]
-    """Words of the command; empty where the program cannot do it. It was not measured there, and is told as such."""
+    """Words of the command; empty where the program cannot do it. Shown as unmeasured."""
     notes: tuple[str, ...]
     """What has to be known about it."""
     lengths: tuple[Range, ...] = ()

@@ -1,6 +1,6 @@
 """What an advice knows so far, what it has used of its budget, and how its stages are carried out.
 
-One per start. Whatever it learns is in `advice.json` before anybody hears of it.
+One instance per invocation; its state is saved before observers are notified.
 
 Who hears how an advice goes on.
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class AdviseObserver(MeasureObserver, Protocol):
-    """Hears what happens, for progress displays; never changes it."""
+    """Observer for progress displays; must not change the run."""
 
     def load_starting(self, clients: int, budget_s: float) -> None:
         """The question of a schedule at so many clients, and what it may take."""

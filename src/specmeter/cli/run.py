@@ -443,7 +443,7 @@ def stop_like_ctrl_c() -> None:
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Another Ctrl-C does nothing meanwhile: for the few milliseconds in which the first one is told about."""
+    """Another Ctrl-C does nothing while the interrupt message is printed."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

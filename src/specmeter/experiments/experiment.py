@@ -391,7 +391,7 @@ class Experiment(Record):
         return baseline.model_copy(update={"id": arm_id(baseline, self._settings_under(arm.load))})
 
     def _controls(self, baselines: Mapping[str, Arm], compared: Sequence[Arm], traits: EngineTraits) -> list[Arm]:
-        """Per baseline: itself again, and, where a draft model is at hand, all and nothing accepted by dice."""
+        """Per baseline: an A/A repeat and, with a draft model, synthetic acceptance of 1 and 0."""
         controls: list[Arm] = []
         for baseline in baselines.values():
             controls.append(

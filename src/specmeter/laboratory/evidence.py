@@ -91,7 +91,7 @@ class Evidence:
         return None if fewer is None or more is None else (fewer, more)
 
     def _differ_in_clients(self, arm: Arm, baseline_id: str) -> bool:
-        """Whether a baseline is that of an arm but for its clients."""
+        """Whether it is the arm's baseline, ignoring the number of clients."""
         own, other = self._work.arms.get(arm.baseline_id or ""), self._work.arms.get(baseline_id)
         if own is None or other is None or own.load is None or other.load is None:
             return False

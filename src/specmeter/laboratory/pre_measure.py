@@ -58,7 +58,7 @@ LONGEST_GAMMA = 64
 
 
 class Scout(Evidence):
-    """Looks ahead in one run. One per start of it."""
+    """Collects what predictions need; one instance per invocation."""
 
     def __init__(
         self,

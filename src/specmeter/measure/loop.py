@@ -50,7 +50,7 @@ START_FAILURES = 3
 
 
 class Observer(Protocol):
-    """Hears what happens, for progress displays; never changes it."""
+    """Observer for progress displays; must not change the run."""
 
     def looking_ahead(self, arm_id: str) -> None:
         """What an arm's prediction needs is found out now, which may take a while."""
@@ -66,7 +66,7 @@ class Observer(Protocol):
 
 
 class Foresight(Protocol):
-    """Says what is expected of an arm before its first session; `prediction.forecast.Forecaster` is one."""
+    """Predicts an arm before its first session; `prediction.forecast.Forecaster` is one."""
 
     def saw(self, requests: Iterable[Request]) -> None:
         """Requests that were measured."""

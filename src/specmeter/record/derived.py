@@ -63,7 +63,7 @@ class MatchProfile(Record):
     kv_type_v: KvType | None = None
     """Type of the draft's V cache."""
     drafts_ends: bool = True
-    """Whether the draft may propose a token that ends the text: a server's may, whatever the target is told."""
+    """Whether the draft may propose a token that ends the text: llama-server's may, even under ignore_eos."""
     made_by: str
     """The library that ran the draft."""
     matches: Annotated[str, Field(pattern=r"^[01]*$")]

@@ -45,7 +45,7 @@ Name = str | Phrase
 
 
 class Names:
-    """The names of a run's arms by their ids; an id of no arm is told without its target."""
+    """The names of a run's arms by their ids; unknown ids are shown without their target."""
 
     def __init__(self, arms: Iterable[Arm] = ()) -> None:
         by_target: dict[str, list[Arm]] = {}

@@ -269,7 +269,7 @@ def speedup_of(advice: Advice, stage: str) -> Estimate | None:
 
 
 def by_batch_size(found: Elsewhere) -> Table:
-    """The draft length for each batch size, as another program is told it."""
+    """The draft length for each batch size, as another program takes it."""
     rows = [
         row(Cell(f"{first}" if first == last else f"{first}-{last}", float(first)), counted(length))
         for first, last, length in found.lengths

@@ -41,7 +41,7 @@ Mark = Literal["suspect", "unchecked"]
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that are told in the reader's language; so are values that are sentences of ours (`words.sentences`)."""
+    """A translatable message; values that are messages are translated too (`words.sentences`)."""
 
     key: str
     values: dict[str, object] = field(default_factory=dict[str, object])

@@ -316,10 +316,10 @@ class NgramCache:
         self._taken = 0
 
     def begin(self, prompt: Tokens) -> None:
-        """It does not hear of it."""
+        """No-op."""
 
     def accept(self, accepted: int) -> None:
-        """It does not hear of it."""
+        """No-op."""
 
     def draft(self, history: Tokens) -> list[int]:
         if self._taken < len(history):

@@ -113,7 +113,7 @@ class Catalogue:
         return self._told[text]
 
     def _read(self, text: str, depth: int, *, whole: bool = False) -> str | None:
-        """`whole`: nothing of it may be left that is neither a sentence of ours nor a value of one."""
+        """`whole`: require a full match."""
         chinese = self._whole.get(text)
         if chinese is not None or depth == 0 or " " not in text or self._left <= 0:
             return chinese

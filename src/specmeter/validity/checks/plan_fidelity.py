@@ -82,7 +82,7 @@ def _difference(arm: Arm, expected: Arm | None) -> str | None:
 
 
 def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
-    """Arms left out. Where their models are at hand and all else is here, nothing explains it."""
+    """Arms left out. If their models are present, the omission is unexplained."""
     missing = [arm for arm_id, arm in expected.items() if arm_id not in data.arms]
     if not missing:
         return

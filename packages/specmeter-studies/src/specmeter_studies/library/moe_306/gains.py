@@ -110,7 +110,7 @@ def moe_slower(data: StudyData) -> Found:
 
 
 def works_for_moe(data: StudyData) -> Found:
-    """RulingWord 1."""
+    """Finding 1 of the paper."""
     lines = [line for line in speculative(data, "B") if line.draft == SMALL]
     usable = believable(lines)
     low = [line for line in usable if below(line.acceptance, LOW_ACCEPTANCE)]
@@ -220,7 +220,7 @@ def _printed_against(rows: Sequence[tuple[ArmResult, float, float]]) -> Found | 
 
 
 def hierarchy(data: StudyData) -> Found:
-    """RulingWord 2."""
+    """Finding 2 of the paper."""
     small, large = (at(data, target, SMALL, GAMMAS[-1]) for target in DENSE)
     mixtures = [line for target in MOE if (line := at(data, target, SMALL, GAMMAS[-1])) is not None]
     lines = [line for line in (small, *mixtures, large) if line is not None]
@@ -272,7 +272,7 @@ def maximise_gamma(data: StudyData) -> Found:
 
 
 def best_configuration(data: StudyData) -> Found:
-    """RulingWord 3."""
+    """Finding 3 of the paper."""
     bests: list[tuple[ArmResult, ArmResult]] = []
     rulings: list[RulingWord] = []
     candidates = speculative(data, "B")
@@ -326,7 +326,7 @@ def lengths_and_gamma(data: StudyData) -> Found:
 
 
 def contexts(data: StudyData) -> Found:
-    """RulingWord 4."""
+    """Finding 4 of the paper."""
     of_lengths, lengths = _lengths(data)
     lines = [line for target in MOE for line in by_kind(data, target, SMALL, 8)]
     usable = believable(lines)
