@@ -49,7 +49,7 @@ class Fetching:
 
 
 ONLINE = Fetching()
-"""What is missing is downloaded, and nobody watches."""
+"""What is missing is downloaded, without a progress display."""
 OFFLINE = Fetching(offline=True)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
