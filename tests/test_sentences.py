@@ -41,7 +41,7 @@ MAKERS = [
     SOURCE / "analysis" / "prediction" / "forecast.py",
     SOURCE / "laboratory" / "evidence.py",
     SOURCE / "laboratory" / "pre_measure.py",
-    SOURCE / "profile" / "arms.py",
+    SOURCE / "probe" / "replay.py",
     SOURCE / "record" / "traits.py",
     SOURCE / "store" / "integrity.py",
     *(path for path in sorted(STUDIES.rglob("*.py")) if path.relative_to(STUDIES).parts[0] not in NOT_MAKERS),

@@ -13,7 +13,7 @@ from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
 from specmeter.errors import UsageError
 from specmeter.host import machine
-from specmeter.probe import load_probe, probes_folder
+from specmeter.probe import load_probe, make, probes_folder
 from specmeter.probe.routing import load_routing
 
 QUICK = ["--tokens", "1,2,5", "--depth", "16", "--repeats", "2", "--threads", "1"]
@@ -131,11 +131,13 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_available_bytes", lambda *_: 1_000_000)
+    for where in (machine, make):
+        monkeypatch.setattr(where, "memory_available_bytes", lambda *_: 1_000_000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
     assert "is free" in capsys.readouterr().err
     size = Path(core("dense").path).stat().st_size
-    monkeypatch.setattr(machine, "memory_available_bytes", lambda *_: size + 1000)  # the file alone would fit
+    for where in (machine, make):  # the file alone would fit
+        monkeypatch.setattr(where, "memory_available_bytes", lambda *_: size + 1000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
     assert "weights and KV cache need" in capsys.readouterr().err
 
