@@ -9,7 +9,7 @@ noise (1 to 8 % for a cell of six prompts), drift from block to block (-3 to 3 %
 n-grams at five.
 
 Advice: plain decoding once on six prompts; a prediction for each arm, off by 3 % for its drafter and by 2 % for itself
-(`--screen-error`); what can still win by that is raced (`numbers.elimination.judge`), until it is decided, or no more
+(`--screen-error`); what can still win by that is raced (`numbers.elimination`), until it is decided, or no more
 than half a percent is at stake, or after 16 blocks; the leader is confirmed on four other prompts in three blocks or
 more, by Student's interval, and what that leaves open once more, in more blocks. Everything is paid for in virtual
 time, loading included; the probe costs as much as a session.
@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 
 from specmeter.analysis.requests import excesses, limit
 from specmeter.engines import Launch
-from specmeter.engines.mock import Drafter, MockSpec, TargetModel, mock_model
+from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine
-from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide, judge
+from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide, eliminate
 from specmeter.numbers.estimates import bare
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import STUDENT, t_interval
@@ -190,10 +190,10 @@ def drawn(rng: np.random.Generator, folder: Path) -> Machine:
         target = TargetModel(base_ms=base, token_ms=base * rng.uniform(0.01, 0.35), restore_ms=restore, load_ms=load)
     small, large = sorted(rng.uniform(0.2, 0.97, 2))
     drafts = {
-        "small": Drafter(token_ms=base * rng.uniform(0.01, 0.15), other_acceptance=acceptance(small), load_ms=50),
-        "large": Drafter(token_ms=base * rng.uniform(0.08, 0.5), other_acceptance=acceptance(large), load_ms=200),
+        "small": MockDrafter(token_ms=base * rng.uniform(0.01, 0.15), other_acceptance=acceptance(small), load_ms=50),
+        "large": MockDrafter(token_ms=base * rng.uniform(0.08, 0.5), other_acceptance=acceptance(large), load_ms=200),
     }
-    ngram = Drafter(
+    ngram = MockDrafter(
         token_ms=0.001, other_acceptance=acceptance(rng.uniform(0.2, 0.9)), other_hits=float(rng.uniform(0.0, 0.6) ** 2)
     )
     spec = MockSpec(
@@ -253,11 +253,11 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
     ratio, state, at_stake = None, "open", None
     if len(raced) > 1:
         rows: Cells = []
-        alive = raced
+        racing = raced
         while True:
-            rows.append({which: it.requests(which, SEARCH, "race") for which in alive})
-            found = judge(log_rates(rows, raced), simplicity=range(len(raced)), most_blocks=blocks_of)
-            alive = sorted(raced[place] for place in found.alive)
+            rows.append({which: it.requests(which, SEARCH, "race") for which in racing})
+            found = eliminate(log_rates(rows, raced), simplicity=range(len(raced)), most_blocks=blocks_of)
+            racing = sorted(raced[place] for place in found.survivors)
             enough = found.at_stake is not None and found.at_stake < ENOUGH
             if (
                 found.state != "open"

@@ -5,7 +5,7 @@
 A cell's log rate is its arm's, plus what its block has of its own (3 %), plus noise of 1 to 8 %: normal, with the
 tails of Student's t with 3 degrees of freedom, with stalls (a cell in twelve takes 3 to 30 standard deviations longer),
 at two speeds (a quarter of the cells 3 standard deviations slower), or with the best arm two or four times as noisy as
-the others. Rules differ in how upper bounds are made; `elimination.judge` itself runs every race.
+the others. Rules differ in how upper bounds are made; `elimination.eliminate` itself runs every race.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ class Score:
 
 
 def race(rates: Floats, truth: tuple[float, ...], most: int, score: Score) -> None:
-    standing = elimination.judge(rates, simplicity=range(len(truth)), most_blocks=most)
+    standing = elimination.eliminate(rates, simplicity=range(len(truth)), most_blocks=most)
     best = max(truth)
-    left = max(truth[arm] for arm in standing.alive)
+    left = max(truth[arm] for arm in standing.survivors)
     score.wrong += best - left > math.log1p(MARGIN)
     score.rash += standing.faster_than_plain and truth[0] >= best
     score.decided += standing.state != "open"
-    lasts = [standing.out[arm].block if arm in standing.out else most for arm in range(len(truth))]
-    ends = max(it.block for it in standing.out.values()) if standing.state != "open" else most
+    lasts = [standing.eliminated[arm].block if arm in standing.eliminated else most for arm in range(len(truth))]
+    ends = max(it.block for it in standing.eliminated.values()) if standing.state != "open" else most
     score.blocks += ends
     score.cells += sum(min(last, ends) for last in lasts)
 

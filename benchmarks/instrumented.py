@@ -25,7 +25,7 @@ import numpy as np
 from specmeter import workloads
 from specmeter.engines import Engine, Launch
 from specmeter.engines.libllama.engine import LibllamaEngine
-from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.session import InProcessSession
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.process import default_threads
 from specmeter.models.reference import resolve
@@ -102,7 +102,7 @@ def identity(args: argparse.Namespace) -> None:
     print("|---|---|---|---|---|---|")
     for reference in args.models:
         target = Path(model(reference).path)
-        with Session(Arm(id="p", target="t", engine=settings), target, None, threads) as plain:
+        with InProcessSession(Arm(id="p", target="t", engine=settings), target, None, threads) as plain:
             expected = {text.id: plain.generate(text, generation).token_ids for text in texts}
             runs, tokens, gaps, rollback = 0, 0, list[float](), 0
             for gamma in range(1, 17):
@@ -112,7 +112,7 @@ def identity(args: argparse.Namespace) -> None:
                         {"id": "s", "target": "t", "methods": (method,), "draft": "d" if n is None else None}
                         | {"gamma": gamma, "ngram_n": n, "engine": settings}
                     )
-                    with Session(arm, target, draft if n is None else None, threads) as session:
+                    with InProcessSession(arm, target, draft if n is None else None, threads) as session:
                         for text in texts:
                             reply = session.generate(text, generation)
                             runs, tokens = runs + 1, tokens + len(reply.token_ids)

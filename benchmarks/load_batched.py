@@ -58,7 +58,7 @@ def native(program: Path, model: str, prompt: int, tokens: int, threads: int) ->
 def ours(model: Path, prompt: int, tokens: int, threads: int) -> dict[int, float]:
     """The same by `engines.libllama.child`."""
     from specmeter.engines.libllama.child import Together
-    from specmeter.engines.libllama.session import Session
+    from specmeter.engines.libllama.session import InProcessSession
     from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
     each = -(-(prompt + tokens) // 256) * 256
@@ -66,7 +66,7 @@ def ours(model: Path, prompt: int, tokens: int, threads: int) -> dict[int, float
     for count in SHAPES:
         settings = EngineSettings(slots=count, context=count * each, threads=threads, trace_steps=True)
         arm = Arm(id=f"c{count}", target="t", engine=settings)
-        with Session(arm, model, None, threads) as session:
+        with InProcessSession(arm, model, None, threads) as session:
             text = session.target.model.text_of(range(300, 300 + 4 * prompt))
             ids = session.target.model.tokenize(text, add_special=True, parse_special=True)[:prompt]
             words = session.target.model.text_of(ids)

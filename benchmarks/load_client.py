@@ -29,7 +29,7 @@ from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LoopbackClient
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
-from specmeter.measure.clients import Asked, Clients, Told, cpu_ms
+from specmeter.measure.clients import Clients, DueRequest, Told, cpu_ms
 from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
 
 
@@ -104,7 +104,7 @@ def session_of(port: int, clients: int) -> LlamaSession:
 
 def measure(port: int, clients: int, requests: int, tokens: int) -> None:
     prompt = Prompt(id="p", workload="w", kind="fact", text="Once upon a time", sha256="0")
-    asked = [Asked(n, prompt, Generation(max_tokens=tokens)) for n in range(requests)]
+    asked = [DueRequest(n, prompt, Generation(max_tokens=tokens)) for n in range(requests)]
     found: list[Told] = []
     with session_of(port, clients) as session:
         Clients(session, time.time, lambda _: None).closed_loop(asked[:clients], clients)  # sockets, threads, imports

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from specmeter.engines import Launch, load_engine
-from specmeter.measure.clients import Asked, Clients, Told
+from specmeter.measure.clients import Clients, DueRequest, Told
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Generation, Load, Reply
 from specmeter.workloads import load
@@ -56,7 +56,7 @@ def main() -> None:
                         both[False] = session.generate(prompt, generation)
                         continue
                     found: list[Told] = []
-                    Clients(session, engine.clock, found.append).closed_loop([Asked(0, prompt, generation)], 1)
+                    Clients(session, engine.clock, found.append).closed_loop([DueRequest(0, prompt, generation)], 1)
                     assert isinstance(found[0].result, Reply)
                     both[True] = found[0].result
                 alone, loaded = both[False], both[True]

@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "validity: clocks differ one way only",
-        "_Look.off",
+        "_ClockGap.off",
         "abs(excess)",
         "excess",
         ("test_arrivals_that_span_another_time",),

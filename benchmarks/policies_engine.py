@@ -24,7 +24,7 @@ import numpy as np
 from specmeter.analysis.requests import TIMES
 from specmeter.engines.libllama import session as sessions_of
 from specmeter.engines.libllama.decoder import Decoder, Generated
-from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.session import InProcessSession
 from specmeter.models.reference import locate
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import Estimate, median_estimate
@@ -105,7 +105,7 @@ def one_round(target: Path, drafter: str, kind: str, args: argparse.Namespace, n
     with ExitStack() as stack:
         stack.enter_context(patch.object(sessions_of, "Decoder", TakingTurns))
         sessions = {
-            name: stack.enter_context(Session(arm, target, draft if arm.draft else None, args.threads))
+            name: stack.enter_context(InProcessSession(arm, target, draft if arm.draft else None, args.threads))
             for name, arm in arms.items()
         }
         for session in sessions.values():  # the weights come into memory

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from specmeter.advise.advice import Asked
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.pipeline import Silent
 from specmeter.advise.question import grid
 from specmeter.advise.screen import Outlook, choose, explore, look, pilots
@@ -68,7 +68,7 @@ def screened(whole: Prepared, folder: Path) -> tuple[Outlook, ...]:
 
 def compare(target: str, folder: Path, settings: Sequence[str]) -> tuple[list[float], bool] | None:
     """Errors of the predictions, and whether the best is kept."""
-    whole = prepare(grid(Asked(target=f"bench:{target}", settings=tuple(settings)), DRAFTS))
+    whole = prepare(grid(AdviceQuestion(target=f"bench:{target}", settings=tuple(settings)), DRAFTS))
     outlooks = screened(whole, folder / f"{target}-screen")
     kept = choose(outlooks).kept
     with lap("measuring all arms"):
@@ -126,7 +126,7 @@ def main() -> None:
         for target in given.target:
             print(f"\n## {target}", flush=True)
             if given.whole_grid:
-                asked = Asked(target=f"bench:{target}", settings=tuple(settings))
+                asked = AdviceQuestion(target=f"bench:{target}", settings=tuple(settings))
                 with lap("the whole screen"):
                     whole = prepare(grid(asked, DRAFTS))
                     chosen = choose(screened(whole, folder / f"{target}-grid"))

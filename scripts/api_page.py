@@ -21,7 +21,7 @@ from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
-from specmeter.show.export.tables import Column
+from specmeter.show.export.tables import ExportColumn
 from specmeter.store.reader import RunState
 from specmeter_studies.study import ClaimRuling, StudyFindings
 
@@ -36,7 +36,7 @@ CLASSES = (
 STUDIES = (specmeter_studies.names, specmeter_studies.published, specmeter_studies.load)
 RECORDS = (
     *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
-    *(Certificate, Finding, PredictionOutcome, Request, Prompt, Reply, Timings, Step, Column),
+    *(Certificate, Finding, PredictionOutcome, Request, Prompt, Reply, Timings, Step, ExportColumn),
     *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
 )
 """What the objects above consist of."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from specmeter.advise.advice import Advice, Again, Asked, Changed, Fate, LeftOutDraft, OfKind, Stage, StageRun
+from specmeter.advise.advice import (
+    Advice,
+    AdviceOfKind,
+    AdviceQuestion,
+    Again,
+    Changed,
+    Fate,
+    LeftOutDraft,
+    Stage,
+    StageRun,
+)
 from specmeter.advise.schedule import Schedule
 from specmeter.numbers.stats import STUDENT
 from specmeter.record import Arm, Estimate, ModelIdentity
@@ -112,7 +122,7 @@ FATES = (
 def confirmed(**more: Any) -> Advice:
     """An advice to speculate, confirmed on other prompts; `more` changes it."""
     facts: dict[str, Any] = {
-        "asked": Asked(target="/models/dense.gguf", drafts=("/models/small.gguf",), kinds=("code", "chat")),
+        "asked": AdviceQuestion(target="/models/dense.gguf", drafts=("/models/small.gguf",), kinds=("code", "chat")),
         "made_at": 1_790_000_000.0,
         "finished": True,
         "decision": "speculate",
@@ -167,9 +177,9 @@ def predicted(**more: Any) -> Advice:
 def per_kind(**more: Any) -> Advice:
     """Kinds of text differ in what is best."""
     kinds = (
-        OfKind(kind="code", decision="speculate", arm=drafts(8), speedup=est(1.9)),
-        OfKind(kind="chat", decision="off", arm=None, speedup=None),
-        OfKind(kind="zh", decision="undecided", arm=drafts(2), speedup=est(1.01, 0.1)),
+        AdviceOfKind(kind="code", decision="speculate", arm=drafts(8), speedup=est(1.9)),
+        AdviceOfKind(kind="chat", decision="off", arm=None, speedup=None),
+        AdviceOfKind(kind="zh", decision="undecided", arm=drafts(2), speedup=est(1.01, 0.1)),
     )
     return confirmed(**({"by_kind": kinds} | more))
 
@@ -193,7 +203,7 @@ def hostile() -> Advice:
         target=model(HOSTILE),
         command=(HOSTILE, "--x"),
         programs=(HOSTILE,),
-        by_kind=(OfKind(kind=HOSTILE, decision="speculate", arm=arm, speedup=est(1.9)),),
+        by_kind=(AdviceOfKind(kind=HOSTILE, decision="speculate", arm=arm, speedup=est(1.9)),),
         left_out=(LeftOutDraft(reference=HOSTILE, why=HOSTILE),),
         made_at=1e300,
         seconds=1e9,

@@ -17,7 +17,7 @@ import pytest
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.host import energy
-from specmeter.host.energy import Sources, find_sources
+from specmeter.host.energy import EnergySources, find_sources
 from specmeter.store import RunStore
 from specmeter.store.hashes import hash_data
 
@@ -133,7 +133,7 @@ def test_a_run_with_nothing_left_to_measure_does_not_wait_at_rest(
 
 
 def test_a_machine_that_tells_nothing_measures_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "find_sources", lambda: Sources(unread=("no counter here",)))
+    monkeypatch.setattr(energy, "find_sources", lambda: EnergySources(unread=("no counter here",)))
     file = tmp_path / "metered.yaml"
     file.write_text(EXPERIMENT.replace("blocks: 2", "blocks: 1"), encoding="utf-8")
     assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) in (0, 1)

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
-from specmeter.analysis.explain.account import Account, ArmAccount, Round, explain, probes_by_arm, sentence, without
+from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
 from specmeter.analysis.explain.parts import experts_of, means_of, split
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
@@ -195,7 +195,7 @@ MOE = ModelHeader(
 )
 
 
-def cycle(**changes: float) -> Round:
+def cycle(**changes: float) -> MeanRound:
     """A round of gamma 4 that gains: 3.4 tokens for 1.4."""
     fields = {
         "tau": 3.4,
@@ -207,7 +207,7 @@ def cycle(**changes: float) -> Round:
         "restore": 0.0,
         "rest": 0.0,
     }
-    return Round(**(fields | changes))
+    return MeanRound(**(fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def cycle(**changes: float) -> Round:
         (cycle(tau=1.0, drafted=0, accepted=0, with_draft=0, draft=0, verify=1.0), "no drafts", "nothing was drafted"),
     ],
 )
-def test_the_greatest_loss_is_named(it: Round, reason: str, words: str) -> None:
+def test_the_greatest_loss_is_named(it: MeanRound, reason: str, words: str) -> None:
     name, said = sentence(it, experts_of(MOE))
     assert name == reason
     assert words in said
@@ -362,7 +362,7 @@ def test_taking_a_trouble_away_never_slows(
     drafted: float, share: float, with_draft: float, draft: float, verify: float, restore: float, rest: float
 ) -> None:
     accepted = share * drafted
-    it = Round(1 + accepted, drafted, accepted, with_draft, draft, verify, restore, rest)
+    it = MeanRound(1 + accepted, drafted, accepted, with_draft, draft, verify, restore, rest)
     for name, left in without(it).items():
         if name != "no drafts":
             assert left >= it.speedup * (1 - 1e-9), name

@@ -25,7 +25,7 @@ from specmeter.record import Finding, Margin
 from specmeter.store import RequestKey, RunStore
 from specmeter.validity.checks.output import NEAR_TIE, output_differs
 from specmeter.validity.checks.run_data import read_run_data
-from specmeter.validity.losslessness import Asked, measure_margins
+from specmeter.validity.losslessness import MarginTally, measure_margins
 from test_measure import Silent
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
@@ -71,7 +71,7 @@ def forge(folder: Path, key: RequestKey, edit: Callable[[list[int]], list[int]])
         db.execute("UPDATE reply SET zlib_json = ? WHERE request_id = ?", (data, row_id))
 
 
-def ask(folder: Path, prepared: Prepared, **more: Any) -> tuple[Asked, list[Margin]]:
+def ask(folder: Path, prepared: Prepared, **more: Any) -> tuple[MarginTally, list[Margin]]:
     """What came of asking, and all margins in the store."""
     with RunStore.open(folder / "run") as store:
         asked = measure_margins(prepared.work, prepared.engine, store, **more)
@@ -115,7 +115,7 @@ def test_the_first_difference(one: Sequence[int], other: Sequence[int], place: i
 def test_texts_that_are_equal_ask_nothing(tmp_path: Path) -> None:
     prepared = measured(tmp_path)
     before = prepared.engine.clock()
-    assert ask(tmp_path, prepared) == (Asked(), [])
+    assert ask(tmp_path, prepared) == (MarginTally(), [])
     assert prepared.engine.clock() == before, "no session was started"
 
 
@@ -148,14 +148,14 @@ def read_ids(folder: Path) -> dict[str, tuple[int, ...]]:
 def test_every_place_is_asked_about_once(tmp_path: Path) -> None:
     prepared = measured(tmp_path, DIFFERS)
     asked, margins = ask(tmp_path, prepared)
-    assert asked == Asked(differing=8, margins=8, questions=4)
+    assert asked == MarginTally(differing=8, margins=8, questions=4)
     said = read_ids(tmp_path)
     for margin in margins:
         assert (margin.arm_id, margin.position) == (SD, 16)
         assert margin.baseline_token == said[margin.prompt_id][16]
         assert margin.best_logprob == margin.baseline_logprob == pytest.approx(math.log(0.9))
         assert margin.arm_logprob == pytest.approx(math.log(0.05))
-    assert ask(tmp_path, prepared) == (Asked(differing=8, margins=8), margins)
+    assert ask(tmp_path, prepared) == (MarginTally(differing=8, margins=8), margins)
 
 
 def test_what_was_answered_before_is_not_asked_again(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_was_answered_before_is_not_asked_again(tmp_path: Path) -> None:
     _, margins = ask(tmp_path, prepared)
     change(tmp_path, "DELETE FROM margin WHERE json_extract(json, '$.block') = 1")
     asked, again = ask(tmp_path, prepared)
-    assert asked == Asked(differing=8, margins=8)
+    assert asked == MarginTally(differing=8, margins=8)
     assert sorted(again, key=str) == sorted(margins, key=str)
 
 
@@ -242,7 +242,7 @@ def test_a_baseline_that_does_not_repeat_itself(tmp_path: Path) -> None:
 
 def test_sampled_texts_are_not_asked_about(tmp_path: Path) -> None:
     prepared = measured(tmp_path, DIFFERS, generation={"max_tokens": 32, "temperature": 1.0})
-    assert ask(tmp_path, prepared) == (Asked(), [])
+    assert ask(tmp_path, prepared) == (MarginTally(), [])
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
 from specmeter.analysis.prediction import DRAWS
-from specmeter.analysis.prediction.costs import Costs, Table, by_bytes, footprint_of, probed, stepped
+from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
 from specmeter.analysis.prediction.forecast import Forecaster, accuracy, synthetic
-from specmeter.analysis.prediction.ngram_replay import Asked, NgramMap, follow
+from specmeter.analysis.prediction.ngram_replay import NgramMap, SessionRequest, follow
 from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
@@ -46,10 +46,10 @@ def rng() -> np.random.Generator:
 def curve_costs(verification: Sequence[float], draft: float = 0.0, rest: float = 0.0) -> Costs:
     """Costs that are known exactly: v(0), v(1), ..., and the price of a drafted token."""
 
-    def draw(longest: int, draws: int, rng: np.random.Generator, by_model: bool) -> Table:  # noqa: ARG001
+    def draw(longest: int, draws: int, rng: np.random.Generator, by_model: bool) -> DrawnCosts:  # noqa: ARG001
         ones = np.ones((draws, 1))
         making = draft * np.arange(longest + 1) * ones if by_model else np.zeros((draws, longest + 1))
-        return Table(
+        return DrawnCosts(
             verify=np.asarray(verification[: longest + 1]) * ones,
             draft=making,
             rest=np.full(draws, rest),
@@ -657,8 +657,8 @@ def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> No
     prompt = [9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     text = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 20, 2, 3, 30, 2, 3, 31, 32]
     limits = Limits(max_tokens=len(text))
-    warm_up = Asked(range(100, 100 + len(prompt)), range(200, 200 + len(text)), limits)
-    _, rounds = follow(NgramMap(2, 3), [warm_up, Asked(prompt, text, limits)])
+    warm_up = SessionRequest(range(100, 100 + len(prompt)), range(200, 200 + len(text)), limits)
+    _, rounds = follow(NgramMap(2, 3), [warm_up, SessionRequest(prompt, text, limits)])
     assert sum(1 + it.accepted for it in rounds) == len(text) - 1
     assert [it for it in rounds if it.drafted] == [Round(3, 2), Round(2, 0)]
     assert not any(it.drafted for it in rounds[:9]), "the prompt is not looked up again"
@@ -666,7 +666,7 @@ def test_a_map_of_ngrams_drafts_what_followed_and_less_after_a_rejection() -> No
 
 def test_a_draft_never_reaches_beyond_what_may_be_generated() -> None:
     prompt, text = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5]
-    (rounds,) = follow(NgramMap(2, 4), [Asked(prompt, text, Limits(max_tokens=5))])
+    (rounds,) = follow(NgramMap(2, 4), [SessionRequest(prompt, text, Limits(max_tokens=5))])
     at = 1
     for it in rounds:
         assert it.drafted <= max(0, 5 - at - 1)
@@ -680,7 +680,7 @@ def test_costs_that_noise_made_rough_are_smoothed_and_their_intervals_grow() -> 
     true = plain * (1.2 + 0.2 * lengths)
     noise = np.exp(0.15 * np.random.default_rng(3).standard_normal(len(lengths)))
 
-    def table(ms: Sequence[float]) -> Table:
+    def table(ms: Sequence[float]) -> DrawnCosts:
         times = dict(zip(lengths.tolist(), ms, strict=True))
         rough = step_probe(plain).model_copy(
             update={"rounds": (StepRound(plain_ms=plain, step_ms=times, drafting_ms=1.0),)}

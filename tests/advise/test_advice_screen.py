@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specmeter.advise.advice import Asked
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.question import changed, grid
-from specmeter.advise.screen import HAIR, Choice, Outlook, choose, explore, look, pilots, simplicity
+from specmeter.advise.screen import HAIR, Outlook, Shortlist, choose, explore, look, pilots, simplicity
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.numbers.estimates import of_draws
 from specmeter.record import Arm, EngineSettings
@@ -44,40 +44,40 @@ def outlook(arm_id: str, point: float, noise: float = 0.01, draft: str | None = 
     return Outlook(arm, of_draws(draws, "x", level=0.95), {}, "", draws)
 
 
-def codes(choice: Choice) -> dict[str, str]:
+def codes(choice: Shortlist) -> dict[str, str]:
     return {fate.arm_id: fate.code for fate in choice.fates}
 
 
 def test_a_grid_of_hundreds_and_only_what_the_engine_knows() -> None:
-    arms = grid(Asked(target="bench:dense"), ["bench:draft-small", "bench:draft-large"]).experiment.expand()
+    arms = grid(AdviceQuestion(target="bench:dense"), ["bench:draft-small", "bench:draft-large"]).experiment.expand()
     ids = [arm.id for arm in arms]
     assert len(arms) >= 200
     assert len(set(ids)) == len(ids)
     assert [arm.id for arm in arms if arm.role == "baseline"] == ["dense/none"]
     assert {arm.draft for arm in arms} == {None, "draft-small", "draft-large"}
     assert "dense/draft-simple/draft-small/g8/min2/p0.5" in ids
-    lengths = grid(Asked(target="mock:dense", settings=MOCK), ["mock:small"]).experiment.expand()
+    lengths = grid(AdviceQuestion(target="mock:dense", settings=MOCK), ["mock:small"]).experiment.expand()
     assert not any(arm.p_min or arm.gamma_min for arm in lengths), "its drafts cannot be replayed"
-    alone = grid(Asked(target="bench:dense")).experiment.expand()
+    alone = grid(AdviceQuestion(target="bench:dense")).experiment.expand()
     assert all(arm.draft is None for arm in alone)
 
 
 def test_a_grid_takes_prompts_settings_and_files(tmp_path: Path) -> None:
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text('{"text": "one"}\n', encoding="utf-8")
-    asked = Asked(target="bench:dense", prompts=(str(prompts),), settings=("engine.threads=2",), max_tokens=33)
+    asked = AdviceQuestion(target="bench:dense", prompts=(str(prompts),), settings=("engine.threads=2",), max_tokens=33)
     loaded = grid(asked)
     assert [spec.source for spec in loaded.experiment.workloads] == ["file"]
     assert (loaded.experiment.engine.threads, loaded.experiment.generation.max_tokens) == (2, 33)
     assert changed(loaded, "design.blocks=7").experiment.design.blocks == 7
     file = tmp_path / "mine.yaml"
     file.write_text("target: mock:dense\ndraft: mock:small\narms: [{gamma: [2, 4]}]\nengine: {kind: mock}\n", "utf-8")
-    mine = grid(Asked(target="", from_file=str(file)), ["mock:other"])
+    mine = grid(AdviceQuestion(target="", from_file=str(file)), ["mock:other"])
     assert [arm.gamma for arm in mine.experiment.expand()] == [None, 2, 4]
 
 
 def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
-    whole = prepare(grid(Asked(target="mock:dense", settings=MOCK), ["mock:small"]))
+    whole = prepare(grid(AdviceQuestion(target="mock:dense", settings=MOCK), ["mock:small"]))
     found = screened(whole, tmp_path / "run")
     assert all(it.predicted is not None for it in found)
     assert set(found[0].by_kind) == {"code", "edit"}
@@ -105,7 +105,7 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
 
 
 def test_the_targets_own_head_is_seen_at_every_length_before_it_is_left_out(tmp_path: Path) -> None:
-    whole = prepare(grid(Asked(target="mock:dense", settings=MOCK), heads=["draft-mtp"]))
+    whole = prepare(grid(AdviceQuestion(target="mock:dense", settings=MOCK), heads=["draft-mtp"]))
     heads = [f"dense/draft-mtp/g{gamma}" for gamma in (1, 2, 3, 4)]
     assert [arm_id for arm_id in pilots(whole) if "mtp" in arm_id] == heads
     found = {it.arm.id: it for it in screened(whole, tmp_path / "run")}
@@ -117,7 +117,9 @@ def test_the_targets_own_head_is_seen_at_every_length_before_it_is_left_out(tmp_
     assert 1.2 < found[best].point < 4
     assert found[best].tau == pytest.approx(2.5, abs=0.8)
     assert set(choose(list(found.values())).kept) & set(heads)
-    assert not any("mtp" in arm.id for arm in grid(Asked(target="mock:dense", settings=MOCK)).experiment.expand())
+    assert not any(
+        "mtp" in arm.id for arm in grid(AdviceQuestion(target="mock:dense", settings=MOCK)).experiment.expand()
+    )
 
 
 def test_what_is_left_out_and_why() -> None:
@@ -151,7 +153,7 @@ def test_nothing_is_raced_where_nothing_gains() -> None:
     chosen = choose([outlook("g1", 0.9, gamma=1), outlook("g2", 0.8, gamma=2)])
     assert chosen.kept == ()
     assert codes(chosen) == {"g1": "cannot-gain", "g2": "cannot-gain"}
-    assert choose([]) == Choice((), ())
+    assert choose([]) == Shortlist((), ())
 
 
 def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> Non
         "{method: [ngram-map-k, ngram-map-k4v], ngram_n: 2, gamma: 4}, {method: ngram-cache, gamma: 8}, "
         "{method: ngram-mod, ngram_n: 4, gamma: 8, gamma_min: 2}]",
     )
-    whole = prepare(grid(Asked(target="bench:dense", settings=settings), ["bench:draft-small"]))
+    whole = prepare(grid(AdviceQuestion(target="bench:dense", settings=settings), ["bench:draft-small"]))
     assert pilots(whole) == ()
     found = screened(whole, tmp_path / "run")
     assert len(found) == 7

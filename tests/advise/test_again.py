@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specmeter.advise.advice import Advice, Asked
+from specmeter.advise.advice import Advice, AdviceQuestion
 from specmeter.advise.folder import again, changes, holds
 from specmeter.advise.pipeline import Silent, advise
 from specmeter.errors import StoreError, UsageError
@@ -16,7 +16,7 @@ from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.record import Request
 from specmeter.store import RunStore
 
-ASKED = Asked(target="mock:dense", budget_s=900)
+ASKED = AdviceQuestion(target="mock:dense", budget_s=900)
 
 
 def grid_of(**mock: Any) -> LoadedExperiment:
@@ -99,7 +99,7 @@ def test_on_the_real_engine_interrupted_gone_on_with_and_asked_again(tmp_path: P
             "engine": {"context": 512, "threads": 1},
         }
     )
-    asked = Asked(target="bench:dense", budget_s=300)
+    asked = AdviceQuestion(target="bench:dense", budget_s=300)
 
     class Stop(Silent):
         def __init__(self, stage: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from models.gguf_files import write_gguf
 from specmeter.advise import candidates as module
-from specmeter.advise.advice import Asked
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.errors import ModelError, UsageError
 from specmeter.models import bench
@@ -27,8 +27,8 @@ def put(name: str, path: Path, pad: int = 0) -> Path:
     return path
 
 
-def asked(target: Path | str, *drafts: Path | str, find: bool = True, settings: tuple[str, ...] = ()) -> Asked:
-    return Asked(target=str(target), drafts=tuple(map(str, drafts)), find_drafts=find, settings=settings)
+def asked(target: Path | str, *drafts: Path | str, find: bool = True, settings: tuple[str, ...] = ()) -> AdviceQuestion:
+    return AdviceQuestion(target=str(target), drafts=tuple(map(str, drafts)), find_drafts=find, settings=settings)
 
 
 def found(*paths: Path) -> list[FoundModel]:
@@ -174,6 +174,6 @@ def test_simulated_models_are_taken_as_they_are_named() -> None:
 
 
 def test_an_experiment_says_itself_what_is_tried(tmp_path: Path) -> None:
-    mine = Asked(target="", from_file=str(tmp_path / "mine.yaml"))
+    mine = AdviceQuestion(target="", from_file=str(tmp_path / "mine.yaml"))
     assert find_candidates(mine).references == ()
     assert json.loads(mine.model_dump_json())["find_drafts"] is True

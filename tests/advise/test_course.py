@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from specmeter.advise.advice import Advice, Asked, read_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.pipeline import Silent, advise, choose_folder
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm, Request
 
-ASKED = Asked(target="mock:dense", drafts=("mock:small",), settings=("engine.kind=mock",), budget_s=900)
+ASKED = AdviceQuestion(target="mock:dense", drafts=("mock:small",), settings=("engine.kind=mock",), budget_s=900)
 KINDS = ("fact", "code")
 
 

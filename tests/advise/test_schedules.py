@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import specmeter
-from specmeter.advise.advice import Asked
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates
 from specmeter.advise.folder import choose_again, choose_folder
 from specmeter.advise.pipeline import Silent, advise_loads, again_loads
@@ -39,7 +39,7 @@ EXPERIMENT = {
 }
 
 
-def asked_of(folder: Path, clients: Sequence[int] = (1, 8), **more: Any) -> Asked:
+def asked_of(folder: Path, clients: Sequence[int] = (1, 8), **more: Any) -> AdviceQuestion:
     source = folder / "mine.yaml"
     source.write_text(json.dumps(EXPERIMENT), encoding="utf-8")
     return ask(from_file=str(source), clients=clients, **{"budget_s": 7200.0, **more})
@@ -148,7 +148,7 @@ def test_questions_that_cannot_be_asked(question: dict[str, Any], told: str) -> 
 
 
 def test_every_load_is_measured_on_the_same_prompts() -> None:
-    asked = Asked(target="mock:dense", clients=(1, 8), settings=("engine.kind=mock",))
+    asked = AdviceQuestion(target="mock:dense", clients=(1, 8), settings=("engine.kind=mock",))
     specs = {
         load: grid(asked.model_copy(update={"load": load})).experiment.workloads[0].model_dump() for load in (1, 8)
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from specmeter.advise import settings
-from specmeter.advise.advice import Asked
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.pipeline import Silent, advise
 from specmeter.advise.settings import alternatives
 from specmeter.engines.mock.play import Player
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Request
 
-ASKED = Asked(target="mock:dense", drafts=("mock:small",), settings=("engine.kind=mock",), budget_s=900, wide=True)
+ASKED = AdviceQuestion(
+    target="mock:dense", drafts=("mock:small",), settings=("engine.kind=mock",), budget_s=900, wide=True
+)
 KEYS = {
     "targets": {"t": "mock:dense"},
     "drafts": {"small": "mock:small"},

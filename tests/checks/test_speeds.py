@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
+    BlockEffect,
     Drift,
     Levels,
-    Point,
     Speeds,
     drift,
     repeats,
@@ -83,10 +83,12 @@ def test_one_block_is_judged_by_its_prompts() -> None:
 # --- drift -----------------------------------------------------------------------------------------------------------
 
 
-def points(order: Callable[[int], list[int]], per_s: float, noise: float = 0.002) -> list[Point]:
+def points(order: Callable[[int], list[int]], per_s: float, noise: float = 0.002) -> list[BlockEffect]:
     rng = np.random.default_rng(3)
     return [
-        Point(arm, block, 10_000.0 * block + 60 * place, float(per_s * 60 * place + 0.1 * block + rng.normal(0, noise)))
+        BlockEffect(
+            arm, block, 10_000.0 * block + 60 * place, float(per_s * 60 * place + 0.1 * block + rng.normal(0, noise))
+        )
         for block in range(6)
         for place, arm in enumerate(order(block))
     ]

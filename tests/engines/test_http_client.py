@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from specmeter.engines.http_client import Answer, Limits, LoopbackClient, Stream, Watch
+from specmeter.engines.http_client import HttpLimits, HttpResponse, LoopbackClient, Stream, Watch
 
 
-def answer_with(pieces: Sequence[bytes]) -> Answer | Stream:
+def answer_with(pieces: Sequence[bytes]) -> HttpResponse | Stream:
     """What the client makes of an answer that is sent piece by piece."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -28,7 +28,9 @@ def answer_with(pieces: Sequence[bytes]) -> Answer | Stream:
         thread.start()
         try:
             client = LoopbackClient(server.getsockname()[1], "key")
-            return client.stream("/completion", {}, Limits(idle_s=5, events=10, size_bytes=10_000), Watch(lambda: True))
+            return client.stream(
+                "/completion", {}, HttpLimits(idle_s=5, events=10, size_bytes=10_000), Watch(lambda: True)
+            )
         finally:
             thread.join()
 
@@ -39,7 +41,7 @@ def answer_with(pieces: Sequence[bytes]) -> Answer | Stream:
 def test_headers_that_end_like_a_last_chunk_are_not_the_end(last_header: bytes) -> None:
     head = b"HTTP/1.1 400 Bad Request\r\n" + last_header + b"\r\n\r\n"
     answer = answer_with([head, b'{"a": "b"}'])
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpResponse)
     assert (answer.status, answer.body) == (400, b'{"a": "b"}')
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter.engines import Engine, EngineSession, Launch
-from specmeter.engines.mock import Drafter, Fault, MockSpec, TargetModel, mock_model
+from specmeter.engines.mock import Fault, MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import EPOCH, MockEngine, MockSession
 from specmeter.errors import (
     EngineDiedError,
@@ -84,7 +84,7 @@ def test_time_passes_on_the_virtual_clock_only(tmp_path: Path):
 
 def test_tau_is_what_the_theory_says(tmp_path: Path):
     alpha, gamma = 0.7, 3
-    spec = MockSpec(noise=0, drafts={"small": Drafter(token_ms=0, other_acceptance=(alpha,))})
+    spec = MockSpec(noise=0, drafts={"small": MockDrafter(token_ms=0, other_acceptance=(alpha,))})
     arm = SIMPLE.model_copy(update={"gamma": gamma})
     with start(MockEngine(spec), arm, tmp_path) as session:
         reply = session.generate(CODE, Generation(max_tokens=20_000))

@@ -13,10 +13,10 @@ from specmeter.host import energy
 from specmeter.host.energy import (
     Counter,
     EnergyMeter,
+    EnergySources,
     Intervals,
     PowerMetrics,
     Sensor,
-    Sources,
     blocks,
     find_sources,
     rapl_counters,
@@ -182,7 +182,7 @@ def test_energy_between_two_moments_of_a_counter_that_runs(tmp_path: Path, monke
     thread.start()
     try:
         counters, _ = rapl_counters(tmp_path)
-        with EnergyMeter(Sources(counters)) as meter:
+        with EnergyMeter(EnergySources(counters)) as meter:
             before = meter.now()
             time.sleep(1.5)
             spent = meter.between(before, meter.now())
@@ -212,7 +212,7 @@ def test_what_is_unseen_is_that_of_the_worst_source() -> None:
 
     good = Fixed("package-0", energy.Reading(1, 0, 0), energy.Reading(5, 0, 0))
     slow = Fixed("gpu-0", energy.Reading(10, 0.05, 1), energy.Reading(40, 0.06, 1.5))
-    meter = EnergyMeter(Sources((good, slow)))
+    meter = EnergyMeter(EnergySources((good, slow)))
     before = meter.now()
     time.sleep(0.7)
     spent = meter.between(before, meter.now())
@@ -225,7 +225,7 @@ def test_a_driver_that_fails_does_not_reach_the_measurement() -> None:
     def fails() -> int:
         raise RuntimeError("driver is gone")
 
-    with EnergyMeter(Sources((Counter("gpu-0", fails, 1e-3),))) as meter:
+    with EnergyMeter(EnergySources((Counter("gpu-0", fails, 1e-3),))) as meter:
         before = meter.now()
         time.sleep(0.05)
         spent = meter.between(before, meter.now())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from specmeter.errors import UsageError
-from specmeter.numbers.elimination import Standing, blocks_to_confirm, judge
+from specmeter.numbers.elimination import RaceStanding, blocks_to_confirm, eliminate
 from specmeter.numbers.estimates import student_geometric
 from specmeter.numbers.stats import Pool, geometric_speedup
 
@@ -24,15 +24,15 @@ def rates(truth: list[float], sigma: float, blocks: int, seed: int = 1) -> np.nd
     return np.array(truth) + sigma * rng.standard_normal((blocks, len(truth))) + 0.05 * rng.standard_normal((blocks, 1))
 
 
-def race(log_rates: np.ndarray, **more: object) -> Standing:
-    return judge(log_rates, simplicity=range(log_rates.shape[1]), **{"most_blocks": 8, **more})  # type: ignore[arg-type]
+def race(log_rates: np.ndarray, **more: object) -> RaceStanding:
+    return eliminate(log_rates, simplicity=range(log_rates.shape[1]), **{"most_blocks": 8, **more})  # type: ignore[arg-type]
 
 
 def test_clearly_slower_arms_are_out_after_two_blocks_and_the_fastest_wins():
     found = race(rates([0.0, 0.7, 0.4, 0.2], 0.01, 2))
     assert found.state == "winner"
-    assert (found.leader, found.alive) == (1, (1,))
-    assert {arm: (out.block, out.than, out.why) for arm, out in found.out.items()} == {
+    assert (found.leader, found.survivors) == (1, (1,))
+    assert {arm: (out.block, out.than, out.why) for arm, out in found.eliminated.items()} == {
         0: (2, 1, "slower"),
         2: (2, 1, "slower"),
         3: (2, 1, "slower"),
@@ -43,12 +43,12 @@ def test_clearly_slower_arms_are_out_after_two_blocks_and_the_fastest_wins():
 
 def test_one_block_shows_nothing():
     found = race(rates([0.0, 0.7], 0.01, 1))
-    assert (found.state, found.alive, found.out, found.ratios) == ("open", (1, 0), {}, {})
+    assert (found.state, found.survivors, found.eliminated, found.ratios) == ("open", (1, 0), {}, {})
 
 
 def test_a_race_that_has_not_begun_is_open_with_plain_decoding_ahead():
     found = race(np.full((0, 3), NAN))
-    assert (found.state, found.leader, found.alive, found.blocks) == ("open", 0, (0, 1, 2), 0)
+    assert (found.state, found.leader, found.survivors, found.blocks) == ("open", 0, (0, 1, 2), 0)
 
 
 def test_a_single_arm_has_won():
@@ -58,27 +58,27 @@ def test_a_single_arm_has_won():
 def test_of_arms_that_are_alike_the_simplest_is_left_and_plain_decoding_is_not_called_slower():
     found = race(rates([0.0, 0.0, 0.0], 0.003, 8))
     assert (found.state, found.leader, found.faster_than_plain) == ("equivalent", 0, False)
-    assert {out.why for out in found.out.values()} == {"equivalent"}
+    assert {out.why for out in found.eliminated.values()} == {"equivalent"}
 
 
 def test_a_gain_below_the_margin_is_not_worth_the_trouble_even_where_it_is_shown():
     found = race(rates([0.0, 0.012], 0.001, 4))
     assert (found.state, found.leader) == ("equivalent", 0)
-    assert found.out[1].ratio.low is not None
-    assert found.out[1].ratio.low > 1
+    assert found.eliminated[1].ratio.low is not None
+    assert found.eliminated[1].ratio.low > 1
 
 
 def test_of_two_that_could_stand_for_each_other_the_simpler_stays_whatever_their_order():
     log_rates = rates([0.0, 0.5, 0.505], 0.002, 4)
-    assert judge(log_rates, simplicity=[0, 1, 2], most_blocks=8).leader == 1
-    assert judge(log_rates, simplicity=[0, 2, 1], most_blocks=8).leader == 2
+    assert eliminate(log_rates, simplicity=[0, 1, 2], most_blocks=8).leader == 1
+    assert eliminate(log_rates, simplicity=[0, 2, 1], most_blocks=8).leader == 2
 
 
 def test_an_arm_that_is_behind_is_out_once_it_cannot_be_ahead_by_more_than_the_margin():
     log_rates = rates([0.0, 0.485, 0.5], 0.0085, 8, seed=4)
     found = race(log_rates)
-    assert (found.leader, found.out[1].why, found.out[1].than) == (2, "equivalent", 2)
-    ratio = found.out[1].ratio
+    assert (found.leader, found.eliminated[1].why, found.eliminated[1].than) == (2, "equivalent", 2)
+    ratio = found.eliminated[1].ratio
     assert ratio.point < 1
     assert ratio.high is not None
     assert ratio.high < 1.02
@@ -105,7 +105,7 @@ def test_an_arm_that_was_never_measured_stays_and_does_not_lead():
     log_rates = rates([0.0, 0.5, 0.0], 0.01, 4)
     log_rates[:, 2] = NAN
     found = race(log_rates)
-    assert found.alive == (1, 2)
+    assert found.survivors == (1, 2)
     assert 2 not in found.ratios
 
 
@@ -117,14 +117,14 @@ def test_blocks_that_hold_one_arm_are_no_looks():
 
 def test_copies_show_nothing():
     found = race(np.tile([0.0, 0.5, 0.2], (6, 1)))
-    assert (found.state, found.out, found.ratios) == ("open", {}, {})
+    assert (found.state, found.eliminated, found.ratios) == ("open", {}, {})
 
 
 def test_nothing_is_left_out_beyond_the_blocks_that_were_planned():
     log_rates = rates([0.0, 0.015, 0.03], 0.02, 40)
     early = race(log_rates[:3], most_blocks=3)
     late = race(log_rates, most_blocks=3)
-    assert late.out == early.out
+    assert late.eliminated == early.eliminated
     assert late.blocks == 40
 
 
@@ -149,7 +149,7 @@ def test_with_two_arms_the_interval_is_students_over_their_differences():
 )
 def test_wrong_input_is_refused(log_rates, simplicity, more):
     with pytest.raises(UsageError, match="race"):
-        judge(log_rates, simplicity=simplicity, **{"most_blocks": 8, **more})
+        eliminate(log_rates, simplicity=simplicity, **{"most_blocks": 8, **more})
 
 
 RACES = arrays.arrays(
@@ -180,12 +180,12 @@ def test_the_order_of_arms_makes_no_difference(log_rates, random):
     others = list(range(1, log_rates.shape[1]))
     random.shuffle(others)
     order = [0, *others]
-    ours = judge(log_rates, simplicity=range(len(order)), most_blocks=8)
-    theirs = judge(log_rates[:, order], simplicity=order, most_blocks=8)
+    ours = eliminate(log_rates, simplicity=range(len(order)), most_blocks=8)
+    theirs = eliminate(log_rates[:, order], simplicity=order, most_blocks=8)
     assert theirs.state == ours.state
-    assert sorted(order[arm] for arm in theirs.alive) == sorted(ours.alive)
-    assert {order[arm]: (out.block, order[out.than], out.why) for arm, out in theirs.out.items()} == {
-        arm: (out.block, out.than, out.why) for arm, out in ours.out.items()
+    assert sorted(order[arm] for arm in theirs.survivors) == sorted(ours.survivors)
+    assert {order[arm]: (out.block, order[out.than], out.why) for arm, out in theirs.eliminated.items()} == {
+        arm: (out.block, out.than, out.why) for arm, out in ours.eliminated.items()
     }
 
 
@@ -196,11 +196,11 @@ def test_a_race_only_goes_on(log_rates):
     before = race(log_rates[:0])
     for blocks in range(1, len(log_rates) + 1):
         now = race(log_rates[:blocks])
-        assert now.out.items() >= before.out.items()
-        assert set(now.alive) | set(now.out) == set(range(log_rates.shape[1]))
-        assert now.leader == now.alive[0]
-        assert now.alive
-        assert (now.state == "open") == (len(now.alive) > 1)
+        assert now.eliminated.items() >= before.eliminated.items()
+        assert set(now.survivors) | set(now.eliminated) == set(range(log_rates.shape[1]))
+        assert now.leader == now.survivors[0]
+        assert now.survivors
+        assert (now.state == "open") == (len(now.survivors) > 1)
         before = now
 
 
@@ -224,14 +224,14 @@ def test_races_seldom_lose_more_than_the_margin():
     truth, lost = [-0.3, 0.0, 0.0, 0.025], 0
     for seed in range(RUNS):
         found = race(rates(truth, 0.02, 6, seed), most_blocks=6)
-        lost += 3 in found.out
+        lost += 3 in found.eliminated
     assert lost <= 40
 
 
 def test_what_is_at_stake_is_the_mean_of_what_the_others_may_be_faster_by():
     log_rates = rates([0.0, 0.01], 0.02, 6)
     found = race(log_rates)
-    leader, other = found.alive
+    leader, other = found.survivors
     differences = log_rates[:, other] - log_rates[:, leader]
     draws = np.random.default_rng(1).standard_t(5, 400_000)
     expected = np.maximum(0.0, differences.mean() + differences.std(ddof=1) / math.sqrt(6) * draws).mean()

@@ -10,8 +10,8 @@ from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
 from specmeter.probe.steps import (
-    Answer,
     RoundSpec,
+    WaveReply,
     measure_round,
     pricing,
     read_round,
@@ -35,9 +35,9 @@ def reply(*steps: tuple[int, float], tokens: int = 11, ms: float = 100.0, drafte
     )
 
 
-def alone(*replies: Reply) -> list[list[Answer]]:
+def alone(*replies: Reply) -> list[list[WaveReply]]:
     """Waves of one request."""
-    return [[Answer(0.0, reply)] for reply in replies]
+    return [[WaveReply(0.0, reply)] for reply in replies]
 
 
 def test_a_step_lasts_from_the_step_before_it() -> None:

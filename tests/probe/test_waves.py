@@ -8,11 +8,11 @@ import pytest
 
 from specmeter.engines.mock import MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine
-from specmeter.probe.steps import Answer, RoundSpec, measure_round, pricing, read_rounds, wave_plain_ms, wave_step_ms
+from specmeter.probe.steps import RoundSpec, WaveReply, measure_round, pricing, read_rounds, wave_plain_ms, wave_step_ms
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 
 
-def answer(started_ms: float, arrivals: list[float], drafts: list[int], log_ms: float = 0.0) -> Answer:
+def answer(started_ms: float, arrivals: list[float], drafts: list[int], log_ms: float = 0.0) -> WaveReply:
     """Arrivals by the clock of all; each token after the first ends a step, which the log has `log_ms` later, and none
     for the last one, which drafts nothing."""
     steps = [
@@ -27,7 +27,7 @@ def answer(started_ms: float, arrivals: list[float], drafts: list[int], log_ms: 
         arrival_ms=tuple(at - started_ms for at in arrivals),
         steps=tuple(steps),
     )
-    return Answer(started_ms, reply)
+    return WaveReply(started_ms, reply)
 
 
 # The second request begins a step later than the first: 20 ms for four drafts each, 16 ms for (3 + 4) / 2, 12 for less.

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from profiles import profile
 
 from specmeter.errors import UsageError
-from specmeter.probe.draft_lengths import Costs, best_walk, fit_costs, fixed_walk, match_lengths
+from specmeter.probe.draft_lengths import LengthCosts, best_walk, fit_costs, fixed_walk, match_lengths
 from specmeter.probe.replay import Limits, ModelDrafts, replay
 
 LONGEST = 3
 
 
-def brute_force(lengths: list[int], costs: Costs, limits: Limits) -> float:
+def brute_force(lengths: list[int], costs: LengthCosts, limits: Limits) -> float:
     """The cheapest of all ways, each followed to its end."""
 
     def least(at: int) -> float:
@@ -48,7 +48,7 @@ prices = st.lists(st.floats(0.1, 4.0), min_size=LONGEST + 1, max_size=LONGEST + 
 def test_no_other_way_is_cheaper(
     matches: str, step: np.ndarray, again: np.ndarray, replays: bool, room: int | None, more: int
 ) -> None:
-    lengths, costs = match_lengths(matches), Costs(step, again)
+    lengths, costs = match_lengths(matches), LengthCosts(step, again)
     limits = Limits(len(matches) + more, room, replays=replays)
     best = best_walk(lengths, costs, limits)
     assert best.cost(costs) == pytest.approx(brute_force(lengths, costs, limits))
@@ -70,11 +70,11 @@ def test_fixed_lengths_walk_as_they_are_replayed(matches: str, gamma: int, repla
 
 
 def test_drafts_are_as_long_as_they_agree_where_drafting_is_cheap() -> None:
-    costs = Costs(np.array([1.0, 1.1, 1.2, 1.3]))
+    costs = LengthCosts(np.array([1.0, 1.1, 1.2, 1.3]))
     best = best_walk(match_lengths("0" + "0001110111"), costs)
     assert [tuple(it) for it in best.rounds] == [(0, 0), (0, 0), (0, 0), (3, 3), (2, 2)]
     assert best.cost(costs) == pytest.approx(3 * 1.0 + 1.3 + 1.2)
-    dear = Costs(np.array([1.0, 3.0, 5.0, 9.0]))
+    dear = LengthCosts(np.array([1.0, 3.0, 5.0, 9.0]))
     assert {it.drafted for it in best_walk(match_lengths("0" + "1" * 20), dear).rounds} == {0}
 
 
@@ -83,7 +83,7 @@ def test_costs_are_found_in_what_fixed_lengths_took(replays: bool) -> None:
     random = np.random.default_rng(3)
     lengths = [match_lengths("".join(random.choice(["0", "1"], 90, p=[0.3, 0.7]))) for _ in range(4)]
     gammas = (1, 2, 4, 8)
-    true = Costs(np.interp(np.arange(9), [0, 1, 2, 4, 8], [1, 1.1, 1.3, 1.6, 3.0]), 0.5 + 0.1 * np.arange(9.0))
+    true = LengthCosts(np.interp(np.arange(9), [0, 1, 2, 4, 8], [1, 1.1, 1.3, 1.6, 3.0]), 0.5 + 0.1 * np.arange(9.0))
     walks = [
         fixed_walk(text, gamma, Limits(len(text) + 1, replays=replays), longest=8)
         for gamma in gammas
@@ -99,13 +99,13 @@ def test_costs_are_found_in_what_fixed_lengths_took(replays: bool) -> None:
     with pytest.raises(UsageError, match="too little"):
         fit_costs(walks[:3], noisy[:3], gammas)
     with pytest.raises(UsageError, match="longer than any"):
-        walks[-1].cost(Costs(true.step[:3]))
+        walks[-1].cost(LengthCosts(true.step[:3]))
 
 
 def test_a_long_text_takes_no_time() -> None:
     """Thousands of tokens and 32 lengths: each place is looked at once."""
     lengths = match_lengths("0" + "1110" * 2000)
-    assert len(best_walk(lengths, Costs(1 + 0.05 * np.arange(33.0))).rounds) == 2000
+    assert len(best_walk(lengths, LengthCosts(1 + 0.05 * np.arange(33.0))).rounds) == 2000
 
 
 def test_between_measured_lengths_costs_have_the_shape_of_a_probe() -> None:
@@ -113,7 +113,7 @@ def test_between_measured_lengths_costs_have_the_shape_of_a_probe() -> None:
     lengths = [
         match_lengths("".join(np.random.default_rng(seed).choice(["0", "1"], 60, p=[0.3, 0.7]))) for seed in (1, 2)
     ]
-    true = Costs(np.array([1.0, 1.1, 1.6, 1.3, 1.9, 1.7, 2.3, 2.0, 2.6]))
+    true = LengthCosts(np.array([1.0, 1.1, 1.6, 1.3, 1.9, 1.7, 2.3, 2.0, 2.6]))
     walks = [fixed_walk(text, gamma, longest=8) for gamma in (2, 4, 8) for text in lengths]
     measured = [walk.cost(true) for walk in walks]
     by_shape = fit_costs(walks, measured, (2, 4, 8), [1.0, *(1.2 * true.step[1:])])

@@ -10,7 +10,7 @@ from profiles import profile, rounds
 from specmeter.probe.draft_lengths import full_drafts, match_lengths
 from specmeter.probe.replay import (
     PLAIN,
-    FirstOf,
+    CombinedDrafts,
     Limits,
     ModelDrafts,
     NgramDrafts,
@@ -98,9 +98,9 @@ def test_lookups_are_replayed_from_the_text() -> None:
     drafts = NgramDrafts(prompt, text, n=2, gamma=2)
     assert replay(drafts, Limits(5)) == (PLAIN, (2, 2))
     # Where the lookup is silent, the model is asked.
-    both = FirstOf((drafts, ModelDrafts(profile("10000"), 1)))
+    both = CombinedDrafts((drafts, ModelDrafts(profile("10000"), 1)))
     assert replay(both, Limits(5)) == ((1, 0), (2, 2))
-    assert replay(FirstOf(both.methods, gamma_min=2), Limits(5)) == (PLAIN, (2, 2))
+    assert replay(CombinedDrafts(both.methods, gamma_min=2), Limits(5)) == (PLAIN, (2, 2))
 
 
 @given(

@@ -11,7 +11,7 @@ from specmeter.errors import UsageError
 from specmeter.models.gguf import TYPE_BY_NAME
 from specmeter.models.shapes import SHAPES, tensors
 from specmeter.theory.catalogue import models as catalogue
-from specmeter.theory.catalogue.models import Model, find, formats, model, models, number_format
+from specmeter.theory.catalogue.models import ModelEntry, find, formats, model, models, number_format
 
 
 def _half_digit(value: float) -> float:
@@ -22,14 +22,14 @@ def _half_digit(value: float) -> float:
 
 
 @pytest.mark.parametrize("entry", models(), ids=lambda entry: entry.name)
-def test_counted_parameters_are_the_published_ones(entry: Model) -> None:
+def test_counted_parameters_are_the_published_ones(entry: ModelEntry) -> None:
     assert entry.total_parameters / 1e9 == pytest.approx(
         entry.total, abs=max(0.02 * entry.total, _half_digit(entry.total))
     )
 
 
 @pytest.mark.parametrize("entry", [entry for entry in models() if entry.active], ids=lambda entry: entry.name)
-def test_active_parameters_are_the_published_ones(entry: Model) -> None:
+def test_active_parameters_are_the_published_ones(entry: ModelEntry) -> None:
     """Makers count active parameters with both embedding matrices, with one, or with none."""
     assert entry.active is not None
     lookup, active = entry.embedding_parameters / 1e9, entry.active_parameters / 1e9

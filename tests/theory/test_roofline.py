@@ -16,12 +16,12 @@ from specmeter.theory.bounds import traffic
 from specmeter.theory.catalogue import find
 from specmeter.theory.catalogue.models import model
 from specmeter.theory.experts import expected_union
-from specmeter.theory.roofline import Footprint, Machine
+from specmeter.theory.roofline import Footprint, MachineRates
 
 moderate = settings(max_examples=60, deadline=None)
 DENSE = Footprint(always_bytes=4e9, flops_per_token=8e9)
 SPARSE = Footprint(always_bytes=1e9, expert_bytes=1e7, experts=64, used=4, lookup_bytes=4096, flops_per_token=2e9)
-PLAIN = Machine(bandwidth_bytes_per_s=100e9)
+PLAIN = MachineRates(bandwidth_bytes_per_s=100e9)
 
 footprints = st.builds(
     lambda always, expert, total, share, kv: Footprint(
@@ -39,7 +39,7 @@ footprints = st.builds(
     st.floats(0, 1e6),
 )
 machines = st.builds(
-    Machine,
+    MachineRates,
     bandwidth_bytes_per_s=st.floats(1e9, 1e13),
     flops_per_s=st.none() | st.floats(1e11, 1e16),
     overhead_ms=st.floats(0, 20),
@@ -81,7 +81,7 @@ def test_bytes_add_up() -> None:
 
 
 def test_time_takes_the_longer_of_reading_and_computing() -> None:
-    machine = Machine(100e9, flops_per_s=1e12, overhead_ms=1, batch_ms=2, row_ms=0.1)
+    machine = MachineRates(100e9, flops_per_s=1e12, overhead_ms=1, batch_ms=2, row_ms=0.1)
     assert roofline.forward_ms(DENSE, machine, 1) == pytest.approx(1 + 0.1 + 40)
     assert roofline.forward_ms(DENSE, machine, 4) == pytest.approx(1 + 2 + 0.4 + 40)
     assert roofline.forward_ms(DENSE, machine, 10) == pytest.approx(1 + 2 + 1 + 80)
@@ -95,7 +95,7 @@ def test_launch_bound_verification_of_two_tokens() -> None:
     # A model of 18 ms per token where only 2 ms are reading: whatever the experts, the other kernels decide.
     small = Footprint(always_bytes=1e8, expert_bytes=2.5e7, experts=64, used=4)
     for batch_ms, expected in [(13.3, 1.74), (28.8, 2.6)]:
-        machine = Machine(100e9, overhead_ms=16, batch_ms=batch_ms)
+        machine = MachineRates(100e9, overhead_ms=16, batch_ms=batch_ms)
         alike = roofline.verification(small, machine, 1, union=4)
         different = roofline.verification(small, machine, 1, union=8)
         assert alike == pytest.approx(expected, abs=0.01)
@@ -105,7 +105,7 @@ def test_launch_bound_verification_of_two_tokens() -> None:
 @moderate
 @given(footprints, machines, st.integers(1, 64), st.integers(0, 4096))
 def test_verification_costs_at_least_one_and_more_with_length(
-    footprint: Footprint, machine: Machine, gamma: int, context: int
+    footprint: Footprint, machine: MachineRates, gamma: int, context: int
 ) -> None:
     v = roofline.verification(footprint, machine, np.array([0, gamma, gamma + 1]), context=context)
     assert v[0] == pytest.approx(1)
@@ -147,9 +147,9 @@ def test_ridge_point() -> None:
         (lambda: Footprint(always_bytes=1, expert_bytes=-1), "expert_bytes"),
         (lambda: Footprint(always_bytes=1, expert_bytes=1, experts=2, used=3), "used"),
         (lambda: Footprint(always_bytes=1, expert_bytes=1), "experts"),
-        (lambda: Machine(0), "bandwidth"),
-        (lambda: Machine(1e9, flops_per_s=math.nan), "flops_per_s"),
-        (lambda: Machine(1e9, overhead_ms=-1), "overhead_ms"),
+        (lambda: MachineRates(0), "bandwidth"),
+        (lambda: MachineRates(1e9, flops_per_s=math.nan), "flops_per_s"),
+        (lambda: MachineRates(1e9, overhead_ms=-1), "overhead_ms"),
         (lambda: roofline.forward_bytes(DENSE, 0), "tokens"),
         (lambda: roofline.forward_bytes(DENSE, 2, union=3), "union"),
         (lambda: roofline.forward_bytes(SPARSE, 2, union=3), "union"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from specmeter.record import Estimate, Verdict
 from specmeter_studies.library.moe_306.lines import DENSE, GAMMAS, LARGE, MOE, SMALL, suite
-from specmeter_studies.study import ArmResult, ModelUsed, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
 RATES = {"moe_q4": 55.0, "moe_q8": 50.0, "dense_0.8b": 550.0, "dense_2b": 250.0, "dense_4b": 67.0, "dense_9b": 33.0}
 """tok/s of plain decoding."""
@@ -111,7 +111,7 @@ def study(
     spread: float = 0.01,
     lengths: Sequence[tuple[int, float]] = ((32, 1.2), (1024, 1.2)),
     kinds: Sequence[tuple[str, float]] = (("fact", 1.2), ("code", 1.2)),
-    results: tuple[Result, ...] = (),
+    results: tuple[PromptResult, ...] = (),
     used: tuple[ModelUsed, ...] | None = None,
     bandwidth: float | None = None,
     rates: dict[str, float] | None = None,

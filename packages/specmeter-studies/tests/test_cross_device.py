@@ -21,7 +21,7 @@ from specmeter_studies.folder import StudyFolder
 from specmeter_studies.library.cross_device.costs import WITHDRAWN, backends
 from specmeter_studies.library.cross_device.extra import needs
 from specmeter_studies.library.cross_device.published import published
-from specmeter_studies.study import ArmResult, DraftPlace, ModelUsed, Result, RulingWord, StudyData
+from specmeter_studies.study import ArmResult, DraftPlace, ModelUsed, PromptResult, RulingWord, StudyData
 
 VOCABULARY = 1000
 OUTPUT = 4 * VOCABULARY + 8
@@ -93,7 +93,7 @@ def study(
     spread = [1 + noise * (block - 2) for block in range(5)]
     arms = [line("local", 1.0, "valid"), line("remote1", speedup, verdict)]
     rows = [
-        Result(
+        PromptResult(
             config=f"t/{name}",
             target="t",
             draft="d",
@@ -207,7 +207,8 @@ def test_a_log_of_one_run_says_nothing_of_the_others() -> None:
         DraftPlace(config="t/farther (first)", machine="farther"),
     )
     rows = tuple(
-        Result(config=f"t/{name} (first)", target="t", prompt="code", decode_rate=9.0) for name in ("far", "farther")
+        PromptResult(config=f"t/{name} (first)", target="t", prompt="code", decode_rate=9.0)
+        for name in ("far", "farther")
     )
     data = StudyData(study="cross-device", origin="published", title="made up", arms=arms, places=places, results=rows)
     assert rulings(data)["first-runs-local"] == "cannot tell"

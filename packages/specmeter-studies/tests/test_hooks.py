@@ -8,7 +8,7 @@ from pathlib import Path
 
 import specmeter
 from specmeter import extensions
-from specmeter.show.studies import Studies, studies
+from specmeter.show.studies import ShownStudies, studies
 from specmeter_studies.loading import NAMES
 from specmeter_studies.show import hooks
 from specmeter_studies.study import FINDINGS
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_it_answers_all_that_is_asked() -> None:
-    asked: Studies = hooks  # the type checker compares them
+    asked: ShownStudies = hooks  # the type checker compares them
     assert studies() is asked
     assert extensions.studies() is asked
     assert asked.names() == NAMES

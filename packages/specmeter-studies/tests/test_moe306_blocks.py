@@ -13,7 +13,7 @@ from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
 from specmeter_studies.library.moe_306.blocks import faster, mean_gain, ratio, widened
 from specmeter_studies.library.moe_306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
-from specmeter_studies.study import ArmResult, Result, StudyData
+from specmeter_studies.study import ArmResult, PromptResult, StudyData
 
 WEATHER = (1.0, 0.6, 1.7)
 """What each block does to all rates."""
@@ -22,7 +22,7 @@ OF_PROMPT = dict(zip(PROMPTS, (1.3, 0.8, 1.1, 0.9), strict=True))
 """What each prompt does to the gain."""
 
 
-def generations(data: StudyData, *, small: float = 1.1, turns: bool = False) -> Iterator[Result]:
+def generations(data: StudyData, *, small: float = 1.1, turns: bool = False) -> Iterator[PromptResult]:
     """Three blocks of every line; the smaller draft is `small` times as fast; baselines leave a prompt out in turn."""
     for line in data.arms:
         if line.suite not in ("A", "B") or line.prompt is not None:
@@ -34,7 +34,7 @@ def generations(data: StudyData, *, small: float = 1.1, turns: bool = False) -> 
                     continue
                 by_prompt = OF_PROMPT[prompt] if line.speculates else 1.0
                 wobble = 1 + 0.002 * (block - 1) * (1 if line.draft == SMALL else -1)
-                yield Result(
+                yield PromptResult(
                     config=line.config,
                     target=line.target,
                     prompt=prompt,

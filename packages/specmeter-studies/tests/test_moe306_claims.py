@@ -11,7 +11,7 @@ from claims_of import rulings, said
 from moe306_data import Config
 from specmeter_studies import find
 from specmeter_studies.library.moe_306.lines import DENSE, SMALL
-from specmeter_studies.study import Result, RulingWord, StudyData
+from specmeter_studies.study import PromptResult, RulingWord, StudyData
 
 FLAT = made.study(1.2)
 LOSING = made.study(0.6, lengths=((32, 0.7), (1024, 0.7)), kinds=(("fact", 0.7),))
@@ -195,7 +195,7 @@ def test_verification_cost_is_the_step_without_its_drafts(of_16: float, expected
 
 def test_a_counter_that_only_says_all_is_no_evidence_of_robustness() -> None:
     results = tuple(
-        Result(config="moe_q4/lengths-g8", target="moe_q4", prompt="length-32", repeat=n, acceptance=1.0)
+        PromptResult(config="moe_q4/lengths-g8", target="moe_q4", prompt="length-32", repeat=n, acceptance=1.0)
         for n in range(6)
     )
     data = made.study(rising, acceptance=LOW, results=results)

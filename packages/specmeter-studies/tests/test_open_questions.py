@@ -16,7 +16,7 @@ from specmeter.record import Estimate
 from specmeter.workloads.spec import LengthWorkload
 from specmeter_studies.folder import StudyOrder, load_parts
 from specmeter_studies.library.open_questions.extra import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
-from specmeter_studies.study import ArmResult, ModelUsed, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
 
 def line(
@@ -83,7 +83,7 @@ def test_draft_lengths_are_compared_block_by_block() -> None:
     """Intervals overlap, but in every block 32 is a twentieth faster than 16."""
     lines = [line(GAMMA, 1.2, gamma=16, spread=0.3), line(GAMMA, 1.26, gamma=32, spread=0.3)]
     rows = [
-        Result(
+        PromptResult(
             config=it.config,
             suite=part,
             target="moe_q4",
@@ -188,7 +188,9 @@ def test_drafts_that_are_never_rejected_are_accepted() -> None:
 
     def made(generations: int) -> StudyData:
         rows = tuple(
-            Result(config=own.config, suite=MIXTURES, target="moe_q8", prompt="code", repeat=place, acceptance=1.0)
+            PromptResult(
+                config=own.config, suite=MIXTURES, target="moe_q8", prompt="code", repeat=place, acceptance=1.0
+            )
             for place in range(generations)
         )
         return data(own, models=models, results=rows)

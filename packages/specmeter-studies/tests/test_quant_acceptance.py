@@ -16,7 +16,7 @@ from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.quality.plan import load_plan
-from specmeter_studies.study import Result, StudyData
+from specmeter_studies.study import PromptResult, StudyData
 
 NAME = "quant-acceptance"
 SIZE = {"4B_Q8": 4.5, "4B_Q4": 2.7, "4B_Q2": 1.8, "small": 0.5}
@@ -37,7 +37,7 @@ def joined(acceptance: dict[str, float], speedup: dict[str, float], *, verdict: 
         [model(name, SIZE[name], 20.0, loss=LOSS[name], role=ModelRole(family=name[:2], bits=4)) for name in SIZE],
     )
     rows = tuple(
-        Result(
+        PromptResult(
             config=f"4B_Q8/{draft}/g4",
             target="4B_Q8",
             draft=draft,

@@ -15,7 +15,7 @@ from specmeter_studies import findings
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio
 from specmeter_studies.library.rtx3090_19.mechanism import budget, budgets_of_requests, saturation
 from specmeter_studies.library.rtx3090_19.published import published
-from specmeter_studies.study import Result, RulingWord, StudyData
+from specmeter_studies.study import PromptResult, RulingWord, StudyData
 
 LONG = tuple(LONGER)
 LOSING, WINNING = Made(0.8), Made(1.4)
@@ -236,7 +236,7 @@ def test_a_second_mode_in_every_configuration() -> None:
     data = made.study(changes={OTHER_VOCABULARY: Made(0.7, 30, 3, 0.4)})
     prompts = [f"p{number}" for number in range(40)]
     results = [
-        Result(
+        PromptResult(
             config=arm.config,
             target="moe",
             method=arm.method,

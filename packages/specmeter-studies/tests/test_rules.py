@@ -12,7 +12,7 @@ from specmeter.errors import UsageError
 from specmeter.numbers.stats import STUDENT
 from specmeter.record import Estimate
 from specmeter_studies.rules import exceeded, lies
-from specmeter_studies.study import ArmResult, ModelUsed, Result, Standing, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Standing, StudyData
 
 
 def estimate(point: float, half: float | None, n: int = 5) -> Estimate:
@@ -129,7 +129,7 @@ def test_sentences_are_filled_in_without_being_evaluated() -> None:
 
 def test_other_kinds_of_rows() -> None:
     models = (ModelUsed(name="m", reference="m", experts=128, experts_used=8),)
-    results = (Result(config="c", target="t", prompt="code", decode_rate=50.0),)
+    results = (PromptResult(config="c", target="t", prompt="code", decode_rate=50.0),)
     assert lies(models, "experts", low=127, high=129) == ("supported", "m 128.00.")
     assert lies(results, "decode_rate", low=40)[0] == "supported"
     with pytest.raises(UsageError, match="text cannot be compared"):

@@ -24,7 +24,7 @@ MOST_LOADS = 16
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class Asked(Record):
+class AdviceQuestion(Record):
     """The question: enough to go on with it, and to ask it again. Paths are absolute."""
 
     target: str
@@ -95,7 +95,7 @@ class Fate(Record):
     why: str = ""
 
 
-class OfKind(Record):
+class AdviceOfKind(Record):
     """What is advised for one kind of text, where kinds differ."""
 
     kind: str
@@ -171,7 +171,7 @@ class Advice(Record):
     """What is advised for one target on one machine."""
 
     version: Literal[1] = 1
-    asked: Asked
+    asked: AdviceQuestion
     made_at: float
     """Seconds since the epoch."""
     finished: bool
@@ -204,7 +204,7 @@ class Advice(Record):
     not say how it is served."""
     programs: tuple[str, ...] = ()
     """Other programs that the line is written for whenever the advice is shown."""
-    by_kind: tuple[OfKind, ...] = ()
+    by_kind: tuple[AdviceOfKind, ...] = ()
     """Where kinds of text differ in what is best for them."""
     arms: tuple[Arm, ...] = ()
     """The arms of the grid, which `fates` name, and plain decoding: how each drafts and how long."""

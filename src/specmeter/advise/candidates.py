@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from specmeter.advise.advice import Asked, LeftOutDraft
+from specmeter.advise.advice import AdviceQuestion, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
 from specmeter.experiments.described import LOOKUP, name_of
@@ -93,7 +93,7 @@ class Candidates:
 
 
 def find_candidates(
-    asked: Asked,
+    asked: AdviceQuestion,
     *,
     fetching: Fetching | None = ONLINE,
     found: Sequence[FoundModel] | None = None,

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import OfKind
+from specmeter.advise.advice import AdviceOfKind
 from specmeter.advise.race import CONFIRMATION, best_other, reserved_s
-from specmeter.advise.session import Plan
+from specmeter.advise.session import StagePlan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError
@@ -139,7 +139,7 @@ def shown_of(ledger: AdviseSession, first: Answered | None, arm: str) -> Shown:
 def none_gains(first: Answered) -> bool:
     """Whether each arm that is left was raced with an interval that ends below a gain of 2 %. To say so of all of them,
     the own interval of each is enough (intersection-union test, see `analysis.answer`); no race was ended by it."""
-    ratios = [first.standing.ratios.get(number) for number in first.standing.alive if number]
+    ratios = [first.standing.ratios.get(number) for number in first.standing.survivors if number]
     return all(it is not None and ends(it)[1] <= 1 + MARGIN for it in ratios)
 
 
@@ -184,7 +184,7 @@ def measured(ledger: AdviseSession, name: str, arm: str, of_kind: Mapping[str, s
     least = least_units(1)
     wanted = blocks or (MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS)))
     room = _room(ledger, len(arms) + 1)
-    plan = Plan(
+    plan = StagePlan(
         "confirm",
         name,
         (*ledger.with_baselines(arms), *arms),
@@ -243,13 +243,13 @@ def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal) -> Confirm
     return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict), place)
 
 
-def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) -> tuple[OfKind, ...]:
+def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) -> tuple[AdviceOfKind, ...]:
     """What is best on each kind of text, where kinds differ in it: `advised` is the arm for all of them, `of_kind` the
     arms that the race had for single ones. Intervals hold for all kinds together. Raises `StoreError`."""
     report = read_run(folder)
     arms = {arm.id: arm for arm in report.arms}
     kinds = list(dict.fromkeys(kind for arm in report.summary.arms for kind in arm.kinds))
-    found: list[OfKind] = []
+    found: list[AdviceOfKind] = []
     for kind in kinds if len(kinds) > 1 else ():
         arm_id = of_kind.get(kind, advised)
         summary = _of(report, arm_id)
@@ -262,10 +262,10 @@ def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) 
     return tuple(found) if len(told) > 1 else ()
 
 
-def _of_kind(kind: str, arm: Arm, speedup: Estimate | None, verdict: Verdict | None) -> OfKind:
+def _of_kind(kind: str, arm: Arm, speedup: Estimate | None, verdict: Verdict | None) -> AdviceOfKind:
     decisions: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
     decision = decisions.get(_ruling(speedup, verdict), "undecided")
-    return OfKind(kind=kind, decision=decision, arm=arm if decision == "speculate" else None, speedup=speedup)
+    return AdviceOfKind(kind=kind, decision=decision, arm=arm if decision == "speculate" else None, speedup=speedup)
 
 
 def speedup_of(part: KindSummary, goal: Goal) -> Estimate | None:

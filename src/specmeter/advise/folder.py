@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import GRID_NAME, Advice, Again, Asked, Changed, read_advice, write_advice
+from specmeter.advise.advice import GRID_NAME, Advice, AdviceQuestion, Again, Changed, read_advice, write_advice
 from specmeter.advise.confirm import Confirmed, confirmed, examined
 from specmeter.advise.schedule import read_schedule
-from specmeter.advise.session import AdviseSession, Plan
+from specmeter.advise.session import AdviseSession, StagePlan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import StoreError, UsageError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def choose_folder(
-    asked: Asked, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
+    asked: AdviceQuestion, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, bool]:
     """(folder, whether it is gone on with): `out`, or the latest unfinished advice or schedule that was asked the
     same, whatever the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds
@@ -114,11 +114,11 @@ def _readable(folder: Path) -> Advice | Schedule | None:
         return None
 
 
-def _same_question(one: Asked, other: Asked) -> bool:
+def _same_question(one: AdviceQuestion, other: AdviceQuestion) -> bool:
     return one.model_copy(update={"budget_s": other.budget_s}) == other
 
 
-def begun(asked: Asked, grid: LoadedExperiment, folder: Path, left_out: Sequence[LeftOutDraft]) -> Advice:
+def begun(asked: AdviceQuestion, grid: LoadedExperiment, folder: Path, left_out: Sequence[LeftOutDraft]) -> Advice:
     """The advice of a folder, or a new one in it."""
     if (folder / ADVICE_NAME).is_file():
         before = read_advice(folder)
@@ -188,7 +188,7 @@ def again(
         return advice
     ledger = AdviseSession(advice, folder, observer, fetching=fetching)
     with RunStore.open(before / confirmation.folder, readonly=True) as store:
-        plan = Plan(
+        plan = StagePlan(
             "confirm",
             NAME,
             (*ledger.with_baselines([arm]), arm),

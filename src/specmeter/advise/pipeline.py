@@ -23,14 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.advice import Advice, Asked, Fate
+from specmeter.advise.advice import Advice, AdviceQuestion, Fate
 from specmeter.advise.confirm import confirm
 from specmeter.advise.folder import again, begun, choose_folder
 from specmeter.advise.question import grid_of
 from specmeter.advise.race import failed_arms, race
 from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule, write_schedule
 from specmeter.advise.screen import choose, explore, look, pilots
-from specmeter.advise.session import AdviseSession, Plan, Silent, cell_s
+from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s
 from specmeter.advise.settings import settle, to_try
 from specmeter.analysis.answer import least_units
 from specmeter.errors import EngineError, StoreError, UsageError
@@ -55,7 +55,7 @@ within a hair of one another."""
 
 
 def advise(
-    asked: Asked,
+    asked: AdviceQuestion,
     grid: LoadedExperiment,
     folder: Path,
     observer: AdviseObserver,
@@ -92,7 +92,7 @@ def screen(ledger: AdviseSession) -> None:
     """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
     whole = ledger.searched
     baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
-    plan = Plan(
+    plan = StagePlan(
         "screen",
         "screen",
         (*baselines, *pilots(whole)),
@@ -167,7 +167,7 @@ def expected(fate: Fate) -> float:
 
 
 def advise_loads(
-    asked: Asked,
+    asked: AdviceQuestion,
     candidates: Candidates,
     folder: Path,
     observer: AdviseObserver,

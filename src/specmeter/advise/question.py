@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmeter import workloads
-from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, Asked, LeftOutDraft
+from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion, LeftOutDraft
 from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
@@ -97,7 +97,7 @@ def ask(
     wide: bool = False,
     max_tokens: int | None = None,
     settings: Sequence[str] = (),
-) -> Asked:
+) -> AdviceQuestion:
     """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named.
 
     Raises `UsageError` for what does not go together, and `ModelError` for what is not a reference.
@@ -132,7 +132,7 @@ def ask(
         settings = with_simulation(references, settings)
         described = {"target": absolute(target), "arms": [{"method": LOOKUP}]}
         refuse_engine(load(described, settings).experiment.engine.kind, references)
-    return Asked(
+    return AdviceQuestion(
         target=absolute(target) if target else "",
         drafts=tuple(absolute(it) for it in dict.fromkeys(drafts)),
         find_drafts=not drafts if find_drafts is None else find_drafts,
@@ -169,7 +169,7 @@ def _refuse_clients(clients: Sequence[int], goal: Goal, *, wide: bool) -> None:
         )
 
 
-def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
+def grid_of(asked: AdviceQuestion, candidates: Candidates) -> LoadedExperiment:
     """The configurations to choose from; what is wrong with them or with the prompts is said here.
 
     Raises `ExperimentError`, and what reading the prompts raises.
@@ -180,7 +180,7 @@ def grid_of(asked: Asked, candidates: Candidates) -> LoadedExperiment:
     return loaded
 
 
-def outline(asked: Asked, candidates: Candidates, grid: LoadedExperiment, *, offline: bool = False) -> Outline:
+def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperiment, *, offline: bool = False) -> Outline:
     """What would be tried, and what that needs; builds, downloads and starts nothing.
 
     Raises `ExperimentError` or `ModelError` for what would be refused as well, as far as it can be seen from here.
@@ -356,7 +356,7 @@ MAX_TOKENS = 96
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
 
 
-def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) -> LoadedExperiment:
+def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str] = ()) -> LoadedExperiment:
     """The arms for a question; `drafts` are references of models that can draft for its target, `heads` methods by
     which it drafts for itself. They are those at the load that is asked about; of a whole schedule, at each load.
 
@@ -386,7 +386,7 @@ def grid(asked: Asked, drafts: Sequence[str] = (), heads: Sequence[str] = ()) ->
     return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)
 
 
-def _per_kind(asked: Asked, source: Folder) -> int:
+def _per_kind(asked: AdviceQuestion, source: Folder) -> int:
     """Prompts of each kind: the usual number, and for clients so many that few of them are at the same text."""
     usual = PER_KIND.get(len(asked.kinds), 2)
     of_half = -(-min(max(asked.clients, default=0), MOST_AT_ONCE) // (len(asked.kinds) or len(ALL_KINDS)))

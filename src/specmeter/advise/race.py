@@ -1,4 +1,4 @@
-"""The race: blocks of the arms that are still alive, until one is left, or there is no more time.
+"""The race: blocks of the arms that survive, until one is left, or there is no more time.
 
 An arm stays while any question needs it; plain decoding, too, is left out once it is shown to be slower, since the
 confirmation measures it again. The confirmation's share of the budget is not touched.
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmeter.advise.screen import simplicity
-from specmeter.advise.session import AdviseSession, Plan, cell_s, prepared_for
+from specmeter.advise.session import AdviseSession, StagePlan, cell_s, prepared_for
 from specmeter.analysis.answer import MOST_FAILED, least_units
 from specmeter.analysis.load.summary import LoadTable, measured_cells, served
 from specmeter.analysis.requests import RequestTable, excesses, limit
 from specmeter.errors import EngineError
 from specmeter.experiments import schedule
 from specmeter.host.telemetry import busy_percent, is_busy
-from specmeter.numbers.elimination import Standing, judge
+from specmeter.numbers.elimination import RaceStanding, eliminate
 from specmeter.numbers.margin import MARGIN
 from specmeter.store import RunStore
 
@@ -49,7 +49,7 @@ ERROR = 0.05
 
 
 @dataclass(frozen=True)
-class Question:
+class RaceQuestion:
     """Which of some arms is the fastest on a kind of text."""
 
     kind: str
@@ -62,18 +62,18 @@ class Question:
 class Answered:
     """A question, and how it stands."""
 
-    question: Question
+    question: RaceQuestion
     arms: tuple[str, ...]
     """Those of the question that did not fail, as the standing numbers them."""
-    standing: Standing
+    standing: RaceStanding
 
     @property
     def leader(self) -> str:
         return self.arms[self.standing.leader]
 
     @property
-    def alive(self) -> tuple[str, ...]:
-        return tuple(self.arms[number] for number in self.standing.alive)
+    def survivors(self) -> tuple[str, ...]:
+        return tuple(self.arms[number] for number in self.standing.survivors)
 
     @property
     def decided(self) -> bool:
@@ -88,18 +88,18 @@ class Answered:
         return self.decided or (known and at_stake is not None and at_stake < NOTHING)
 
 
-def questions_of(kept: Sequence[str], baseline: str, by_kind: Mapping[str, Mapping[str, float]]) -> list[Question]:
+def questions_of(kept: Sequence[str], baseline: str, by_kind: Mapping[str, Mapping[str, float]]) -> list[RaceQuestion]:
     """What is raced: all arms on all prompts, and on each kind those of them that may differ from the best of all.
 
     `kept` has the best arm first; `by_kind` is the speedup that the screen expects, arm by arm and kind by kind.
     """
-    found = [Question("", (baseline, *kept))]
+    found = [RaceQuestion("", (baseline, *kept))]
     kinds = list(dict.fromkeys(kind for arm in kept for kind in by_kind.get(arm, {})))
     for kind in kinds if len(kinds) > 1 else ():
         here = {arm: by_kind[arm][kind] for arm in kept if kind in by_kind.get(arm, {})} | {baseline: 1.0}
         best, usual = max(here, key=here.__getitem__), here.get(kept[0], 1.0)
         if here[best] > (1 + MARGIN) * usual:
-            found.append(Question(kind, tuple(dict.fromkeys((baseline, best, kept[0])))))
+            found.append(RaceQuestion(kind, tuple(dict.fromkeys((baseline, best, kept[0])))))
     return found
 
 
@@ -190,7 +190,7 @@ def _busy(store: RunReader, host: Host) -> Iterator[int]:
 
 
 def standings(
-    store: RunReader, questions: Sequence[Question], experiment: Experiment, goal: Goal, noisy: Collection[int] = ()
+    store: RunReader, questions: Sequence[RaceQuestion], experiment: Experiment, goal: Goal, noisy: Collection[int] = ()
 ) -> list[Answered]:
     """How each question stands, by all that was measured: a function of the data alone."""
     rows = list(store.rows())
@@ -203,7 +203,7 @@ def standings(
         arms = tuple(arm for arm in question.arms if arm not in failed)
         ranks = sorted({simplicity(by_id[arm]) for arm in arms})
         prompts = [it for it, kind in kinds.items() if question.kind in ("", kind)]
-        standing = judge(
+        standing = eliminate(
             log_rates(rows, arms, prompts, goal, noisy)
             if cells is None
             else log_throughputs(cells, [by_id[arm] for arm in arms], noisy),
@@ -234,7 +234,7 @@ def race(ledger: AdviseSession) -> list[Answered]:
         kept, blocks = _with_room(ledger, kept)
         if not kept:
             return []
-    plan = Plan(
+    plan = StagePlan(
         "race",
         "race",
         (*ledger.with_baselines(kept), *kept),
@@ -259,7 +259,7 @@ class _Racing:
     """One start of the race."""
 
     ledger: AdviseSession
-    plan: Plan
+    plan: StagePlan
     noted: frozenset[int] = frozenset()
     """Blocks whose disturbance was told."""
 
@@ -270,8 +270,8 @@ class _Racing:
         experiment = self._experiment
         if all(it.settled for it in answered) or block >= experiment.design.blocks:
             return None
-        alive = {arm for it in answered if not it.settled for arm in it.alive}
-        arms = [arm for arm in store.arms() if arm.id in alive]
+        racing = {arm for it in answered if not it.settled for arm in it.survivors}
+        arms = [arm for arm in store.arms() if arm.id in racing]
         if sum(cell_s(store, arm.id) for arm in arms) + reserved_s(ledger) > ledger.left():
             return None
         ledger.observer.stage_starting("race", {arm.id: arm for arm in arms}, ledger.left())
@@ -338,7 +338,7 @@ def _with_room(ledger: AdviseSession, kept: Sequence[str]) -> tuple[list[str], i
     return list(kept[:count]), min(blocks, MOST_BLOCKS) if count else 0
 
 
-def _questions(ledger: AdviseSession, store: RunReader) -> list[Question]:
+def _questions(ledger: AdviseSession, store: RunReader) -> list[RaceQuestion]:
     """What is raced, by the arms that the race was begun with."""
     there = {arm.id for arm in store.arms()}
     fates = sorted(
@@ -372,7 +372,7 @@ def _raced(fate: Fate, first: Answered, store: RunReader, failed: dict[str, str]
         return fate.model_copy(update={**change, "code": "failed", "why": failed[fate.arm_id].splitlines()[0]})
     number = first.arms.index(fate.arm_id)
     change["raced"] = first.standing.ratios.get(number)
-    if (out := first.standing.out.get(number)) is not None:
+    if (out := first.standing.eliminated.get(number)) is not None:
         change |= {"code": out.why, "than": first.arms[out.than], "ratio": out.ratio}
     else:
         change["code"] = "winner" if first.decided and first.leader == fate.arm_id else "open"

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from specmeter.advise.advice import Advice, Asked, read_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.confirm import examined
 from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
 from specmeter.errors import UsageError
@@ -40,7 +40,7 @@ class Schedule(Record):
     """What is advised for one target on one machine, load by load."""
 
     version: Literal[1] = 1
-    asked: Asked
+    asked: AdviceQuestion
     """Its budget is that of all loads together."""
     made_at: float
     """Seconds since the epoch."""

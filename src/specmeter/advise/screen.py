@@ -87,7 +87,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Shortlist:
     """Which arms are raced."""
 
     kept: tuple[str, ...]
@@ -146,7 +146,7 @@ def look(whole: Prepared, store: RunReader, *, goal: Goal = "throughput") -> tup
     )
     forecaster.scout = _Evidence(work, store)
     forecaster.saw(store.requests())
-    seen = _Seen(whole, store, goal)
+    seen = _BaselineFacts(whole, store, goal)
     found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
 
@@ -161,7 +161,7 @@ class _Evidence(Evidence):
         return probe.model_copy(update={"rounds": probe.left_out})
 
 
-class _Seen:
+class _BaselineFacts:
     """What the screen saw of baselines: which kinds there are, and how long their prompts take."""
 
     def __init__(self, whole: Prepared, store: RunReader, goal: Goal) -> None:
@@ -262,7 +262,7 @@ class _Seen:
         return (prompt_ms + decode_ms) / (prompt_ms * reading + decode_ms / draws)
 
 
-def _outlook(arm: Arm, forecaster: Forecaster, seen: _Seen) -> Outlook:
+def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
     forecaster.prepare(arm)
     by_kind: dict[str, Estimate] = {}
     try:
@@ -344,7 +344,7 @@ def simplicity(arm: Arm) -> tuple[int, int, int]:
     return drafter, settings, arm.gamma or 0
 
 
-def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Choice:
+def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Shortlist:
     """Which arms are raced, at most `most`: those that stand for everything that might win.
 
     The leader, the best of each drafter (lookups are one), the best of each kind of text, then the others in the order
@@ -375,7 +375,7 @@ def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Choice:
         else:
             fates.append(_fate(it, "no-room"))
     fates = _with_kinds(outlooks, kept, fates, most)
-    return Choice(tuple(it.arm.id for it in kept), tuple(fates))
+    return Shortlist(tuple(it.arm.id for it in kept), tuple(fates))
 
 
 def _leader(outlooks: Sequence[Outlook]) -> Outlook | None:

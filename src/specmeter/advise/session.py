@@ -79,7 +79,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """What a stage measures."""
 
     stage: Stage
@@ -92,7 +92,7 @@ class Plan:
     """What is changed in the design, as `--set` takes it."""
 
 
-def prepared_for(whole: Prepared, plan: Plan, folder: Path) -> Prepared:
+def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
     """The part of the grid that a stage measures: as it was begun, where it was. Raises `ExperimentError`."""
     place = folder / plan.name
     if RunStore.exists(place):
@@ -246,7 +246,7 @@ class AdviseSession:
         only = f"only.prompts={json.dumps(self.halves.search)}"
         return part_of(self.whole, changed(self.whole.loaded, only))
 
-    def carry_out(self, plan: Plan, *, then: Then | None = None, thorough: bool = False) -> None:
+    def carry_out(self, plan: StagePlan, *, then: Then | None = None, thorough: bool = False) -> None:
         """Measure what is missing of a stage, and write down how far it has come, whatever ends it."""
         place = self.folder / plan.name
         prepared = prepared_for(self.whole, plan, self.folder)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.advice import GRID_NAME, SETTING_NAMES, TriedSettings
-from specmeter.advise.race import Question, failed_arms, next_block, noisy_blocks, standings
-from specmeter.advise.session import Plan, prepared_for
+from specmeter.advise.race import RaceQuestion, failed_arms, next_block, noisy_blocks, standings
+from specmeter.advise.session import StagePlan, prepared_for
 from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
@@ -90,7 +90,7 @@ def settle(ledger: AdviseSession) -> None:
     Raises `EngineError` where plain decoding does not work.
     """
     usual = ledger.whole.work.experiment.generation.max_tokens
-    plan = Plan(
+    plan = StagePlan(
         "settings",
         "settings",
         tuple(ledger.arms),
@@ -115,7 +115,7 @@ class _Trial:
     """One start of the comparison."""
 
     ledger: AdviseSession
-    plan: Plan
+    plan: StagePlan
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """A further block of those that may be the fastest; None where that is decided, or there is no more room."""
@@ -131,7 +131,7 @@ class _Trial:
             return None
         if ledger.spent() > SHARE * ledger.advice.asked.budget_s:
             return None
-        arms = [arm for arm in store.arms() if arm.id in leading.alive]
+        arms = [arm for arm in store.arms() if arm.id in leading.survivors]
         ledger.observer.stage_starting("settings", {arm.id: arm for arm in arms}, ledger.left())
         return next_block(experiment, arms, block)
 
@@ -163,10 +163,13 @@ class _Trial:
         plain = [arm.id for arm in store.arms() if not arm.speculates]
         drafting = [arm.id for arm in store.arms() if arm.speculates]
         default = next((arm for arm in drafting if not self._differs(arm)), None)
-        questions = [Question("", (ledger.baseline.id, *(it for it in plain if it != ledger.baseline.id)))]
+        questions = [RaceQuestion("", (ledger.baseline.id, *(it for it in plain if it != ledger.baseline.id)))]
         if default is not None and default not in failed_arms(store.rows()):
             others = [it for it in drafting if it != default]
-            questions += [Question("", (default, *others)), Question("", (*questions[0].arms, default, *others))]
+            questions += [
+                RaceQuestion("", (default, *others)),
+                RaceQuestion("", (*questions[0].arms, default, *others)),
+            ]
         noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
         answered = standings(store, questions, self._experiment, ledger.advice.asked.goal, noisy)
         ahead: Arm = self.ledger.arms[answered[-1].leader]

@@ -174,7 +174,7 @@ TIMES = ("draft_ms", "verify_ms", "sample_ms", "restore_ms", "other_ms")
 """Times of a step, where an instrumented engine measured them."""
 
 
-class Place(NamedTuple):
+class PairKey(NamedTuple):
     """Where an arm and its baseline can meet."""
 
     invocation: int
@@ -283,7 +283,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
     return found
 
 
-Tallies = Mapping[str, Mapping[Place, Tally]]
+Tallies = Mapping[str, Mapping[PairKey, Tally]]
 """Arm id -> place -> what was done there."""
 
 
@@ -292,7 +292,7 @@ def read_tallies(run: RunReader) -> Tallies:
 
     Raises `StoreError`.
     """
-    found: dict[str, dict[Place, Tally]] = {}
+    found: dict[str, dict[PairKey, Tally]] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = shared(values)
@@ -301,7 +301,7 @@ def read_tallies(run: RunReader) -> Tallies:
         reply = run.reply(bulk, row.key)
         if row.draft_n is None and not reply.get("steps"):
             continue  # the engine does not say what it drafted
-        cell = Place(row.invocation, row.block, row.prompt_id)
+        cell = PairKey(row.invocation, row.block, row.prompt_id)
         found.setdefault(row.arm_id, {})[cell] = tally_of(row, reply.get("steps", ()), reply.get("drafting", ()))
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from specmeter.advise.advice import Advice, Asked, Goal
+from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.advise.folder import choose_folder
 from specmeter.advise.pipeline import advise as carry_out
@@ -128,7 +128,7 @@ def _asked(
     goal: Goal = "throughput",
     wide: bool = False,
     clients: Sequence[int] = (),
-) -> Asked:
+) -> AdviceQuestion:
     need(is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
     need_type("max_tokens", max_tokens, (int, type(None)), "a whole number")
     return ask(
@@ -147,7 +147,9 @@ def _asked(
     )
 
 
-def _prepared(asked: Asked, out: str | Path | None, fetching: Fetching, *, new: bool) -> tuple[Candidates, Path]:
+def _prepared(
+    asked: AdviceQuestion, out: str | Path | None, fetching: Fetching, *, new: bool
+) -> tuple[Candidates, Path]:
     """What can be tried, and the folder; refuses what the command refuses."""
     candidates = find_candidates(asked, fetching=fetching)
     refuse_long_prompts(grid_of(asked, candidates), fetching)

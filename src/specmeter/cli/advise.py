@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import click
 
-from specmeter.advise.advice import Advice, Asked, Goal, read_advice, write_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, Goal, read_advice, write_advice
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.folder import again as measure_again
@@ -19,7 +19,7 @@ from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_sche
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
-    Command,
+    GroupedCommand,
     draft_option,
     set_by,
     setting_options,
@@ -71,7 +71,7 @@ _LONGEST_S = 7 * 24 * 3600.0
 _USUAL_S = 600.0
 
 
-class _Advise(Command):
+class _Advise(GroupedCommand):
     """The lengths of drafts are what is found out, so nothing sets them."""
 
     def instead_of_drafting(self, option: str) -> str | None:
@@ -247,7 +247,7 @@ def command(
 
 
 def _advise(
-    asked: Asked, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
+    asked: AdviceQuestion, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
 ) -> int:
     screen = errors()
     with model_progress(screen) as progress:
@@ -314,7 +314,7 @@ def _exit_code(advices: Sequence[Advice]) -> int:
     return 4 if any(it.decision == "undecided" for it in advices) else 0
 
 
-def _dry_run(asked: Asked, *, offline: bool, as_json: bool) -> int:
+def _dry_run(asked: AdviceQuestion, *, offline: bool, as_json: bool) -> int:
     candidates = find_candidates(asked, fetching=None)
     found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
     if as_json:

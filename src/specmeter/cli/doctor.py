@@ -23,7 +23,7 @@ from specmeter.show.terminal.console import output, say_json
 from specmeter.show.terminal.plan import print_welcome
 from specmeter.text import estimated, rate, size
 from specmeter.theory import catalogue
-from specmeter.theory.catalogue import Device
+from specmeter.theory.catalogue import DeviceEntry
 
 _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"}
 
@@ -127,12 +127,14 @@ def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: 
     _print_catalogue(list(dict.fromkeys(listed)), machine)
 
 
-def _own_devices(host: Host) -> dict[str, tuple[Device, ...]]:
+def _own_devices(host: Host) -> dict[str, tuple[DeviceEntry, ...]]:
     """Processor and GPUs of this machine -> entries that fit the name."""
     return {name: catalogue.find(name) for name in dict.fromkeys((host.cpu, *(gpu.name for gpu in host.gpus)))}
 
 
-def _print_devices_json(machine: Bandwidth | None, own: dict[str, tuple[Device, ...]], listed: list[Device]) -> None:
+def _print_devices_json(
+    machine: Bandwidth | None, own: dict[str, tuple[DeviceEntry, ...]], listed: list[DeviceEntry]
+) -> None:
     answer: dict[str, Any] = {
         "machine": machine.model_dump(mode="json") | {"memory_bound": machine.memory_bound} if machine else None,
         "own": {name: [device.name for device in devices] for name, devices in own.items()},
@@ -141,7 +143,7 @@ def _print_devices_json(machine: Bandwidth | None, own: dict[str, tuple[Device, 
     say_json(answer)
 
 
-def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[Device, ...]]) -> None:
+def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[DeviceEntry, ...]]) -> None:
     screen = output()
     screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
     if machine is None:
@@ -171,7 +173,7 @@ def _rate(estimate: Estimate, best: float) -> str:
     return f"{estimated(estimate, 1, ' GB/s', exact=True)}, best {best:.1f}"
 
 
-def _print_catalogue(listed: list[Device], machine: Bandwidth | None) -> None:
+def _print_catalogue(listed: list[DeviceEntry], machine: Bandwidth | None) -> None:
     rows = [
         row(
             device.name,

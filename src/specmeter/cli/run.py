@@ -18,7 +18,7 @@ from specmeter.advise.controllers import certify as rule
 from specmeter.analysis.answer import least_units
 from specmeter.cli.settings import (
     ENGINE_GROUP,
-    Command,
+    GroupedCommand,
     Lengths,
     draft_option,
     load_by,
@@ -74,7 +74,7 @@ _GROUPS = {
 }
 
 
-@click.command(name="run", cls=Command, groups=_GROUPS)
+@click.command(name="run", cls=GroupedCommand, groups=_GROUPS)
 @click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
 @click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
 @draft_option("A draft model for the targets; repeatable.")

@@ -111,7 +111,7 @@ ENGINE_GROUP = {
 }
 
 
-class Command(click.Command):
+class GroupedCommand(click.Command):
     """A command with many options: its help lists them by `groups` (heading -> names of parameters).
 
     Says what llama.cpp's options are called here, where they have another name.

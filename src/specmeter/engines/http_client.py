@@ -61,7 +61,7 @@ class StreamEndlessError(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class HttpLimits:
     """When a long answer is given up."""
 
     idle_s: float
@@ -81,7 +81,7 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """A complete answer to one request."""
 
     status: int
@@ -148,7 +148,7 @@ class LoopbackClient:
 
     def call(
         self, method: str, path: str, body: object = None, *, timeout_s: float = 30.0, with_key: bool = True
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request. Raises `OSError` (timeouts too) or `http.client.HTTPException` when there is no answer."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=timeout_s)
         try:
@@ -161,12 +161,12 @@ class LoopbackClient:
             connection.close()
         if len(data) > _MAX_ANSWER:
             raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
-        return Answer(response.status, data)
+        return HttpResponse(response.status, data)
 
     def stream(
-        self, path: str, body: object, limits: Limits, watch: Watch, stop: Stop | None = None
-    ) -> Stream | Answer:
-        """POST and collect the answer: a stream of server-sent events, or else an `Answer` in one piece.
+        self, path: str, body: object, limits: HttpLimits, watch: Watch, stop: Stop | None = None
+    ) -> Stream | HttpResponse:
+        """POST and collect the answer: a stream of server-sent events, or else an `HttpResponse` in one piece.
 
         `stop` hangs up. Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
         """
@@ -188,7 +188,7 @@ class LoopbackClient:
         except OSError as error:
             raise StreamClosedError from error
         status, headers, content = _parts(stream.data)
-        return stream if status == 200 and "chunked" in headers else Answer(status, content)
+        return stream if status == 200 and "chunked" in headers else HttpResponse(status, content)
 
     def _headers(self, with_key: bool) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
@@ -201,7 +201,7 @@ def _break_off(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_WR)
 
 
-def _receive(connection: socket.socket, stream: Stream, limits: Limits, watch: Watch) -> None:
+def _receive(connection: socket.socket, stream: Stream, limits: HttpLimits, watch: Watch) -> None:
     data, ends, times = stream.data, stream.ends, stream.times
     last_event = last_asked = time.perf_counter()
     events, seen = 0, object()

@@ -32,8 +32,8 @@ from specmeter.experiments.spec import (
     ArmSpec,
     Constraint,
     Design,
-    EngineSpec,
     Exclusion,
+    ExperimentEngine,
     LoadSpec,
     Only,
     arm_id,
@@ -119,7 +119,7 @@ class Experiment(Record):
     `studies`."""
     design: Design = Design()
     """How measurements are arranged in time."""
-    engine: EngineSpec = EngineSpec()
+    engine: ExperimentEngine = ExperimentEngine()
     """Which engine measures, and its settings."""
     load: Annotated[LoadSpec | None, Field(exclude_if=lambda value: value is None)] = None
     """How many requests at once: an axis that every line of arms crosses; default: one after the other."""

@@ -1,6 +1,6 @@
 """Reading experiment files: YAML text, variants, `--set` overrides, validation, and errors that name the field.
 
-Other files of the same kind (quality plans) are read by the same code: `Form` says what differs.
+Other files of the same kind (quality plans) are read by the same code: `FileKind` says what differs.
 
 The text is untrusted: only plain YAML (no tags that construct objects), bounded in size and in what its aliases
 expand to, without duplicate keys.
@@ -200,7 +200,7 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Form(Generic[Kind]):
+class FileKind(Generic[Kind]):
     """A kind of file, and how messages speak of it."""
 
     kind: type[Kind]
@@ -232,7 +232,7 @@ class Loaded(Generic[Kind]):
     """Variants that the file offers; the value's `applied` says which of them were chosen."""
 
 
-_EXPERIMENT = Form(
+_EXPERIMENT = FileKind(
     kind=Experiment,
     shelf="specmeter.experiments",
     word="experiment",
@@ -247,7 +247,7 @@ def bundled() -> dict[str, Bundled]:
     return bundled_of(_EXPERIMENT)
 
 
-def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
+def bundled_of(form: FileKind[Kind]) -> dict[str, Bundled]:
     """The files of a kind that ship with specmeter, by name."""
     found: dict[str, Bundled] = {}
     for name, entry in _on_shelf(form).items():
@@ -256,7 +256,7 @@ def bundled_of(form: Form[Kind]) -> dict[str, Bundled]:
     return found
 
 
-def _on_shelf(form: Form[Kind]) -> dict[str, Traversable]:
+def _on_shelf(form: FileKind[Kind]) -> dict[str, Traversable]:
     """Name -> bundled file; experiments of studies come with their package."""
     studies = extensions.studies() if form.shelf == _EXPERIMENT.shelf else None
     shelves = [form.shelf, *([] if studies is None else [studies.EXPERIMENTS])]
@@ -304,13 +304,13 @@ def parse(text: str) -> Experiment:
     return _validate(data, "experiment.yaml", _EXPERIMENT, ON_RECORD)
 
 
-def parse_form(form: Form[Kind], text: str, source: str) -> Kind:
+def parse_form(form: FileKind[Kind], text: str, source: str) -> Kind:
     """What the text of a file says, read as untrusted; messages call it `source`. Raises `ExperimentError`."""
     return _validate(_parse(text, source, form), source, form)
 
 
 def load_form(
-    form: Form[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
+    form: FileKind[Kind], reference: str, overrides: Sequence[str] = (), *, variants: Sequence[str] = ()
 ) -> Loaded[Kind]:
     """As `load`, for any kind of file."""
     return _load_text(form, *read_form(reference, form), overrides, variants)
@@ -322,7 +322,7 @@ def written(keys: Mapping[str, Any]) -> str:
 
 
 def _load_text(
-    form: Form[Kind], text: str, source: str, base_dir: Path, overrides: Sequence[str], variants: Sequence[str]
+    form: FileKind[Kind], text: str, source: str, base_dir: Path, overrides: Sequence[str], variants: Sequence[str]
 ) -> Loaded[Kind]:
     data = _parse(text, source, form)
     offered = _variants(data, source)
@@ -383,7 +383,7 @@ def _merged(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def read_form(reference: str, form: Form[Kind]) -> tuple[str, str, Path]:
+def read_form(reference: str, form: FileKind[Kind]) -> tuple[str, str, Path]:
     """(text, source, folder) of a bundled file by name or of a file by path. Raises `ExperimentError`."""
     path = Path(reference).expanduser()
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
@@ -448,7 +448,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
-def _parse(text: str, source: str, form: Form[Kind]) -> dict[str, Any]:
+def _parse(text: str, source: str, form: FileKind[Kind]) -> dict[str, Any]:
     try:
         data: object = yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -547,7 +547,7 @@ def _end_of_name(node: Any, keys: Sequence[str], start: int) -> int:
     return start + 1
 
 
-def _validate(data: dict[str, Any], source: str, form: Form[Kind], context: str | None = None) -> Kind:
+def _validate(data: dict[str, Any], source: str, form: FileKind[Kind], context: str | None = None) -> Kind:
     try:
         return form.kind.model_validate(data, context=context)
     except ValidationError as error:

@@ -39,7 +39,7 @@ DRAFTING_AXES = (*PARAMETERS, "policy", "rule")
 """Fields of a line of arms that say how drafts are made, and may be lists."""
 
 
-class EngineSpec(EngineSettings):
+class ExperimentEngine(EngineSettings):
     """The engine of the experiment and its settings, which arms may override."""
 
     kind: MethodName = "embedded"

@@ -229,7 +229,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Sources:
+class EnergySources:
     """What can be read on this machine."""
 
     found: tuple[Source, ...] = ()
@@ -249,7 +249,7 @@ class EnergyMeter:
     Nothing is ever raised into the measurement: a source that stops answering grows old.
     """
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: EnergySources) -> None:
         self._sources = sources
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
@@ -323,7 +323,7 @@ class EnergyMeter:
                 source.poll(now)
 
 
-def find_sources(root: Path = Path("/")) -> Sources:
+def find_sources(root: Path = Path("/")) -> EnergySources:
     """Everything here that tells energy. On a Mac this starts `powermetrics`; to be closed, as `EnergyMeter` does."""
     if sys.platform == "darwin":
         return _mac()
@@ -341,19 +341,19 @@ def find_sources(root: Path = Path("/")) -> Sources:
             found.append(Sensor(name, partial(nvml.power_w, index)))
         else:  # one that is partitioned, for example
             unread.append(f"{name} tells neither energy nor power")
-    return Sources(tuple(found), tuple(unread), nvml.close)
+    return EnergySources(tuple(found), tuple(unread), nvml.close)
 
 
-def _mac() -> Sources:
+def _mac() -> EnergySources:
     chip = Intervals("chip")
     try:
         running = PowerMetrics(chip.add)
     except (OSError, subprocess.SubprocessError):
-        return Sources(unread=(REFUSED,))
+        return EnergySources(unread=(REFUSED,))
     if running.wait(_FIRST_BLOCK_S):
-        return Sources((chip,), (), running.close)
+        return EnergySources((chip,), (), running.close)
     running.close()
-    return Sources(unread=(REFUSED,))
+    return EnergySources(unread=(REFUSED,))
 
 
 def _no_counter(root: Path) -> str:

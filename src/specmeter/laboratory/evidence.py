@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from specmeter.analysis.load.crossover import way
 from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.ngram_replay import Asked, follow, table_of
+from specmeter.analysis.prediction.ngram_replay import SessionRequest, follow, table_of
 from specmeter.experiments.schedule import item_order
 from specmeter.probe.profile import Passage
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from specmeter.analysis.load.summary import CellFigures
-    from specmeter.analysis.prediction.ngram_replay import Table
+    from specmeter.analysis.prediction.ngram_replay import NgramTable
     from specmeter.measure import Work
     from specmeter.probe.replay import Limits, ProfileKey, Round
     from specmeter.record import MatchProfile
@@ -187,18 +187,18 @@ class Evidence:
     def _follow_session(
         self,
         arm: Arm,
-        table: Table,
+        table: NgramTable,
         known: Mapping[str, tuple[Sequence[int], Sequence[int]]],
         wanted: Mapping[str, int],
     ) -> Iterator[tuple[str, Sequence[Round]]]:
         """An arm's steps on the texts of its first session, in their order, after its warm-ups."""
         names = list(known)
         names = [names[index] for index in item_order(names, 0, 0, self._work.experiment.design.seed)]
-        asked: list[Asked] = []
+        asked: list[SessionRequest] = []
         for prompt, text in self._warmed_up(arm):
-            asked.append(Asked(prompt, text, self._limits(arm, prompt, len(text))))
+            asked.append(SessionRequest(prompt, text, self._limits(arm, prompt, len(text))))
         before = len(asked)
-        asked += [Asked(*known[name], self._limits(arm, known[name][0], wanted[name])) for name in names]
+        asked += [SessionRequest(*known[name], self._limits(arm, known[name][0], wanted[name])) for name in names]
         for name, rounds in zip(names, list(follow(table, asked))[before:], strict=True):
             yield name, _without_replays(rounds) if asked[0].limits.replays else rounds
 

@@ -277,7 +277,7 @@ def run(
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
-    from specmeter.host.energy import EnergyMeter, Sources, find_sources
+    from specmeter.host.energy import EnergyMeter, EnergySources, find_sources
     from specmeter.validity.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
@@ -296,7 +296,7 @@ def run(
     )
     with (
         _opened(folder, loaded, work, identity) as store,
-        EnergyMeter(Sources() if work.simulated else find_sources()) as meter,
+        EnergyMeter(EnergySources() if work.simulated else find_sources()) as meter,
     ):
         opened()
         # The order lies in the folder: a run that is resumed goes on as it was planned.

@@ -58,7 +58,7 @@ class Forward(NamedTuple):
     outputs: Outputs = "last"
 
 
-class Answer(NamedTuple):
+class TimedLogits(NamedTuple):
     """The logits of a forward, and when it ran, in seconds of `time.perf_counter`."""
 
     rows: Rows
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
     ended: float
 
 
-Work = Generator[Forward, Answer, T]
+Work = Generator[Forward, TimedLogits, T]
 """What asks for one forward after the other and comes to a result. Forwards of several texts may be joined into one;
 what a forward gives back is to be used before the next one is asked for."""
 
@@ -78,7 +78,7 @@ def alone(work: Work[T]) -> T:
         while True:
             began = time.perf_counter()
             rows = forward.sequence.decode(forward.tokens, forward.outputs)
-            forward = work.send(Answer(rows, began, time.perf_counter()))
+            forward = work.send(TimedLogits(rows, began, time.perf_counter()))
     except StopIteration as done:
         return done.value
 

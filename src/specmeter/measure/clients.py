@@ -29,7 +29,7 @@ _PATIENCE_S = 0.5
 """How long the clients wait at a time."""
 
 
-class Asked(NamedTuple):
+class DueRequest(NamedTuple):
     """One request of a cell, before it is sent."""
 
     item: int
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 class Told(NamedTuple):
     """One request of a cell, when it has ended."""
 
-    asked: Asked
+    asked: DueRequest
     client: int | None
     due_at: float
     started_at: float
@@ -55,7 +55,7 @@ class Told(NamedTuple):
 
 
 class _Flying(NamedTuple):
-    asked: Asked
+    asked: DueRequest
     client: int | None
     due_at: float
 
@@ -71,7 +71,7 @@ class Clients:
     """Called with every request when it has ended."""
     _flying: dict[Ticket, _Flying] = field(default_factory=dict["Ticket", _Flying])
 
-    def closed_loop(self, asked: Iterable[Asked], clients: int) -> EngineError | None:
+    def closed_loop(self, asked: Iterable[DueRequest], clients: int) -> EngineError | None:
         """Send everything by so many clients. What ended the engine before it was all answered: the requests in flight
         fail with it, and nothing more is sent."""
         queue = iter(asked)
@@ -88,7 +88,7 @@ class Clients:
             self.ended(told)
         return None
 
-    def open_loop(self, asked: Iterable[Asked], after_s: Sequence[float]) -> EngineError | None:
+    def open_loop(self, asked: Iterable[DueRequest], after_s: Sequence[float]) -> EngineError | None:
         """Send each request so many seconds after now, and wait for all of them. As `closed_loop` otherwise."""
         began_at = self.clock()
         queue = iter(list(zip(asked, after_s, strict=True)))
@@ -117,7 +117,7 @@ class Clients:
             yield Told(*flying, min(flying.due_at, now), error)
         self._flying.clear()
 
-    def _send(self, asked: Asked | None, client: int | None, due_at: float) -> None:
+    def _send(self, asked: DueRequest | None, client: int | None, due_at: float) -> None:
         if asked is not None:
             ticket = self.session.submit(asked.prompt, asked.generation)
             self._flying[ticket] = _Flying(asked, client, due_at)

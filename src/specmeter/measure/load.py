@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.engines.session import differences
 from specmeter.errors import EngineError
 from specmeter.experiments.schedule import Turn, arrivals
-from specmeter.measure.clients import Asked, Clients, Told, cpu_ms
+from specmeter.measure.clients import Clients, DueRequest, Told, cpu_ms
 from specmeter.record import Load, LoadCell, Prompt, Reply, Request, Sending
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LoadedCell:
     clock: Callable[[], float]
     seed: int
 
-    def serve(self, asked: Sequence[Asked], done: Callable[[Request], None], keep: Callable[[Kept], None]) -> Kept:
+    def serve(self, asked: Sequence[DueRequest], done: Callable[[Request], None], keep: Callable[[Kept], None]) -> Kept:
         """Send everything as the load says. `done` hears of each request that ends; `keep` stores what there is in the
         end, also of a cell that anything (Ctrl-C included) breaks off."""
         told: list[Told] = []

@@ -21,7 +21,7 @@ from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
-from specmeter.measure.clients import Asked
+from specmeter.measure.clients import DueRequest
 from specmeter.measure.load import Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
@@ -230,7 +230,7 @@ class _Bench:
         the cell broken off, on record.
         """
         session_id = uuid.uuid4().hex
-        asked = [Asked(item, prompt, self._generation(prompt, cell)) for item, prompt in items]
+        asked = [DueRequest(item, prompt, self._generation(prompt, cell)) for item, prompt in items]
         ready = False
         try:
             with self._session(cell, session_id, items[0][1]) as (session, samples):

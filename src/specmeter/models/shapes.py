@@ -29,7 +29,7 @@ _UNUSED_TOKEN = 5
 
 
 @dataclass(frozen=True)
-class LinearAttention:
+class DeltaNetShape:
     """Gated DeltaNet: which layers have it and how large it is."""
 
     key_heads: int
@@ -63,7 +63,7 @@ class Shape:
     """The output matrix is the embedding."""
     group: int = 1
     """Layers of different kinds come in groups of this many."""
-    linear: LinearAttention | None = None
+    linear: DeltaNetShape | None = None
 
     def scaled(self, scale: float) -> Shape:
         """The same with `scale` (0 to 1] of the layers, in whole groups, at least one."""
@@ -73,14 +73,14 @@ class Shape:
 def _qwen35(layers: int, hidden: int, width: int, heads: int, kv_heads: int, values: int, tied: bool) -> Shape:
     return Shape(
         "qwen35", layers, hidden, 248_320, heads, kv_heads, 256, width, tied=tied, group=4,
-        linear=LinearAttention(key_heads=16, value_heads=values),
+        linear=DeltaNetShape(key_heads=16, value_heads=values),
     )  # fmt: skip
 
 
 SHAPES = {
     "qwen3.5-35b-a3b": Shape(
         "qwen35moe", 40, 2048, 248_320, 16, 2, 256, 512, 256, 8, shared_width=512, group=4,
-        linear=LinearAttention(key_heads=16, value_heads=32),
+        linear=DeltaNetShape(key_heads=16, value_heads=32),
     ),
     "qwen3-30b-a3b": Shape("qwen3moe", 48, 2048, 151_936, 32, 4, 128, 768, 128, 8),
     "mixtral-8x7b": Shape("llama", 32, 4096, 32_000, 32, 8, 128, 14_336, 8, 2),

@@ -75,7 +75,7 @@ ALIKE = 2
 """Degrees of freedom counted for each block after the first: as three arms that are alike have."""
 
 
-class Out(Record):
+class Eliminated(Record):
     """An arm that was left out."""
 
     block: int
@@ -89,14 +89,14 @@ class Out(Record):
     simpler, or ahead."""
 
 
-class Standing(Record):
+class RaceStanding(Record):
     """How a race stands after its last block."""
 
     leader: int
     """The fastest of the arms that are left; the only one where the race is decided."""
-    alive: tuple[int, ...]
+    survivors: tuple[int, ...]
     """Arms that are left, the fastest first."""
-    out: dict[int, Out]
+    eliminated: dict[int, Eliminated]
     state: Literal["open", "winner", "equivalent"]
     """`winner`: all others are slower. `equivalent`: all others are out, some of them as equivalent."""
     blocks: int
@@ -111,14 +111,14 @@ class Standing(Record):
     its time."""
 
 
-def judge(
+def eliminate(
     log_rates: Floats,
     *,
     simplicity: Sequence[int],
     margin: float = MARGIN,
     error: float = 0.05,
     most_blocks: int,
-) -> Standing:
+) -> RaceStanding:
     """How a race stands: `log_rates` is blocks x arms, nan where an arm was not measured; arm 0 is plain decoding.
 
     `simplicity` ranks the arms, the simplest lowest; of equals the one that is ahead is preferred. `most_blocks` is how
@@ -142,19 +142,19 @@ def judge(
     for block in range(LEAST_BLOCKS, min(len(rates), most_blocks) + 1):
         race.look(_Fit(rates[:block]), _spent(error, block, most_blocks) / max(1, rates.shape[1] - 1))
     fit = _Fit(rates)
-    alive = tuple(sorted(race.alive, key=lambda arm: (-fit.means[arm], simplicity[arm], arm)))
+    survivors = tuple(sorted(race.survivors, key=lambda arm: (-fit.means[arm], simplicity[arm], arm)))
     state: Literal["open", "winner", "equivalent"] = "open"
-    if len(alive) == 1:
-        state = "equivalent" if any(it.why == "equivalent" for it in race.out.values()) else "winner"
-    return Standing(
-        leader=alive[0],
-        alive=alive,
-        out=race.out,
+    if len(survivors) == 1:
+        state = "equivalent" if any(it.why == "equivalent" for it in race.eliminated.values()) else "winner"
+    return RaceStanding(
+        leader=survivors[0],
+        survivors=survivors,
+        eliminated=race.eliminated,
         state=state,
         blocks=len(rates),
-        faster_than_plain=0 in race.out and race.out[0].why == "slower",
+        faster_than_plain=0 in race.eliminated and race.eliminated[0].why == "slower",
         ratios={arm: fit.ratio(arm, 0) for arm in range(1, rates.shape[1]) if fit.known[arm, 0]},
-        at_stake=fit.expected_loss(alive[0], alive[1:]),
+        at_stake=fit.expected_loss(survivors[0], survivors[1:]),
     )
 
 
@@ -203,19 +203,19 @@ class _Race:
     simplicity: Sequence[int]
     margin: float
     """As a logarithm."""
-    alive: set[int]
-    out: dict[int, Out]
+    survivors: set[int]
+    eliminated: dict[int, Eliminated]
 
     def look(self, fit: _Fit, share: float) -> None:
         """Leave out what the blocks so far show; `share` is the error of one pair at this look."""
         upper = fit.upper(share)
         rash = fit.upper(share * PLAIN_SHARE)[0]
-        for arm in sorted(self.alive, key=lambda it: fit.means[it]):
+        for arm in sorted(self.survivors, key=lambda it: fit.means[it]):
             bounds = rash if arm == 0 else upper[arm]
-            slower = [it for it in self.alive - {arm} if bounds[it] < 0 and not self._replaces(arm, it, fit, upper)]
+            slower = [it for it in self.survivors - {arm} if bounds[it] < 0 and not self._replaces(arm, it, fit, upper)]
             self._leave_out(arm, slower, fit, upper, "slower")
-        for arm in sorted(self.alive, key=lambda it: -self.simplicity[it]):
-            preferred = [it for it in self.alive - {arm} if self._replaces(it, arm, fit, upper)]
+        for arm in sorted(self.survivors, key=lambda it: -self.simplicity[it]):
+            preferred = [it for it in self.survivors - {arm} if self._replaces(it, arm, fit, upper)]
             self._leave_out(arm, preferred, fit, upper, "equivalent")
 
     def _leave_out(
@@ -223,8 +223,8 @@ class _Race:
     ) -> None:
         if rivals:
             than = min(rivals, key=lambda it: (upper[arm, it], it))
-            self.alive.discard(arm)
-            self.out[arm] = Out(block=fit.blocks, than=than, ratio=fit.ratio(arm, than), why=why)
+            self.survivors.discard(arm)
+            self.eliminated[arm] = Eliminated(block=fit.blocks, than=than, ratio=fit.ratio(arm, than), why=why)
 
     def _replaces(self, rival: int, arm: int, fit: _Fit, upper: Floats) -> bool:
         """Whether neither `arm`, nor any that is out for it, is faster than the rival by more than the margin, and the
@@ -237,7 +237,7 @@ class _Race:
     def _stood_for(self, arm: int) -> list[int]:
         """Arms that are out as equivalent to this one, or to one that is out for it."""
         found: list[int] = []
-        for other, it in self.out.items():
+        for other, it in self.eliminated.items():
             if it.than == arm:
                 found += ([other] if it.why == "equivalent" else []) + self._stood_for(other)
         return found

@@ -178,7 +178,7 @@ def match_lengths(matches: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Costs:
+class LengthCosts:
     """What steps cost, in plain tokens."""
 
     step: Floats
@@ -203,7 +203,7 @@ class Walk:
     again: Floats
     """How many replays followed a step that accepted 0 .. D tokens. Shape (D + 1,)."""
 
-    def cost(self, costs: Costs) -> float:
+    def cost(self, costs: LengthCosts) -> float:
         """All of it, in plain tokens. Raises `UsageError` where a step is longer than any whose cost is known."""
         if self.drafted[costs.longest + 1 :].any():
             raise UsageError("a step is longer than any whose cost is known", fix="measure longer drafts")
@@ -212,7 +212,7 @@ class Walk:
         return float(self.drafted[:length] @ costs.step[:length]) + replays
 
 
-def best_walk(lengths: Sequence[int], costs: Costs, limits: Limits | None = None) -> Walk:
+def best_walk(lengths: Sequence[int], costs: LengthCosts, limits: Limits | None = None) -> Walk:
     """The cheapest way through a text, of those that draft up to `costs.longest` tokens; among equals, short drafts.
 
     `lengths` are the tokens that agree from every place after the first token on (`figures.match_lengths`).
@@ -271,7 +271,7 @@ def _walk(lengths: Sequence[int], wanted: Sequence[int], longest: int, limits: L
 class Fit:
     """Costs, and how well they explain what they were learnt from."""
 
-    costs: Costs
+    costs: LengthCosts
     residuals: Floats
     """Logarithm of measured over explained time of each text of each fixed length. Shape (walks,)."""
     unknowns: int
@@ -313,4 +313,4 @@ def fit_costs(
     known = np.concatenate([[1.0], found[: len(knots) - 1]])
     again = found[len(knots) - 1] + found[len(knots)] * steps if replays.any() else None
     residuals = np.log(times / (matrix @ found + plain))
-    return Fit(Costs(weights @ known, again), residuals, matrix.shape[1])
+    return Fit(LengthCosts(weights @ known, again), residuals, matrix.shape[1])

@@ -325,7 +325,7 @@ def _curve(samples: Mapping[int, Sequence[float]], of: str) -> CostCurve:
 SAMPLES, ROUTING = "samples.json", "routing.npz"
 
 
-class _Order(Record):
+class _ProbeJob(Record):
     job: Literal["sweep", "batches", "routing"]
     order: Sweep | BatchSweep | RoutingOrder | ContinuationsOrder
 
@@ -340,7 +340,9 @@ def measure_sweep(
 
     Raises what `sweep` raises.
     """
-    run_in_subprocess(__name__, _Order(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started)
+    run_in_subprocess(
+        __name__, _ProbeJob(job="sweep", order=order), folder, lambda parts, _: done(parts), started=started
+    )
     return Samples.model_validate_json(read_result(folder / SAMPLES))
 
 
@@ -352,7 +354,7 @@ def measure_batches(
 ) -> BatchSamples:
     """`sweep_batches` in a child, as `measure_sweep`. Raises what `sweep_batches` raises."""
     run_in_subprocess(
-        __name__, _Order(job="batches", order=order), folder, lambda parts, _: done(parts), started=started
+        __name__, _ProbeJob(job="batches", order=order), folder, lambda parts, _: done(parts), started=started
     )
     return BatchSamples.model_validate_json(read_result(folder / SAMPLES))
 
@@ -367,13 +369,13 @@ def read_apart(
     """`read_routing` or `read_continuations` in a child: the file of what it saw. Raises what they raise, and
     `EngineHungError` after `limit_s`."""
     run_in_subprocess(
-        __name__, _Order(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s
+        __name__, _ProbeJob(job="routing", order=order), folder, lambda parts, _: done(parts), limit_s=limit_s
     )
     return folder / ROUTING
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
-    order = _Order.model_validate_json(given).order
+    order = _ProbeJob.model_validate_json(given).order
     parts = 0
 
     def done(_: int) -> None:

@@ -73,7 +73,7 @@ class Passage(Record):
     """Token ids generated after it."""
 
 
-class _Order(Record):
+class _ProfileJob(Record):
     draft: str
     draft_sha256: str
     settings: EngineSettings
@@ -108,7 +108,7 @@ def profile_texts(
     drafted. With `p_min`, the draft's own way is followed behind each wrong token, for drafts of up to `gamma`.
     `heard` receives the number of passages done. Raises `EngineError` when llama.cpp cannot run the draft.
     """
-    order = _Order(
+    order = _ProfileJob(
         draft=draft.path,
         draft_sha256=draft.sha256,
         settings=settings,
@@ -137,7 +137,7 @@ def _bounded(passages: Sequence[Passage]) -> Iterator[Passage]:
 # --- in the child ----------------------------------------------------------------------------------------------------
 
 
-class _Look(NamedTuple):
+class _DraftGuess(NamedTuple):
     """What the draft says at one place."""
 
     best: int
@@ -153,7 +153,7 @@ class _OutOfTimeError(Exception):
 class _Reader:
     """One draft model over one text after the other, for as long as the order allows."""
 
-    def __init__(self, context: Context, order: _Order) -> None:
+    def __init__(self, context: Context, order: _ProfileJob) -> None:
         self._context = context
         self._order = order
         self._ends_at = time.monotonic() + order.limit_s
@@ -165,7 +165,7 @@ class _Reader:
     def read(self, passage: Passage, made_by: str) -> MatchProfile:
         """The profile of one text. Raises `EngineError`, and `_OutOfTimeError`."""
         context, text = self._context, passage.text
-        looks: list[_Look] = []
+        looks: list[_DraftGuess] = []
         branches: dict[int, tuple[float, ...]] = {}
         context.cut(0)
         row = context.extend(passage.prompt)[0]
@@ -197,11 +197,11 @@ class _Reader:
             sway=round(max(moved, default=0.0), 4),
         )
 
-    def _look(self, row: Logits, token: int) -> _Look:
+    def _look(self, row: Logits, token: int) -> _DraftGuess:
         row = row[: self._shared]
         row[self._ends] = -np.inf
         best, sure = confidence(row)
-        return _Look(best, min(1.0, sure), self._lead(row, token))
+        return _DraftGuess(best, min(1.0, sure), self._lead(row, token))
 
     def _lead(self, row: Logits, token: int) -> float:
         if not 0 <= token < len(row):
@@ -211,7 +211,7 @@ class _Reader:
         row[token] = own
         return own - other
 
-    def _branch(self, look: _Look) -> tuple[float, ...]:
+    def _branch(self, look: _DraftGuess) -> tuple[float, ...]:
         """Confidences of what the draft says after its own token, until it is unsure or a draft is full; then the text
         goes on as if it had not been asked."""
         context, order = self._context, self._order
@@ -246,7 +246,7 @@ def _cut(lead: float) -> float:
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
-    order = _Order.model_validate_json(given)
+    order = _ProfileJob.model_validate_json(given)
     made: list[MatchProfile] = []
     made_by = f"llama.cpp {capi.library().version}"
     with (

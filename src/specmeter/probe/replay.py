@@ -189,7 +189,7 @@ class NgramDrafts:
 
 
 @dataclass(frozen=True)
-class FirstOf:
+class CombinedDrafts:
     """Several methods, of which the first that has anything to say is heard."""
 
     methods: Sequence[Drafts]
@@ -441,7 +441,7 @@ def drafts_of(
         else:
             methods.append(NgramDrafts(prompt, text, values["size_n"], gamma, least))
     together = 0 if server else arm.gamma_min or 0
-    return methods[0] if len(methods) == 1 else FirstOf(methods, together)
+    return methods[0] if len(methods) == 1 else CombinedDrafts(methods, together)
 
 
 def limits_of(

@@ -128,7 +128,7 @@ class Routing:
         return self.ids.shape[1]
 
 
-class Load(Record):
+class ExpertBalance(Record):
     """How evenly the experts of one layer are used."""
 
     layer: int
@@ -193,7 +193,7 @@ class RoutingSummary(Record):
     """Mean Jaccard index of two consecutive tokens' experts: those in both over those in either."""
     shared: float
     """Share of a token's experts that the token before it chose, too."""
-    loads: tuple[Load, ...]
+    loads: tuple[ExpertBalance, ...]
     hottest: tuple[Hot, ...]
     random: RandomTokens | None = None
     """The same of random tokens; None where none were looked at."""
@@ -462,10 +462,10 @@ def _shares(routing: Routing) -> Floats:
     return np.stack(counts) / (routing.tokens * routing.used)
 
 
-def _load(layer: int, share: Floats) -> Load:
+def _load(layer: int, share: Floats) -> ExpertBalance:
     chosen = share[share > 0]
     entropy = float(-(chosen * np.log(chosen)).sum())
-    return Load(
+    return ExpertBalance(
         layer=layer,
         entropy=entropy / math.log(len(share)) if len(share) > 1 else 1.0,
         largest=float(share.max()) * len(share),

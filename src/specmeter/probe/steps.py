@@ -107,7 +107,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     Raises `EngineError` when the engine fails, and `EngineProtocolError` where it does not tell its steps apart.
     """
     longest = max(arm.gamma or 1 for arm in spec.drafting)
-    waves: dict[str, list[list[Answer]]] = {}
+    waves: dict[str, list[list[WaveReply]]] = {}
     loads: dict[str, list[float]] = {}
     turns = [spec.plain, *spec.drafting]
     for arm in turns if index % 2 == 0 else reversed(turns):
@@ -129,7 +129,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     ]
 
 
-def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[Answer]], list[float]]:
+def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[WaveReply]], list[float]]:
     """What was answered, and the share of the machine that others took meanwhile."""
     session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
@@ -139,7 +139,7 @@ def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list
         if spec.clients > 1:
             waves = answer_waves(session, prompts, generation, spec.clients)
         else:
-            waves = [[Answer(0.0, session.generate(prompt, generation))] for prompt in prompts]
+            waves = [[WaveReply(0.0, session.generate(prompt, generation))] for prompt in prompts]
     return waves, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
 
 
@@ -217,7 +217,7 @@ STAGGER = 3
 """Steps by which requests of a wave may begin apart."""
 
 
-class Answer(NamedTuple):
+class WaveReply(NamedTuple):
     """A request of a wave."""
 
     started_ms: float
@@ -225,32 +225,32 @@ class Answer(NamedTuple):
     reply: Reply
 
 
-class _Step(NamedTuple):
+class _TimedStep(NamedTuple):
     began_ms: float
     ended_ms: float
     drafted: int
 
 
-Wave = Sequence[Answer]
+Wave = Sequence[WaveReply]
 
 
 def answer_waves(
     session: EngineSession, prompts: Sequence[Prompt], generation: Generation, clients: int
-) -> list[list[Answer]]:
+) -> list[list[WaveReply]]:
     """Ask for all prompts, so many at once. Raises what a request failed with."""
-    waves: list[list[Answer]] = []
+    waves: list[list[WaveReply]] = []
     session.totals()  # what is logged from here on belongs to these requests
     for at in range(0, len(prompts), clients):
         for prompt in prompts[at : at + clients]:
             session.submit(prompt, generation)
-        wave: list[Answer] = []
+        wave: list[WaveReply] = []
         while (over := session.collect()) is not None:
             if not isinstance(over.result, Reply):
                 raise over.result
-            wave.append(Answer(1000 * (over.started_at or 0.0), over.result))
+            wave.append(WaveReply(1000 * (over.started_at or 0.0), over.result))
         waves.append(wave)
     settled = iter(session.settle([it.reply for wave in waves for it in wave]))
-    return [[Answer(it.started_ms, next(settled)) for it in wave] for wave in waves]
+    return [[WaveReply(it.started_ms, next(settled)) for it in wave] for wave in waves]
 
 
 def wave_plain_ms(wave: Wave) -> float | None:
@@ -285,14 +285,14 @@ def _whole(seen: Mapping[float, float]) -> dict[int, float]:
     return {length: float(np.interp(length, means, [seen[mean] for mean in means])) for length in lengths}
 
 
-def _at(steps: Sequence[_Step], step: _Step) -> int | None:
+def _at(steps: Sequence[_TimedStep], step: _TimedStep) -> int | None:
     """What another request drafted in the forward that ended a step; None where it took no part in it."""
     nearest = min(steps, key=lambda it: abs(it.ended_ms - step.ended_ms), default=None)
     apart = abs(nearest.ended_ms - step.ended_ms) if nearest is not None else np.inf
     return nearest.drafted if nearest is not None and apart < (step.ended_ms - step.began_ms) / 2 else None
 
 
-def _steps(answer: Answer) -> list[_Step]:
+def _steps(answer: WaveReply) -> list[_TimedStep]:
     """Steps of a request that followed another one, by the clock of all; those that stretch over a step without a
     draft, which leaves no line in the log, are left out."""
     reply = answer.reply
@@ -308,7 +308,7 @@ def _steps(answer: Answer) -> list[_Step]:
     ended = answer.started_ms + at + ahead[int(np.argmin(apart))]
     plain = statistics.median(np.diff(ended)) if len(ended) > 1 else 0.0
     return [
-        _Step(float(began), float(over), step.drafted)
+        _TimedStep(float(began), float(over), step.drafted)
         for (began, over), (before, step) in zip(pairwise(ended), pairwise(steps), strict=True)
         if over > began and (over - began < 1.5 * plain or before.drafted == step.drafted or before.restored)
     ]

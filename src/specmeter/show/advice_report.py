@@ -26,7 +26,7 @@ from specmeter.text import brackets, duration, estimated, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from specmeter.advise.advice import Advice, Fate, OfKind, StageRun, TriedSettings
+    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, StageRun, TriedSettings
     from specmeter.record import Estimate
 
 
@@ -166,7 +166,7 @@ def by_kind(advice: Advice, names: Names) -> Phrase | None:
     return Phrase("advised.by_kind", {"kinds": _listed(told)}) if told else None
 
 
-def _of_kind(it: OfKind, names: Names) -> Phrase:
+def _of_kind(it: AdviceOfKind, names: Names) -> Phrase:
     said: dict[str, object] = {"kind": it.kind}
     if it.speedup is not None:
         said["speedup"] = ratio(it.speedup)

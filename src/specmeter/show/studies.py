@@ -65,7 +65,7 @@ class Shown:
     """Where the page goes unless another place is named."""
 
 
-class Studies(extensions.Studies, Protocol):
+class ShownStudies(extensions.Studies, Protocol):
     """What is shown of studies."""
 
     RULINGS: tuple[str, ...]
@@ -112,12 +112,12 @@ class Studies(extensions.Studies, Protocol):
         ...
 
 
-def studies() -> Studies | None:
+def studies() -> ShownStudies | None:
     """The package of studies; None where it is not installed."""
-    return cast("Studies | None", extensions.studies())
+    return cast("ShownStudies | None", extensions.studies())
 
 
-def needed(what: str) -> Studies:
+def needed(what: str) -> ShownStudies:
     """The package of studies. Raises `UsageError`, which says how to install it, where `what` needs it in vain."""
     found = studies()
     if found is None:

@@ -81,7 +81,7 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineRates:
     """How fast a machine is with an engine."""
 
     bandwidth_bytes_per_s: float
@@ -131,18 +131,18 @@ def forward_bytes(
 
 @overload
 def forward_ms(
-    model: Footprint, machine: Machine, tokens: float, *, union: float | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, tokens: float, *, union: float | None = None, context: float = 0
 ) -> float: ...
 @overload
 def forward_ms(
-    model: Footprint, machine: Machine, tokens: Many, *, union: Many | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, tokens: Many, *, union: Many | None = None, context: float = 0
 ) -> Floats: ...
 @overload
 def forward_ms(
-    model: Footprint, machine: Machine, tokens: Values, *, union: Values | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, tokens: Values, *, union: Values | None = None, context: float = 0
 ) -> float | Floats: ...
 def forward_ms(
-    model: Footprint, machine: Machine, tokens: Values, *, union: Values | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, tokens: Values, *, union: Values | None = None, context: float = 0
 ) -> float | Floats:
     """T(n) in ms, as in the head of this module. Arguments as for `forward_bytes`."""
     n = np.asarray(numbers("tokens", tokens, least=1))
@@ -154,14 +154,14 @@ def forward_ms(
 
 @overload
 def verification(
-    model: Footprint, machine: Machine, gamma: float, *, union: float | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, gamma: float, *, union: float | None = None, context: float = 0
 ) -> float: ...
 @overload
 def verification(
-    model: Footprint, machine: Machine, gamma: Many, *, union: Many | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, gamma: Many, *, union: Many | None = None, context: float = 0
 ) -> Floats: ...
 def verification(
-    model: Footprint, machine: Machine, gamma: Values, *, union: Values | None = None, context: float = 0
+    model: Footprint, machine: MachineRates, gamma: Values, *, union: Values | None = None, context: float = 0
 ) -> float | Floats:
     """v(gamma) = T(gamma + 1) / T(1), at least 1. `gamma` >= 0; `union` are those of gamma + 1 tokens."""
     n = np.asarray(numbers("gamma", gamma, least=0)) + 1

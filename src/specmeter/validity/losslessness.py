@@ -38,7 +38,7 @@ _REFUSALS = 3
 
 
 @dataclass
-class Asked:
+class MarginTally:
     """What came of asking."""
 
     differing: int = 0
@@ -55,7 +55,7 @@ class Asked:
     """What the engines said that did not answer."""
 
 
-class Question(NamedTuple):
+class MarginQuestion(NamedTuple):
     """What comes after these tokens? One answer serves every request that parted there."""
 
     baseline_id: str
@@ -63,13 +63,15 @@ class Question(NamedTuple):
     before: tuple[int, ...]
 
 
-def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questions: int = MOST_QUESTIONS) -> Asked:
+def measure_margins(
+    work: Work, engine: Engine, store: RunStore, *, most_questions: int = MOST_QUESTIONS
+) -> MarginTally:
     """Ask the target about every place where a greedy text of the run left its reference, and keep the answers.
 
     What the store has already is not asked again. Engines that fail leave margins missing. Raises `StoreError`;
     Ctrl-C passes on, and what was answered by then is kept.
     """
-    asked = Asked()
+    asked = MarginTally()
     if work.experiment.generation.temperature > 0 or not {"tokens", "candidates"} <= set(work.traits.tells):
         return asked
     differences = find_divergences(store, work.arms, read_texts(store))
@@ -80,7 +82,7 @@ def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questio
     asked.margins = found.known + len(found.repeated)
     chosen = _fairly(found.open, max(0, most_questions - found.answered))
     asked.beyond = len(found.open) - len(chosen)
-    by_baseline: dict[str, dict[Question, list[Divergence]]] = defaultdict(dict)
+    by_baseline: dict[str, dict[MarginQuestion, list[Divergence]]] = defaultdict(dict)
     for question in chosen:
         by_baseline[question.baseline_id][question] = found.open[question]
     for baseline_id, questions in by_baseline.items():
@@ -96,8 +98,8 @@ def _ask_session(
     engine: Engine,
     store: RunStore,
     baseline_id: str,
-    questions: dict[Question, list[Divergence]],
-    asked: Asked,
+    questions: dict[MarginQuestion, list[Divergence]],
+    asked: MarginTally,
 ) -> None:
     """Ask one baseline's target. Raises `EngineError` when the engine does not start, or gives up."""
     prompts = {prompt.id: prompt for prompt in work.prompts[baseline_id]}
@@ -119,7 +121,7 @@ def _ask_session(
             asked.margins += len(differences)
 
 
-def _ask(work: Work, session: EngineSession, prompt: Prompt, question: Question) -> tuple[Candidate, ...]:
+def _ask(work: Work, session: EngineSession, prompt: Prompt, question: MarginQuestion) -> tuple[Candidate, ...]:
     candidates = session.candidates(prompt, question.before, work.experiment.generation, CANDIDATES)
     if not candidates:
         raise EngineProtocolError("the engine lists no tokens", fix="see the engine's log in the run folder")
@@ -142,7 +144,7 @@ def _launch(work: Work, store: RunStore, baseline_id: str) -> Launch:
 class _Sorted:
     """Differences by what is known about them."""
 
-    open: dict[Question, list[Divergence]]
+    open: dict[MarginQuestion, list[Divergence]]
     """What is to be asked, with the requests it is about."""
     repeated: list[Margin]
     """Of requests that parted as others did before, about which the store has the answer."""
@@ -154,7 +156,7 @@ class _Sorted:
 
 def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margin]) -> _Sorted:
     stored = {_identity(margin): margin for margin in margins}
-    answers: dict[tuple[Question, int, int], Margin] = {}
+    answers: dict[tuple[MarginQuestion, int, int], Margin] = {}
     plain, prompts = alone(work.arms), {it.id: first_id(it) for of_arm in work.prompts.values() for it in of_arm}
     places = [(it, _question(work, plain, prompts, it)) for it in differences]
     for it, question in places:
@@ -172,15 +174,17 @@ def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margi
     return result
 
 
-def _question(work: Work, plain: Mapping[str, str], prompts: Mapping[str, str], it: Divergence) -> Question:
+def _question(work: Work, plain: Mapping[str, str], prompts: Mapping[str, str], it: Divergence) -> MarginQuestion:
     """The target is asked alone, and once for all loads and repeats of a prompt."""
     baseline_id = work.arms[it.key.arm_id].baseline_id or it.key.arm_id
-    return Question(plain.get(baseline_id, baseline_id), prompts.get(it.key.prompt_id, it.key.prompt_id), it.before)
+    return MarginQuestion(
+        plain.get(baseline_id, baseline_id), prompts.get(it.key.prompt_id, it.key.prompt_id), it.before
+    )
 
 
-def _fairly(questions: dict[Question, list[Divergence]], most: int) -> list[Question]:
+def _fairly(questions: dict[MarginQuestion, list[Divergence]], most: int) -> list[MarginQuestion]:
     """Up to `most` questions, from each arm in turn: no arm's differences crowd out another's."""
-    of_arm: dict[str, list[Question]] = defaultdict(list)
+    of_arm: dict[str, list[MarginQuestion]] = defaultdict(list)
     for question, differences in questions.items():
         for arm_id in dict.fromkeys(it.key.arm_id for it in differences):
             of_arm[arm_id].append(question)
@@ -188,7 +192,7 @@ def _fairly(questions: dict[Question, list[Divergence]], most: int) -> list[Ques
     return list(chosen)[:most]
 
 
-def _in_turn(rows: Iterable[Sequence[Question]]) -> Iterator[Question]:
+def _in_turn(rows: Iterable[Sequence[MarginQuestion]]) -> Iterator[MarginQuestion]:
     rows = list(rows)
     for place in range(max(map(len, rows), default=0)):
         yield from (row[place] for row in rows if place < len(row))

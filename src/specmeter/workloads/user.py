@@ -51,7 +51,7 @@ _ROLES: dict[str, Role] = {
 _SHAREGPT = ("conversations", "conversation")
 
 
-class Line(Record):
+class PromptLine(Record):
     """One line of a JSONL file."""
 
     prompt: Text | None = None
@@ -170,10 +170,11 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
         _bounded("".join((said.text, *(message.content for message in said.before))), place)
         given = {"prompt": said.text, **{key: given[key] for key in ("id", "kind", "max_tokens") if key in given}}
     try:
-        parsed = Line.model_validate(given)
+        parsed = PromptLine.model_validate(given)
     except ValidationError as error:
         raise ExperimentError(
-            f"{place}: {first_fault(error)}", fix=f"known keys: {', '.join(Line.model_fields)}, messages, conversations"
+            f"{place}: {first_fault(error)}",
+            fix=f"known keys: {', '.join(PromptLine.model_fields)}, messages, conversations",
         ) from None
     if (parsed.prompt is None) == (parsed.text is None):
         raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")

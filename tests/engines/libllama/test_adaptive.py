@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmeter.engines.libllama.adaptive import ALLOWANCE, SHARE, Acceptance, Calibration, CostTable, Utility
+from specmeter.engines.libllama.adaptive import ALLOWANCE, SHARE, Calibration, CostTable, RecentAcceptance, Utility
 from specmeter.engines.libllama.policies import PLAIN_STEPS, Cascade, DraftPolicy, StepCosts
 from specmeter.errors import UsageError
 from specmeter.theory.acceptance import position_rates
@@ -291,7 +291,7 @@ def test_a_lasting_change_of_level_is_followed() -> None:
 @given(steps=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=150, max_size=200))
 @moderate
 def test_acceptance_is_that_of_position_rates(steps: list[tuple[int, int]]) -> None:
-    counts, pairs = Acceptance(5), [(drafted, min(drafted, accepted)) for drafted, accepted in steps]
+    counts, pairs = RecentAcceptance(5), [(drafted, min(drafted, accepted)) for drafted, accepted in steps]
     counts._PER_STEP = counts._PER_TOKEN = 1.0  # type: ignore[misc]
     counts._PLACE_WEIGHT = 1e-6  # type: ignore[misc]
     for drafted, accepted in pairs:
@@ -301,16 +301,16 @@ def test_acceptance_is_that_of_position_rates(steps: list[tuple[int, int]]) -> N
 
 
 def test_acceptance_forgets() -> None:
-    counts = Acceptance(4)
+    counts = RecentAcceptance(4)
     for accepted in [4] * 100 + [0] * 100:
         counts.observe(4, accepted)
     assert counts.chances()[0] < 0.1
     counts.plain(5000)
-    assert counts.overall() == pytest.approx(Acceptance.PRIOR, abs=0.01)
+    assert counts.overall() == pytest.approx(RecentAcceptance.PRIOR, abs=0.01)
 
 
 def test_acceptance_does_not_overflow() -> None:
-    counts = Acceptance(4)
+    counts = RecentAcceptance(4)
     for _ in range(20_000):
         counts.observe(4, 3)
     assert counts.chances()[2] == pytest.approx(1, abs=0.1)

@@ -11,7 +11,7 @@ import pytest
 from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, prompt
 from specmeter.engines import check_arm
-from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.session import InProcessSession
 from specmeter.engines.libllama.spec import ENTROPY_BOUND
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.record import Arm
@@ -19,8 +19,8 @@ from specmeter.record import Arm
 SMALL = core_path("draft-small")
 
 
-def session(an_arm: Arm | None = None, target: str = "dense", draft: Path | None = SMALL) -> Session:
-    return Session(an_arm or arm(), core_path(target), draft, threads=1)
+def session(an_arm: Arm | None = None, target: str = "dense", draft: Path | None = SMALL) -> InProcessSession:
+    return InProcessSession(an_arm or arm(), core_path(target), draft, threads=1)
 
 
 def model_arm(**changes: Any) -> Arm:

@@ -11,7 +11,7 @@ from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, launch, prompt
 from specmeter.engines import load_engine
 from specmeter.engines.libllama.child import Together
-from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.session import InProcessSession
 from specmeter.record import Reply
 
 TEXTS = (TEXT, "Anna has 12 apples. Then ", "def mean(values):\n    return ")
@@ -21,11 +21,13 @@ NEAR_TIE = 0.3
 DRAFTS = {"methods": ("draft-simple",), "draft": "d", "gamma": 4}
 
 
-def opened(target: str = "dense", **changes: Any) -> Session:
-    return Session(arm(**({"engine": SLOTS} | changes)), core_path(target), core_path("draft-small"), threads=1)
+def opened(target: str = "dense", **changes: Any) -> InProcessSession:
+    return InProcessSession(
+        arm(**({"engine": SLOTS} | changes)), core_path(target), core_path("draft-small"), threads=1
+    )
 
 
-def ended(session: Session, wanted: list[tuple[str, int]]) -> dict[int, Reply]:
+def ended(session: InProcessSession, wanted: list[tuple[str, int]]) -> dict[int, Reply]:
     together, found = Together(session.target, session.work), dict[int, Reply]()
     for ticket, (text, tokens) in enumerate(wanted):
         together.submit(ticket, prompt(text), greedy(tokens))
@@ -36,7 +38,7 @@ def ended(session: Session, wanted: list[tuple[str, int]]) -> dict[int, Reply]:
     return found
 
 
-def same_up_to_near_ties(session: Session, text: str, one: Reply, other: Reply) -> None:
+def same_up_to_near_ties(session: InProcessSession, text: str, one: Reply, other: Reply) -> None:
     pairs = enumerate(zip(one.token_ids, other.token_ids, strict=True))
     place = next((at for at, (a, b) in pairs if a != b), None)
     if place is None:

@@ -16,7 +16,7 @@ from functools import cache
 from specmeter.audit import published
 from specmeter.numbers.estimates import bare
 from specmeter_studies.measured import counted_tau, mean_line, printed_rate, result, rulings, tally
-from specmeter_studies.study import ArmResult, ModelUsed, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
 SOURCE = (
     "Efficient On-Device LLM Inference on Apple Silicon: From Quantization to Collaborative Speculative Decoding "
@@ -45,7 +45,7 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
         for ruling in rulings("apple", _RUNS)
         if (claim := ruling.claim).target in (target, *compared)
     )
-    by_arm: dict[str, list[Result]] = {}
+    by_arm: dict[str, list[PromptResult]] = {}
     for row in rows:
         by_arm.setdefault(row.config, []).append(row)
     used = tuple(dict.fromkeys((target, *compared, *(row.draft for row in rows if row.draft))))

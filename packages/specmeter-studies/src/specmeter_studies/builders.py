@@ -19,7 +19,7 @@ from specmeter_studies.setting import Make, Row, line_of, name_of, selected, sho
 from specmeter_studies.study import ArmResult, Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
-    from specmeter_studies.definition import AxisForm, Column, FigureForm, TableForm
+    from specmeter_studies.definition import AxisForm, ColumnForm, FigureForm, TableForm
     from specmeter_studies.study import StudyData
 
 
@@ -77,7 +77,7 @@ def _teller(data: StudyData, fill: str | None, make: Make) -> Callable[[str], st
     return tell
 
 
-def _cell(row: Row, column: Column) -> StudyCell:
+def _cell(row: Row, column: ColumnForm) -> StudyCell:
     found = shown(row, column.of)
     if isinstance(found, StudyCell):
         return found

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from specmeter.experiments.experiment import Variants
-from specmeter.experiments.file import Form
+from specmeter.experiments.file import FileKind
 
 Path = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,5}$", max_length=200)]
 """A quantity: `speedup`, `line.speedup`."""
@@ -59,7 +59,7 @@ _ByName = Annotated[Function, Tag("function")]
 _Kinds = Discriminator(_kind)
 
 
-class Claim(_Strict):
+class ClaimForm(_Strict):
     """What the document claims."""
 
     id: Name
@@ -72,7 +72,7 @@ class Claim(_Strict):
     """The models or machines that it is about: where others were measured it does not apply."""
 
 
-class Column(_Strict):
+class ColumnForm(_Strict):
     """A column of a table."""
 
     title: Text
@@ -96,7 +96,7 @@ class TableForm(Selection):
     about: Text = ""
     fill: Function | None = None
     """Gives the values of {names} in title, about and headings."""
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=40)]
+    columns: Annotated[tuple[ColumnForm, ...], Field(min_length=1, max_length=40)]
     verdict: Path | None = None
 
 
@@ -148,7 +148,7 @@ class StudyForm(_Strict):
     """Gives the document's own numbers."""
     needs: Function | None = None
     """Says which arms cannot be measured here, and why."""
-    claims: Annotated[tuple[Claim, ...], Field(max_length=200)] = ()
+    claims: Annotated[tuple[ClaimForm, ...], Field(max_length=200)] = ()
     tables: Annotated[
         tuple[Annotated[_ByName | Annotated[TableForm, Tag("described")], _Kinds], ...], Field(max_length=100)
     ] = ()
@@ -175,7 +175,7 @@ class StudyForm(_Strict):
         return self
 
 
-FORM = Form(
+FORM = FileKind(
     kind=StudyForm,
     shelf="specmeter_studies.library",
     word="study",

@@ -17,7 +17,7 @@ from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
 from specmeter.text import quoted
 from specmeter_studies import builders
-from specmeter_studies.definition import FORM, Claim, FigureForm, StudyForm, TableForm
+from specmeter_studies.definition import FORM, ClaimForm, FigureForm, StudyForm, TableForm
 from specmeter_studies.study import StudyFindings
 from specmeter_studies.telling import only_of, ruling
 
@@ -159,7 +159,7 @@ class Study:
             raise UsageError(f"{reference}: {file}.py has no function {name}", fix=f"correct {FILE_NAME}")
         return found
 
-    def _ruled(self, data: StudyData, claim: Claim) -> ClaimRuling:
+    def _ruled(self, data: StudyData, claim: ClaimForm) -> ClaimRuling:
         found = self._decided(data, claim.rule)
         if claim.only_of is not None:
             found = only_of(data, claim.only_of, found)

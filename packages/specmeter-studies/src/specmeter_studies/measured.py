@@ -28,7 +28,7 @@ from specmeter.text import counted
 from specmeter_studies import setting
 from specmeter_studies.loading import find
 from specmeter_studies.rows import RunRows, draft_places
-from specmeter_studies.study import ArmResult, ModelUsed, Ran, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
@@ -148,7 +148,7 @@ def ran(part: str, state: RunState, *, checked: bool) -> Ran:
     return Ran(part=part, status="incomplete", reason=reason)
 
 
-class Names(TypedDict, total=False):
+class RowNames(TypedDict, total=False):
     """What the study calls otherwise than the published row; what is left out is taken from the claim."""
 
     config: str
@@ -190,7 +190,7 @@ def verdict_of(ruling: Ruling) -> tuple[Standing | None, str]:
             return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
 
 
-def worst_of(rows: Sequence[Result]) -> tuple[Standing | None, str]:
+def worst_of(rows: Sequence[PromptResult]) -> tuple[Standing | None, str]:
     """(verdict, why) of a line made from single rows: a mean is as good as the worst of what it is a mean of."""
     false = [row for row in rows if row.verdict == "invalid"]
     unlikely = [row for row in rows if row.verdict == "implausible"]
@@ -201,11 +201,11 @@ def worst_of(rows: Sequence[Result]) -> tuple[Standing | None, str]:
     return worst.verdict, f"{', '.join(told)} of {counted(len(rows), 'run')}; {worst.prompt}: {worst.why}"
 
 
-def result(ruling: Ruling, **names: Unpack[Names]) -> Result:
+def result(ruling: Ruling, **names: Unpack[RowNames]) -> PromptResult:
     """One published generation."""
     claim = ruling.claim
     verdict, why = verdict_of(ruling)
-    return Result.model_validate(
+    return PromptResult.model_validate(
         {
             **_identity(claim),
             "prompt": claim.conditions.get("prompt", ""),
@@ -222,7 +222,7 @@ def result(ruling: Ruling, **names: Unpack[Names]) -> Result:
     )
 
 
-def arm(ruling: Ruling, **names: Unpack[Names]) -> ArmResult:
+def arm(ruling: Ruling, **names: Unpack[RowNames]) -> ArmResult:
     """One published line over several generations. A speedup is the printed one, else the rate over the baseline's."""
     claim = ruling.claim
     verdict, why = verdict_of(ruling)
@@ -245,7 +245,7 @@ def arm(ruling: Ruling, **names: Unpack[Names]) -> ArmResult:
     )
 
 
-def mean_line(rows: Sequence[Result], baseline_rate: float | None, *, prompt: str | None = None) -> ArmResult:
+def mean_line(rows: Sequence[PromptResult], baseline_rate: float | None, *, prompt: str | None = None) -> ArmResult:
     """The mean over the runs of one configuration that a page prints, as good as the worst of them."""
     told = [row for row in rows if row.decode_rate is not None]
     rate = fmean(row.decode_rate or 0.0 for row in told)

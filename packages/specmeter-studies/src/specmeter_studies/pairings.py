@@ -25,7 +25,7 @@ from specmeter_studies.telling import quoted, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter_studies.study import ArmResult, Result, StudyData
+    from specmeter_studies.study import ArmResult, PromptResult, StudyData
 
 RULE = 2.5
 """The document's rule: a draft must run at least so many times as fast as its target."""
@@ -217,7 +217,7 @@ def _deviation(rate: Estimate) -> float:
     return (rate.high - rate.point) * math.sqrt(rate.n) / t_critical(rate.n - 1, rate.level)
 
 
-def _blocks(results: Sequence[Result], name: str | None, prompt: str | None) -> dict[int, dict[str, float]]:
+def _blocks(results: Sequence[PromptResult], name: str | None, prompt: str | None) -> dict[int, dict[str, float]]:
     """Block -> prompt -> rate of a model by itself."""
     found: dict[int, dict[str, float]] = {}
     for row in results:

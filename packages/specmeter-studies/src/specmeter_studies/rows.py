@@ -1,4 +1,4 @@
-"""What a run's store says in the words of studies: `Result` rows, `ArmResult` lines, and where drafts ran.
+"""What a run's store says in the words of studies: `PromptResult` rows, `ArmResult` lines, and where drafts ran.
 
 How much a quality measurement is, in its own units: models, windows of a text that are scored, and timings.
 """
@@ -16,7 +16,7 @@ from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.numbers import rates
 from specmeter.record import Record, network_of
 from specmeter.text import counted
-from specmeter_studies.study import ArmResult, DraftPlace, Result
+from specmeter_studies.study import ArmResult, DraftPlace, PromptResult
 
 if TYPE_CHECKING:
     from specmeter.analysis.quality import QualityReport
@@ -46,7 +46,7 @@ class RunRows:
     max_tokens: int | None
     """Of prompts that have no limit of their own."""
 
-    def results(self, suite: str = "") -> Iterator[Result]:
+    def results(self, suite: str = "") -> Iterator[PromptResult]:
         """Every request of the arms in question, in the order of measurement."""
         arms = {arm.id: arm for arm in self._arms()}
         verdicts = {arm_id: self._verdict(arm_id) for arm_id in arms}
@@ -58,7 +58,7 @@ class RunRows:
                 continue
             prompt = self.prompts.get(row.prompt_id)
             verdict, why = verdicts[row.arm_id]
-            yield Result(
+            yield PromptResult(
                 **_identity(arm),
                 suite=suite,
                 prompt=names.get(row.prompt_id, row.prompt_id),

@@ -184,7 +184,7 @@ def _reason(error: SpecmeterError) -> str:
     return f"{error.message} ({error.fix})"
 
 
-class Watch(Protocol):
+class StudyWatch(Protocol):
     """Hears what happens, and measures an experiment in its own way (with a progress display, say)."""
 
     def part_starting(self, part: Part, number: int, of: int) -> None:
@@ -255,7 +255,7 @@ def begin(ready: Ready, folder: StudyFolder) -> StudyRecord:
     return record
 
 
-def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch: Watch) -> bool:
+def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch: StudyWatch) -> bool:
     """Measure what `folder` does not hold yet; returns whether every part that was not skipped is complete.
 
     A part whose models or engine turn out to be unusable is skipped, one whose engine fails stays incomplete, and the
@@ -288,7 +288,7 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
     return complete
 
 
-def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder, watch: Watch) -> bool:
+def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder, watch: StudyWatch) -> bool:
     """Measure one part; whether it is complete afterwards."""
     if isinstance(loaded, QualityPart):
         return _measure_quality(loaded, order, folder, watch)
@@ -299,7 +299,7 @@ def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder
     return watch.measure(prepared, place, RunStore.exists(place)).state == "complete"
 
 
-def _measure_quality(loaded: QualityPart, order: StudyOrder, folder: StudyFolder, watch: Watch) -> bool:
+def _measure_quality(loaded: QualityPart, order: StudyOrder, folder: StudyFolder, watch: StudyWatch) -> bool:
     path = folder.quality_file(loaded.name)
     earlier = load_report(path, inside=True) if path.exists() else None
     with watch.models() as fetching, watch.scoring() as progress:

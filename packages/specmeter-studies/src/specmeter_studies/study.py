@@ -47,7 +47,7 @@ class StudyCell(Record):
     """The number is false."""
 
 
-class Result(Record):
+class PromptResult(Record):
     """One generation on one prompt, measured by us or printed by the document."""
 
     config: str
@@ -262,7 +262,7 @@ class StudyData:
     origin: Literal["measured", "published"]
     title: str
     """What these numbers are: `measured here with the bench models`, `published by ...`."""
-    results: tuple[Result, ...] = ()
+    results: tuple[PromptResult, ...] = ()
     arms: tuple[ArmResult, ...] = ()
     """Lines over all prompts, then per kind and per prompt length."""
     models: tuple[ModelUsed, ...] = ()

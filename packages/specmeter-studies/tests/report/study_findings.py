@@ -12,8 +12,8 @@ from specmeter_studies.study import (
     ClaimRuling,
     ModelUsed,
     Point,
+    PromptResult,
     Ran,
-    Result,
     StudyCell,
     StudyData,
     StudyFigure,
@@ -164,7 +164,7 @@ def found(
         models=(
             ModelUsed(name="moe", reference="hf:a/b" + more, size_bytes=2e10, parameters=3.5e10, bytes_per_token=2e9),
         ),
-        results=(Result(config="moe/draft/g8" + more, target="moe", prompt="fact", decode_rate=90.0),),
+        results=(PromptResult(config="moe/draft/g8" + more, target="moe", prompt="fact", decode_rate=90.0),),
         arms=(
             ArmResult(config="moe/plain", target="moe", requests=3, decode_rate=estimate(60.0)),
             ArmResult(

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.analysis.explain.parts import PARTS, RESIDUAL, Experts, Means, Split, experts_of, means_of, split
+from specmeter.analysis.explain.parts import PARTS, RESIDUAL, ExpertUse, Means, Split, experts_of, means_of, split
 from specmeter.analysis.prediction.costs import probed
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import PredictionOutcome, fits
 from specmeter.analysis.prediction.speedup import AtGamma, predict
-from specmeter.analysis.requests import Place, Tallies, Tally, read_tallies, total
+from specmeter.analysis.requests import PairKey, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.probe import find_probe, probes_folder
@@ -51,7 +51,7 @@ ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "res
 
 
 @dataclass(frozen=True)
-class Round:
+class MeanRound:
     """A mean round (all forwards but replays) of an arm; costs in plain tokens."""
 
     tau: float
@@ -91,7 +91,7 @@ class Round:
         return (self.verify - (1 - self.with_draft)) / self.with_draft if self.with_draft > 0 else 1.0
 
 
-def without(it: Round) -> dict[ReasonName, float]:
+def without(it: MeanRound) -> dict[ReasonName, float]:
     """The speedup that would be left with each trouble taken away; the greatest names the reason."""
     share = it.with_draft
     found: dict[ReasonName, float] = {
@@ -111,7 +111,7 @@ def without(it: Round) -> dict[ReasonName, float]:
 
 
 def sentence(
-    it: Round, experts: Experts | None, *, undivided: bool = False, measured: Estimate | None = None
+    it: MeanRound, experts: ExpertUse | None, *, undivided: bool = False, measured: Estimate | None = None
 ) -> tuple[ReasonName | None, str]:
     """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
     one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
@@ -134,7 +134,7 @@ def sentence(
     return name, f"{head}; drafting and {why}" if both else f"{head}; {why}"
 
 
-def _quotient(it: Round) -> tuple[str, str]:
+def _quotient(it: MeanRound) -> tuple[str, str]:
     """Tokens and cost of a step with as many digits as their quotient needs to be the speedup as printed."""
     told: tuple[str, str] = ("", "")
     for digits in range(2, 8):
@@ -144,7 +144,7 @@ def _quotient(it: Round) -> tuple[str, str]:
     return told
 
 
-def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
+def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> str:
     if name == "no drafts":
         with_one = without(it)["no drafts"]
         return f"only {it.with_draft:.0%} of the steps have a draft (those that do reach {with_one:.2f}x)"
@@ -167,7 +167,7 @@ def _why(name: ReasonName, it: Round, experts: Experts | None) -> str:
     return f"{it.rest / it.cost:.0%} of a step is neither drafting nor verification"
 
 
-def _because(it: Round, experts: Experts | None) -> str:
+def _because(it: MeanRound, experts: ExpertUse | None) -> str:
     """Why several tokens cost more than one, as far as that explains it."""
     if experts is None:
         most, cause = it.verified, "extra tokens add compute"
@@ -184,7 +184,7 @@ def _because(it: Round, experts: Experts | None) -> str:
 PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]
 
 
-class Part(Record):
+class TimePart(Record):
     """A part of an arm's decode time."""
 
     name: PartName
@@ -221,7 +221,7 @@ class ArmAccount(Record):
     tokens: int
     ms_per_token: Estimate
     """Decode time per emitted token, over the prompts that the baseline has as well."""
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     means: Means
     """How the parts were obtained; see `explain.parts`."""
     accounted: float | None
@@ -333,9 +333,9 @@ def probes_by_arm(
 
 def _account(
     arm: Arm,
-    mine: Mapping[Place, Tally],
-    base: Mapping[Place, Tally],
-    experts: Experts | None,
+    mine: Mapping[PairKey, Tally],
+    base: Mapping[PairKey, Tally],
+    experts: ExpertUse | None,
     probe: Probe | None,
     *,
     verdict: Verdict | None,
@@ -401,7 +401,7 @@ def _accounted(splits: Sequence[Split], means: Means) -> float | None:
     return None if means == "undivided" else 1 - abs(sum(it.remainder for it in splits)) / whole
 
 
-def _units(tallies: Mapping[Place, Tally], cells: Sequence[Place], several: bool) -> dict[object, Tally]:
+def _units(tallies: Mapping[PairKey, Tally], cells: Sequence[PairKey], several: bool) -> dict[object, Tally]:
     """Sums over what repeats: blocks, or invocations where there are several."""
     found: dict[object, Tally] = {}
     for cell in cells:
@@ -415,10 +415,10 @@ def _plain(units: Mapping[object, Tally]) -> Means:
     return "steps" if all(unit.times for unit in units.values()) else "difference"
 
 
-def _part(name: PartName, splits: Sequence[Split], of: str) -> Part:
+def _part(name: PartName, splits: Sequence[Split], of: str) -> TimePart:
     values = [(float(getattr(it, name)), float(it.tokens)) for it in splits]
     floor = min(0.0, *(value for value, _ in values)) * 1e3
-    return Part(
+    return TimePart(
         name=name,
         ms_per_token=pooled_ratio(values, unit="ms/token", of=of, floor=floor),
         share=sum(value for value, _ in values) / sum(it.ms for it in splits),
@@ -434,10 +434,10 @@ def _shown(name: str, splits: Sequence[Split], means: Means) -> bool:
     return name in ("draft", "verify") or any(getattr(it, name) for it in splits)
 
 
-def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) -> Round:
+def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) -> MeanRound:
     each = whole.rounds * plain.ms / plain.tokens
     sums = {name: sum(getattr(it, name) for it in splits) / each for name in (*PARTS, "remainder")}
-    return Round(
+    return MeanRound(
         tau=whole.tokens / whole.rounds,
         drafted=whole.drafted / whole.rounds,
         accepted=whole.accepted / whole.rounds,
@@ -451,7 +451,7 @@ def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) ->
     )
 
 
-def _cost_record(it: Round) -> RoundCost:
+def _cost_record(it: MeanRound) -> RoundCost:
     return RoundCost(
         tau=it.tau,
         drafted=it.drafted,
@@ -464,7 +464,7 @@ def _cost_record(it: Round) -> RoundCost:
     )
 
 
-def _by_curve(arm: Arm, mine: Mapping[Place, Tally], cells: Sequence[Place], probe: Probe | None) -> AtGamma | None:
+def _by_curve(arm: Arm, mine: Mapping[PairKey, Tally], cells: Sequence[PairKey], probe: Probe | None) -> AtGamma | None:
     """The probe's curves with the very lengths and acceptance of the arm."""
     if probe is None or not arm.speculates:
         return None

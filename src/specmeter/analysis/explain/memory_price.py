@@ -32,7 +32,7 @@ _BETTER = 1.02
 """A type that holds so many times the bits is another one, not the same with other rows."""
 
 
-class Rung(Record):
+class OtherQuantization(Record):
     """The target in another quantization."""
 
     name: str
@@ -68,11 +68,11 @@ class MemoryPrice(Record):
     """Bits per weight of the target's file; None where the header is not on record."""
     bits_for_it: float | None = None
     """The same with the draft's bytes spent on the target."""
-    buys: Rung | None = None
+    buys: OtherQuantization | None = None
     """The best usual type that fits into these bytes; None where none does."""
-    lacks: Rung | None = None
+    lacks: OtherQuantization | None = None
     """Where none fits: the next better one."""
-    measured: tuple[Rung, ...] = ()
+    measured: tuple[OtherQuantization, ...] = ()
     """Better quantizations of this target that fit, as they were measured; the largest last."""
 
     @property
@@ -152,7 +152,9 @@ def _with_uses(price: MemoryPrice, arm: Arm, target: ModelIdentity, reports: Seq
     per_token = _kv_bytes(header.kv_bytes_per_token, arm, draft=False)
     now, then = (8 * size / header.parameters for size in (target.size_bytes, target.size_bytes + more))
     better = [
-        Rung(name=name, bits_per_weight=bits, more_bytes=round(bits * header.parameters / 8) - target.size_bytes)
+        OtherQuantization(
+            name=name, bits_per_weight=bits, more_bytes=round(bits * header.parameters / 8) - target.size_bytes
+        )
         for name, bits in TYPES.items()
         if bits > _BETTER * now
     ]
@@ -169,9 +171,9 @@ def _with_uses(price: MemoryPrice, arm: Arm, target: ModelIdentity, reports: Seq
     )
 
 
-def _measured(target: ModelIdentity, more: int, reports: Sequence[QualityReport]) -> tuple[Rung, ...]:
+def _measured(target: ModelIdentity, more: int, reports: Sequence[QualityReport]) -> tuple[OtherQuantization, ...]:
     """Other quantizations of the target that fit, from reports in which it stands itself; the first report counts."""
-    found: dict[str, Rung] = {}
+    found: dict[str, OtherQuantization] = {}
     for report in reports:
         own = next((model for model in report.models if model.model.sha256 == target.sha256), None)
         if own is None:
@@ -181,7 +183,7 @@ def _measured(target: ModelIdentity, more: int, reports: Sequence[QualityReport]
             if 0 < gained <= more and _is_same_model(own, other):
                 found.setdefault(
                     other.model.sha256,
-                    Rung(
+                    OtherQuantization(
                         name=other.model.name or other.model.reference,
                         bits_per_weight=other.bits_per_weight,
                         more_bytes=gained,
@@ -237,7 +239,7 @@ def sentence(price: MemoryPrice) -> str:
     return text + "".join(f" Measured: {_told(rung)}." for rung in price.measured)
 
 
-def _told(rung: Rung) -> str:
+def _told(rung: OtherQuantization) -> str:
     parts = [f"{rung.name} ({rung.bits_per_weight:.2f} bits per weight)"]
     if rung.perplexity is not None:
         parts.append(f"perplexity {_times(rung.perplexity)}")

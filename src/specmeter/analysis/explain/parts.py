@@ -234,7 +234,7 @@ _NOT_MEASURED = "routing was not measured"
 
 
 @dataclass(frozen=True)
-class Experts:
+class ExpertUse:
     """The experts of a target."""
 
     total: int
@@ -285,7 +285,7 @@ def experts_of(
     probe: Probe | None = None,
     steps: Mapping[int, float] | None = None,
     texts: TextRouting | None = None,
-) -> Experts | None:
+) -> ExpertUse | None:
     """What is known of a target's experts; None for a dense one. `steps`: tokens of a forward -> experts that the run
     itself recorded; `texts`: those of its texts."""
     of_texts = texts.union if texts is not None else None
@@ -299,13 +299,13 @@ def experts_of(
     unions = tuple(sorted(sources[where].items())) if where else ()
     if header is None or not header.experts > header.experts_used > 0:
         counted = of_texts or of_probe
-        return Experts(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None
+        return ExpertUse(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None
     share = 1.0
     if model is not None and header.bytes_per_token > 0:
         footprint = footprint_of(model, header)
         read = footprint.expert_bytes * footprint.used
         share = read / (read + footprint.always_bytes) if read > 0 else 1.0
-    return Experts(header.experts, header.experts_used, share, unions, where)
+    return ExpertUse(header.experts, header.experts_used, share, unions, where)
 
 
 def _points(union: ExpertUnion | None) -> dict[int, float]:

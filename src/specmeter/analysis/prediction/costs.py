@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe
     from specmeter.theory.arguments import Floats
-    from specmeter.theory.catalogue import Device
+    from specmeter.theory.catalogue import DeviceEntry
     from specmeter.theory.curves import CostCurve
 
 MODEL = 0.04
@@ -77,7 +77,7 @@ _NORMAL = 1.96
 
 
 @dataclass(frozen=True)
-class Table:
+class DrawnCosts:
     """Costs drawn for steps of 0 .. longest drafts, in plain tokens; row 0 is the point."""
 
     verify: Floats
@@ -110,7 +110,7 @@ class Costs:
     """Where it is from, in words."""
     has_draft: bool
     """Whether it says what drafting with a model costs."""
-    draw: Callable[[int, int, Generator, bool], Table]
+    draw: Callable[[int, int, Generator, bool], DrawnCosts]
     """(longest, draws, rng, whether a draft model drafts) -> costs."""
 
 
@@ -120,7 +120,7 @@ class Costs:
 def probed(probe: Probe, name: str) -> Costs:
     """Costs from a probe called `name`. Raises `UsageError` for a curve without T(1), when drawn."""
 
-    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         n = np.arange(1, longest + 2, dtype=np.float64)
         onward = _onward(probe) if n[-1] > probe.target_ms.tokens[-1] else None
         target = _drawn_curve(probe.target_ms, n, draws, rng, onward)
@@ -133,7 +133,7 @@ def probed(probe: Probe, name: str) -> Costs:
         slower = _spread(MODEL, draws, rng)[:, np.newaxis] * np.ones(longest + 1)
         slower[:, 0] = _spread(PLAIN, draws, rng)
         recurrent = probe.target.header is not None and probe.target.header.recurrent
-        return Table(
+        return DrawnCosts(
             verify=slower * target / plain,
             draft=slower * draft / plain,
             rest=rest / plain[:, 0],
@@ -148,7 +148,7 @@ def probed(probe: Probe, name: str) -> Costs:
 def slowed_drafts(costs: Costs, least: float, most: float) -> Costs:
     """The same costs where making drafts takes `least` to `most` times as long."""
 
-    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         table = costs.draw(longest, draws, rng, by_model)
         return replace(table, draft=table.draft * _log_range(least, most, draws, rng)[:, np.newaxis])
 
@@ -241,7 +241,7 @@ def stepped(
     per_token = median(drafting) if drafting and probe.draft is not None else 0.0
     replays = [it.step_ms[0] / it.plain_ms for it in probe.rounds if 0 in it.step_ms]
 
-    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         rounds = len(probe.rounds)
         lengths = known
         if noise > STEP:
@@ -266,7 +266,7 @@ def stepped(
             # What a replay takes beyond its forward; the forward over two tokens is that of a step with one draft.
             known_restore = median(replays) * slower[:, 1] - verify[:, 1] if replays else None
             restore = _range(0.0, 1.0, draws, rng) if known_restore is None else known_restore
-        return Table(
+        return DrawnCosts(
             verify=verify,
             draft=slower * draft,
             rest=np.zeros(draws),
@@ -404,7 +404,7 @@ def by_bytes(
     draft: Footprint | None,
     basis: str,
     *,
-    device: Device | None = None,
+    device: DeviceEntry | None = None,
     processor: bool = False,
     recurrent: bool = False,
     context: int = 512,
@@ -416,7 +416,7 @@ def by_bytes(
     """
     unknowns = PROCESSOR if processor or (device is not None and device.name.startswith("DDR")) else Unknowns()
 
-    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         reached = _range(*unknowns.bandwidth, draws, rng)
         peak = 100e9 if device is None else device.peak_bytes_per_s
         flops = peak * _log_range(*unknowns.ridge, draws, rng)
@@ -442,7 +442,7 @@ def by_bytes(
             forward = small * _forwards(draft, n, peak * reached, flops, overlap, context, requests)
             one = small * _forwards(draft, np.ones(1), peak * reached, flops, overlap, context)
             making = _drafting(forward + extra[:, np.newaxis] + one * (slower - 1)) / plain
-        return Table(
+        return DrawnCosts(
             verify=verify,
             draft=making,
             rest=np.zeros(draws),

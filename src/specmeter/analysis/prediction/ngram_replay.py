@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Tokens = Sequence[int]
 
 
-class Table(Protocol):
+class NgramTable(Protocol):
     """One method in one session."""
 
     def begin(self, prompt: Tokens) -> None:
@@ -47,7 +47,7 @@ class Table(Protocol):
         ...
 
 
-class Asked(NamedTuple):
+class SessionRequest(NamedTuple):
     """One request of a session."""
 
     prompt: Tokens
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     limits: Limits
 
 
-def follow(table: Table, requests: Iterable[Asked]) -> Iterator[list[Round]]:
+def follow(table: NgramTable, requests: Iterable[SessionRequest]) -> Iterator[list[Round]]:
     """Every step of every request, from the first token of its text to its end; as `profile.replay.replay` has them."""
     for prompt, text, limits in requests:
         table.begin(prompt)
@@ -84,7 +84,7 @@ _MAP, _MOD = (12, 48), (24, 64, 48)
 """What llama.cpp takes where nothing is asked for: tokens looked up, drafted, and drafted at least."""
 
 
-def table_of(arm: Arm) -> Table | None:
+def table_of(arm: Arm) -> NgramTable | None:
     """The table of an arm of llama.cpp's server; None where it keeps none, or shares its drafting with others."""
     if len(arm.methods) != 1:
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.record import Arm, ModelIdentity
     from specmeter.store import RunReader
-    from specmeter.theory.catalogue import Device
+    from specmeter.theory.catalogue import DeviceEntry
 
 LONGEST_CONTEXT = 10_000_000
 
@@ -135,7 +135,7 @@ def _asked(name: str, found: str) -> str:
     return found if asked[: len(known)] == known else f"{found} (of the same shape as {name})"
 
 
-def _one(name: str) -> Device:
+def _one(name: str) -> DeviceEntry:
     found = named_device(name)
     if len(found) > 1:
         raise UsageError(

@@ -19,7 +19,7 @@ from specmeter.theory.arguments import numbers, probabilities
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from specmeter.analysis.prediction.costs import Costs, Table
+    from specmeter.analysis.prediction.costs import Costs, DrawnCosts
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.theory.arguments import Floats
 
@@ -105,7 +105,7 @@ def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_m
     )
 
 
-def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> Table:
+def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> DrawnCosts:
     """What steps of up to `gamma` drafts cost. Raises `UsageError` where the costs do not know the draft model.
 
     Arms that share costs and whose `rng` begins alike meet the same costs in every draw, so that their ratios leave
@@ -119,7 +119,7 @@ def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> T
     return costs.draw(gamma, DRAWS, rng, by_model)
 
 
-def draw_speedup(acceptance: Acceptance, table: Table, gamma: int, *, rng: Generator) -> tuple[Floats, float]:
+def draw_speedup(acceptance: Acceptance, table: DrawnCosts, gamma: int, *, rng: Generator) -> tuple[Floats, float]:
     """(drawn speedups at `gamma`, the first one the point; tokens emitted per step at the point).
 
     `table` was drawn for `gamma`. Raises `UsageError` where no step was measured.
@@ -157,13 +157,13 @@ def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted({int(value) for value in values}))
 
 
-def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) -> tuple[Yields, Table]:
+def _draw(acceptance: Acceptance, costs: Costs, longest: int, by_model: bool) -> tuple[Yields, DrawnCosts]:
     rng = np.random.default_rng(SEED)
     yields = acceptance.draw(longest, DRAWS, rng)
     return yields, draw_costs(costs, longest, by_model=by_model, rng=rng)
 
 
-def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
+def _at(gamma: int, yields: Yields, table: DrawnCosts) -> AtGamma:
     speedups, parts, tau = _speedup(gamma, yields, table)
     return AtGamma(
         gamma=gamma,
@@ -175,7 +175,7 @@ def _at(gamma: int, yields: Yields, table: Table) -> AtGamma:
     )
 
 
-def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts, float]:
+def _speedup(gamma: int, yields: Yields, table: DrawnCosts) -> tuple[Floats, Parts, float]:
     """Drawn speedups; the parts of a step's cost and the tokens that it emits, at the point."""
     lengths = yields.lengths(gamma)
     draft = (lengths * table.draft[:, : gamma + 1]).sum(axis=1)
@@ -190,7 +190,7 @@ def _speedup(gamma: int, yields: Yields, table: Table) -> tuple[Floats, Parts, f
     return tau / (draft + verify + restore + table.rest), parts, float(tau[0])
 
 
-def _break_even(gamma: int, table: Table) -> Estimate | None:
+def _break_even(gamma: int, table: DrawnCosts) -> Estimate | None:
     """The alpha at which steps of full drafts yield what they cost."""
     if not table.recurrent:
         rates = (table.draft[:, gamma] + table.verify[:, gamma] + table.rest - 1) / gamma
@@ -215,7 +215,7 @@ def _full(alpha: Floats, gamma: int) -> Yields:
     return Yields(np.cumprod(rates, axis=1, dtype=np.float64), np.ones_like(rates), rates, gamma)
 
 
-def _first(table: Table) -> Table:
+def _first(table: DrawnCosts) -> DrawnCosts:
     """The point alone."""
     return type(table)(
         verify=table.verify[:1],

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from specmeter.analysis.prediction.costs import Costs, Table, probed, slowed_drafts
+from specmeter.analysis.prediction.costs import Costs, DrawnCosts, probed, slowed_drafts
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import bare, between
@@ -144,7 +144,7 @@ def probed_at(probe: Probe, name: str, clients: float) -> Costs:
 def mixed(low: Costs, high: Costs, share: float, basis: str) -> Costs:
     """Costs at a place between two, `share` of the way from the first to the second; errors of both are the same."""
 
-    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> Table:
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         same = int(rng.integers(2**32))
         ends = [it.draw(longest, draws, np.random.default_rng(same), by_model) for it in (low, high)]
 
@@ -152,7 +152,7 @@ def mixed(low: Costs, high: Costs, share: float, basis: str) -> Costs:
             first, second = (getattr(it, name) for it in ends)
             return (1 - share) * first + share * second
 
-        return Table(
+        return DrawnCosts(
             verify=between("verify"),
             draft=between("draft"),
             rest=between("rest"),

@@ -7,8 +7,8 @@ steps each. Here its two halves are learnt apart, because they belong to differe
 
 - **what a length costs** belongs to the machine and the models, and hardly changes: `StepCosts` compares the times of
   neighbouring steps of different lengths, over all requests of a session;
-- **what a length brings** belongs to the text, and changes with it: `Acceptance` counts which places of a draft were
-  accepted, of late. A draft of any length says something about all lengths.
+- **what a length brings** belongs to the text, and changes with it: `RecentAcceptance` counts which places of a draft
+  were accepted, of late. A draft of any length says something about all lengths.
 
 So a length need not be tried to be judged, and one step teaches about many lengths. Where the draft model says how
 sure it is, that is learnt too (`Calibration`: of tokens proposed with so much confidence, how many were accepted),
@@ -38,7 +38,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
-from specmeter.engines.libllama.policies import Costs, GivenCosts, StepCosts, whole
+from specmeter.engines.libllama.policies import GivenCosts, RelativeCosts, StepCosts, whole
 from specmeter.theory.controllers import set_steps
 
 ALLOWANCE = 2.0
@@ -79,9 +79,9 @@ class Utility:
 
     def __init__(self, longest: int = 16, *, use_confidence: bool = True) -> None:
         self._longest = whole("longest", longest, least=1)
-        self._costs: Costs = StepCosts(self._longest)
+        self._costs: RelativeCosts = StepCosts(self._longest)
         self._use_confidence = use_confidence
-        self._acceptance = Acceptance(self._longest)
+        self._acceptance = RecentAcceptance(self._longest)
         self._calibration = Calibration()
         self._worth = Worth()
         self._balance = ALLOWANCE
@@ -318,7 +318,7 @@ class CostTable(Utility):
 # --- what recent steps say about the drafts to come ------------------------------------------------------------------
 
 
-class Acceptance:
+class RecentAcceptance:
     """Conditional acceptance by place, from recent steps.
 
     a_i = (accepted at i + W a) / (tried at i + W), where a is the same of all places together, with `PRIOR` in place

@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specmeter.engines.libllama.session import Session
+from specmeter.engines.libllama.session import InProcessSession
 from specmeter.errors import EngineError, EngineProtocolError, SpecmeterError
 from specmeter.llama_binding import capi
-from specmeter.llama_binding.context import Answer
+from specmeter.llama_binding.context import TimedLogits
 from specmeter.record import Arm, Generation, Prompt, Reply
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def main() -> int:
     return 0
 
 
-def _load(order: dict[str, Any]) -> Session:
+def _load(order: dict[str, Any]) -> InProcessSession:
     """The session, its load told to standard error; afterwards only warnings are."""
     library = capi.library()
     library.listen(lambda _, text: _tell(text))
     _tell(f"llama.cpp {library.version}\nsystem_info: n_threads = {order['threads']} (n_threads_batch = ")
     _tell(f"{order['threads']}) | {library.system_info}\n")
-    session = Session(
+    session = InProcessSession(
         Arm.model_validate(order["arm"]),
         Path(order["target"]),
         Path(order["draft"]) if order["draft"] else None,
@@ -84,7 +84,7 @@ def _load(order: dict[str, Any]) -> Session:
     return session
 
 
-def _serve(session: Session, client: Connection) -> None:
+def _serve(session: InProcessSession, client: Connection) -> None:
     together, later = Together(session.target, session.work), deque[dict[str, Any]]()
     heart = _Heart(client)
     try:
@@ -120,7 +120,7 @@ def _told(result: Reply | SpecmeterError) -> dict[str, Any]:
     return {"answer": result.model_dump(mode="json", exclude_none=True)}
 
 
-def _reply(session: Session, question: dict[str, Any], client: Connection) -> None:
+def _reply(session: InProcessSession, question: dict[str, Any], client: Connection) -> None:
     try:
         _send(client, {"answer": _answer(session, question, client)})
     except SpecmeterError as error:
@@ -132,7 +132,7 @@ def _asked(question: dict[str, Any]) -> tuple[Prompt, Generation]:
     return Prompt.model_validate(question["prompt"]), Generation.model_validate(question["generation"])
 
 
-def _answer(session: Session, question: dict[str, Any], client: Connection) -> Any:
+def _answer(session: InProcessSession, question: dict[str, Any], client: Connection) -> Any:
     model = session.target.model
     match question["ask"]:
         case "tokenize":
@@ -250,7 +250,7 @@ class Together:
     """
 
     def __init__(self, target: Context, work: Callable[[Prompt, Generation, int], Work[Reply]]) -> None:
-        """`work` answers a request in a slot: the number of a sequence of `target` (`session.Session.work`)."""
+        """`work` answers a request in a slot: the number of a sequence of `target` (`InProcessSession.work`)."""
         self._target = target
         self._work = work
         self._free = list(range(len(target.sequences)))
@@ -314,9 +314,9 @@ class Together:
                 continue
             ended = time.perf_counter()
             for flight, its in zip(group, rows, strict=True):
-                self._go_on(flight, Answer(its, began, ended))
+                self._go_on(flight, TimedLogits(its, began, ended))
 
-    def _go_on(self, flight: _Flight, answer: Answer) -> None:
+    def _go_on(self, flight: _Flight, answer: TimedLogits) -> None:
         try:
             flight.forward = flight.work.send(answer)
         except StopIteration as done:

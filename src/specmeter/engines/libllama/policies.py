@@ -134,7 +134,7 @@ PLAIN_STEPS = 3
 """Plain steps at the start of a session: their median is what the first drafts are compared with."""
 
 
-class Costs(Protocol):
+class RelativeCosts(Protocol):
     """Times of steps by the number of tokens drafted, over that of a plain step."""
 
     @property

@@ -44,7 +44,7 @@ _COUNTERS = (
 """As llama.cpp's server calls what requests add up to: forwards that each had a part in, drafts and their tokens."""
 
 
-class Session:
+class InProcessSession:
     """Implements what an engine session does, in this process. A context manager."""
 
     def __init__(

@@ -62,7 +62,7 @@ _MOST_SLOTS = 1024
 
 
 @dataclass(frozen=True)
-class Command:
+class ServerCommand:
     """What to run for one attempt."""
 
     argv: tuple[str, ...]
@@ -72,7 +72,7 @@ class Command:
     stdin: str = ""
 
 
-def start_session(launch: Launch, command: Callable[[int, str], Command]) -> LlamaSession:
+def start_session(launch: Launch, command: Callable[[int, str], ServerCommand]) -> LlamaSession:
     """Start the server that `command(port, api_key)` describes and wait until it is ready.
 
     Tries another port when another program took the first one meanwhile. Raises `EngineStartError`.
@@ -257,10 +257,10 @@ class EmbeddedEngine:
         check_arm("embedded", launch.arm, has_draft=launch.draft is not None)
         fields = to_fields(server_options(launch, default_threads()))
 
-        def command(port: int, api_key: str) -> Command:
+        def command(port: int, api_key: str) -> ServerCommand:
             private = {"hostnames": [LOOPBACK], "port": port}
             shown = json.dumps(fields | private | {"api_keys": ["***"]})
-            return Command(
+            return ServerCommand(
                 argv=_CHILD,
                 shown=(*_CHILD, shown),
                 env=clean_environment(trace=launch.arm.engine.trace_steps),
@@ -355,11 +355,11 @@ class NativeEngine:
                 options.setdefault("devices", here or ["none"])
             flags = to_flags(options, self._flags)
 
-            def command(port: int, api_key: str) -> Command:
+            def command(port: int, api_key: str) -> ServerCommand:
                 argv = (str(self.binary), *flags, "--host", LOOPBACK, "--port", str(port), *settings.extra_flags)
                 # Through the environment, because command lines are readable by everybody.
                 env = clean_environment(trace=settings.trace_steps) | {"LLAMA_API_KEY": api_key}
-                return Command(argv=argv, shown=argv, env=env)
+                return ServerCommand(argv=argv, shown=argv, env=env)
 
             session = start_session(launch, command)
             session.take_along(stack.pop_all(), pids)

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from specmeter.engines import Candidate, Launch, SessionFacts, traffic
 from specmeter.engines.http_client import (
-    Answer,
-    Limits,
+    HttpLimits,
+    HttpResponse,
     LoopbackClient,
     Stream,
     StreamClosedError,
@@ -233,7 +233,7 @@ class LlamaSession(ThreadedSession):
 
     def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int, stop: Stop | None = None) -> Received:
         # The last event repeats the prompt, and each character may be escaped to six.
-        limits = Limits(
+        limits = HttpLimits(
             idle_s=self._launch.idle_timeout_s,
             events=max_tokens + 64,
             size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
@@ -322,7 +322,7 @@ class LlamaSession(ThreadedSession):
     def _call(self, method: str, path: str, body: object) -> dict[str, Any]:
         return json_object(self._answer(method, path, body).body, path)
 
-    def _answer(self, method: str, path: str, body: object) -> Answer:
+    def _answer(self, method: str, path: str, body: object) -> HttpResponse:
         try:
             answer = self._client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
         except TimeoutError:
@@ -378,7 +378,7 @@ def request_body(
     }
 
 
-def refusal(path: str, answer: Answer) -> EngineProtocolError:
+def refusal(path: str, answer: HttpResponse) -> EngineProtocolError:
     """The error for an answer whose status is not 200."""
     message = answer.body[:300].decode("utf-8", "replace")
     with contextlib.suppress(EngineProtocolError):

@@ -70,7 +70,7 @@ class TargetModel(Record):
         return self.base_ms + self.token_ms * n + self.expert_ms * touched
 
 
-class Drafter(Record):
+class MockDrafter(Record):
     """What drafting costs, and how good the drafts are."""
 
     token_ms: Ms
@@ -133,8 +133,8 @@ def _targets() -> dict[str, TargetModel]:
     return {"dense": TargetModel(), "moe": moe}
 
 
-def _drafts() -> dict[str, Drafter]:
-    return {"small": Drafter(token_ms=0.8, other_acceptance=(0.8,), load_ms=50, size_bytes=2_000_000)}
+def _drafts() -> dict[str, MockDrafter]:
+    return {"small": MockDrafter(token_ms=0.8, other_acceptance=(0.8,), load_ms=50, size_bytes=2_000_000)}
 
 
 class MockSpec(Record):
@@ -143,11 +143,11 @@ class MockSpec(Record):
 
     targets: dict[str, TargetModel] = Field(default_factory=_targets)
     """By the name in a reference `mock:NAME`."""
-    drafts: dict[str, Drafter] = Field(default_factory=_drafts)
+    drafts: dict[str, MockDrafter] = Field(default_factory=_drafts)
     """By the name in a reference `mock:NAME`."""
-    heads: Drafter = Drafter(token_ms=1.5, other_acceptance=(0.85, 0.75, 0.65))
+    heads: MockDrafter = MockDrafter(token_ms=1.5, other_acceptance=(0.85, 0.75, 0.65))
     """Drafting heads inside the target (`draft-mtp`)."""
-    ngram: Drafter = Drafter(
+    ngram: MockDrafter = MockDrafter(
         token_ms=0.001, acceptance={"edit": (0.95,)}, other_acceptance=(0.3,), hits={"edit": 0.9}, other_hits=0.01
     )
     """All n-gram methods."""
@@ -168,7 +168,7 @@ class MockSpec(Record):
         """The target of `mock:NAME`. Raises `ModelError`."""
         return _named(self.targets, reference, "target")
 
-    def draft(self, reference: str) -> Drafter:
+    def draft(self, reference: str) -> MockDrafter:
         """The draft model of `mock:NAME`. Raises `ModelError`."""
         return _named(self.drafts, reference, "draft")
 

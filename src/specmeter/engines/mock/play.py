@@ -17,7 +17,7 @@ from itertools import product
 from typing import NamedTuple
 
 from specmeter.engines import Candidate, Launch
-from specmeter.engines.mock import Drafter, FaultKind, MockSpec
+from specmeter.engines.mock import FaultKind, MockDrafter, MockSpec
 from specmeter.errors import EngineStartError
 from specmeter.record import Arm, Generation, Prompt, Reply, Step, Timings
 from specmeter.record.base import utf8
@@ -74,16 +74,16 @@ class Player:
             if bent == "decode-failed" and len(script.rounds) % 2 == 1:
                 # A forward that fails returns at once: that is what makes such runs look fast.
                 self._log("failed to decode, ret = -1")
-                script.rounds.append(Round(draft, 0, draft.accepted + 1, stall_ms))
+                script.rounds.append(MockRound(draft, 0, draft.accepted + 1, stall_ms))
                 script.count(draft)
             elif rejected and self._target.restore_ms > 0:
-                script.rounds.append(Round(draft, draft.drafted + 1, 0, stall_ms, self._target.restore_ms))
-                script.rounds.append(Round(Draft(), draft.accepted + 2, draft.accepted + 2))
-                script.count(Draft(draft.accepted, draft.accepted) if stuck else draft)
+                script.rounds.append(MockRound(draft, draft.drafted + 1, 0, stall_ms, self._target.restore_ms))
+                script.rounds.append(MockRound(MockDraft(), draft.accepted + 2, draft.accepted + 2))
+                script.count(MockDraft(draft.accepted, draft.accepted) if stuck else draft)
                 said += 1  # with the replay's own token
             else:
-                script.rounds.append(Round(draft, draft.drafted + 1, draft.accepted + 1, stall_ms))
-                script.count(Draft() if stuck and rejected else draft)
+                script.rounds.append(MockRound(draft, draft.drafted + 1, draft.accepted + 1, stall_ms))
+                script.count(MockDraft() if stuck and rejected else draft)
             said += draft.accepted + 1
         return script
 
@@ -134,7 +134,7 @@ class Player:
         rng = self._rng(f"dice/{source}", prompt, generation)
         return [Die(rng.random(), rng.random(), rng.random()) for _ in range(length)]
 
-    def _draft(self, kind: str, dice: dict[str, list[Die]], *, at: int, length: int) -> Draft:
+    def _draft(self, kind: str, dice: dict[str, list[Die]], *, at: int, length: int) -> MockDraft:
         """The draft for the step that starts at token `at`; the first method that has one prevails."""
         arm = self._arm
         # Engines never draft past the last token: the verification adds one of its own.
@@ -155,8 +155,8 @@ class Player:
                 accepted += good and accepted == drafted
                 drafted += 1
             if drafted > 0 and drafted >= (arm.gamma_min or 0):
-                return Draft(drafted, accepted, ms)
-        return Draft(ms=ms)
+                return MockDraft(drafted, accepted, ms)
+        return MockDraft(ms=ms)
 
     def _pace(self, prompt: Prompt, block: int, repeat: int) -> float:
         """How much longer than by the cost model this generation takes."""
@@ -188,7 +188,7 @@ def gamma(arm: Arm) -> int:
     return DEFAULT_NGRAM_GAMMA if all(method.startswith("ngram") for method in arm.methods) else DEFAULT_GAMMA
 
 
-def _drafter(spec: MockSpec, method: str, launch: Launch) -> tuple[str, Drafter]:
+def _drafter(spec: MockSpec, method: str, launch: Launch) -> tuple[str, MockDrafter]:
     """What a method drafts with, and a name for its chances."""
     if method.startswith("ngram"):
         return "ngram", spec.ngram
@@ -205,7 +205,7 @@ PREFILL_BATCH = 2048
 """Prompt tokens per target forward."""
 
 
-class Draft(NamedTuple):
+class MockDraft(NamedTuple):
     """What was drafted for one step, and how much of it the target agrees with."""
 
     drafted: int = 0
@@ -213,10 +213,10 @@ class Draft(NamedTuple):
     ms: float = 0.0
 
 
-class Round(NamedTuple):
+class MockRound(NamedTuple):
     """A step of one sequence."""
 
-    draft: Draft
+    draft: MockDraft
     positions: int
     """Its part of the target's forward; 0: that failed, and does not count."""
     emitted: int
@@ -236,12 +236,12 @@ class Script:
     prompt_n: int
     pace: float
     """How much longer than by the cost model its rounds take."""
-    rounds: list[Round] = field(default_factory=list[Round])
+    rounds: list[MockRound] = field(default_factory=list[MockRound])
     """After the prompt, which emits the first token."""
     drafted: int = 0
     accepted: int = 0
 
-    def count(self, draft: Draft) -> None:
+    def count(self, draft: MockDraft) -> None:
         """What the engine's counters make of a draft."""
         self.drafted += draft.drafted
         self.accepted += draft.accepted
@@ -280,7 +280,7 @@ class Performance:
     _steps: list[Step] = field(default_factory=list[Step])
 
     @property
-    def now(self) -> Round | None:
+    def now(self) -> MockRound | None:
         """The round that comes next; None for the prompt."""
         return None if self._at < 0 else self.script.rounds[self._at]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     import polars
 
-    from specmeter.show.export.tables import Column
+    from specmeter.show.export.tables import ExportColumn
 
 
 BATCH_ROWS = 512
@@ -48,7 +48,7 @@ def library(name: str, extra: str, *, needed_for: str) -> Any:
         ) from None
 
 
-def write_csv(columns: Sequence[Column], rows: Rows, out: IO[bytes]) -> None:
+def write_csv(columns: Sequence[ExportColumn], rows: Rows, out: IO[bytes]) -> None:
     """With headings, UTF-8; text that a spreadsheet would run is made harmless."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="")
     try:
@@ -60,14 +60,14 @@ def write_csv(columns: Sequence[Column], rows: Rows, out: IO[bytes]) -> None:
         text.detach()
 
 
-def write_jsonl(columns: Sequence[Column], rows: Rows, out: IO[bytes]) -> None:
+def write_jsonl(columns: Sequence[ExportColumn], rows: Rows, out: IO[bytes]) -> None:
     """An object per line."""
     names = [column.name for column in columns]
     for row in rows:
         out.write(_json(dict(zip(names, row, strict=True))).encode() + b"\n")
 
 
-def write_parquet(columns: Sequence[Column], rows: Rows, out: IO[bytes]) -> None:
+def write_parquet(columns: Sequence[ExportColumn], rows: Rows, out: IO[bytes]) -> None:
     """Typed, with descriptions. Raises `UsageError` where pyarrow is missing."""
     parquet = library("pyarrow.parquet", "parquet", needed_for="Parquet")
     schema, batches = arrow(columns, rows)
@@ -76,14 +76,14 @@ def write_parquet(columns: Sequence[Column], rows: Rows, out: IO[bytes]) -> None
             writer.write_batch(batch)
 
 
-FORMATS: dict[str, Callable[[Sequence[Column], Rows, IO[bytes]], None]] = {
+FORMATS: dict[str, Callable[[Sequence[ExportColumn], Rows, IO[bytes]], None]] = {
     "csv": write_csv,
     "jsonl": write_jsonl,
     "parquet": write_parquet,
 }
 
 
-def arrow(columns: Sequence[Column], rows: Rows) -> tuple[Any, Iterator[Any]]:
+def arrow(columns: Sequence[ExportColumn], rows: Rows) -> tuple[Any, Iterator[Any]]:
     """The schema, with descriptions as metadata of its fields, and the rows in batches. Columns of the type `json` hold
     JSON as text. Raises `UsageError` where pyarrow is missing."""
     pa = library("pyarrow", "parquet", needed_for="Arrow")
@@ -109,7 +109,7 @@ def arrow(columns: Sequence[Column], rows: Rows) -> tuple[Any, Iterator[Any]]:
     return schema, batches()
 
 
-def _csv_cell(column: Column, value: Any) -> Any:
+def _csv_cell(column: ExportColumn, value: Any) -> Any:
     if value is None:
         return ""
     if column.type == "text":
@@ -148,7 +148,7 @@ class RunTable:
         return rows_html(self.name, [column.name for column in self.columns], self)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ExportColumn, ...]:
         """Name, type and description of each column, in order."""
         return find(self.name).columns
 

@@ -52,7 +52,7 @@ ColumnType = Literal["integer", "number", "boolean", "text", "integers", "number
 
 
 @dataclass(frozen=True)
-class Column:
+class ExportColumn:
     """One column: how it is called, what it holds, and where that is found."""
 
     name: str
@@ -65,25 +65,25 @@ class Column:
 
 def columns_of(
     record: type[Record], get: Callable[[Any], Any] = lambda it: it, *, leave: Collection[str] = (), prefix: str = ""
-) -> Iterator[Column]:
+) -> Iterator[ExportColumn]:
     """A column for each field; `get` finds the record in the source of a row, None where there is none."""
     told = descriptions(record)
     for name, field in record.model_fields.items():
         if name not in leave:
             kind = _column_type(field.annotation)
             description = " ".join(told.get(name, "").split())
-            yield Column(prefix + name, kind, description, _reader(get, name, plain=kind != "json"))
+            yield ExportColumn(prefix + name, kind, description, _reader(get, name, plain=kind != "json"))
 
 
-def estimated(name: str, description: str, get: Callable[[Any], Estimate | None]) -> Iterator[Column]:
+def estimated(name: str, description: str, get: Callable[[Any], Estimate | None]) -> Iterator[ExportColumn]:
     """An estimate and the ends of its interval."""
 
     def end(which: Literal["point", "low", "high"]) -> Callable[[Any], float | None]:
         return lambda source: None if (found := get(source)) is None else getattr(found, which)
 
-    yield Column(name, "number", description, end("point"))
-    yield Column(f"{name}_low", "number", "Lower end of its interval.", end("low"))
-    yield Column(f"{name}_high", "number", "Upper end.", end("high"))
+    yield ExportColumn(name, "number", description, end("point"))
+    yield ExportColumn(f"{name}_low", "number", "Lower end of its interval.", end("low"))
+    yield ExportColumn(f"{name}_high", "number", "Upper end.", end("high"))
 
 
 def _reader(get: Callable[[Any], Any], name: str, *, plain: bool) -> Callable[[Any], Any]:
@@ -174,10 +174,10 @@ class _Union(NamedTuple):
         return expected_union(float(self.tokens), self.of.experts, self.of.used)
 
 
-class Table(NamedTuple):
+class ExportTable(NamedTuple):
     """A kind of table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ExportColumn, ...]
     rows: Callable[[RunReader], Iterator[Any]]
     """Sources of its rows, one at a time."""
 
@@ -190,14 +190,16 @@ def _timings(source: _Attempt) -> Timings | None:
     return source.request.reply.timings if source.request.reply else None
 
 
-def _derived(name: str, kind: ColumnType, description: str, rule: Callable[[Reply], int | float | None]) -> Column:
+def _derived(
+    name: str, kind: ColumnType, description: str, rule: Callable[[Reply], int | float | None]
+) -> ExportColumn:
     def read(source: _Attempt) -> int | float | None:
         return rule(source.request.reply) if source.request.reply else None
 
-    return Column(name, kind, description, read)
+    return ExportColumn(name, kind, description, read)
 
 
-_ATTEMPT = Column(
+_ATTEMPT = ExportColumn(
     "attempt",
     "integer",
     "1 for the first try; failed tries before it are kept in the run folder.",
@@ -207,7 +209,7 @@ _ATTEMPT = Column(
 _REQUESTS = (
     *columns_of(Request, lambda source: source.request, leave={"reply"}),
     _ATTEMPT,
-    Column(
+    ExportColumn(
         "verdict",
         "text",
         "`valid`, `suspect` or `invalid`, the worst of the request and its arm; empty for a run not checked yet.",
@@ -241,7 +243,7 @@ _STEP_KEYS = ("invocation", "block", "arm_id", "prompt_id")
 _STEPS = (
     *columns_of(Request, lambda source: source.request, leave=Request.model_fields.keys() - set(_STEP_KEYS)),
     _ATTEMPT,
-    Column("step", "integer", "Number of the step in its request, from 0.", lambda source: source.number),
+    ExportColumn("step", "integer", "Number of the step in its request, from 0.", lambda source: source.number),
     *columns_of(Step, lambda source: source.step),
 )
 
@@ -323,8 +325,10 @@ _PREDICTIONS = (
     *columns_of(Prediction, lambda outcome: outcome.prediction, leave={"speedup"}),
     *estimated("predicted", "Predicted speedup.", lambda it: it.prediction.speedup),
     *estimated("measured", "Measured speedup; empty where there is none that can be believed.", lambda it: it.measured),
-    Column("error", "number", "predicted / measured - 1.", lambda it: it.error),
-    Column("inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside),
+    ExportColumn("error", "number", "predicted / measured - 1.", lambda it: it.error),
+    ExportColumn(
+        "inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside
+    ),
 )
 
 _POSITIONS = (
@@ -349,7 +353,7 @@ _ACCEPTED_LENGTHS = (
 )
 
 _SERVED = tuple(
-    Column(
+    ExportColumn(
         name, "number", description, lambda it, above=above, below=below, scale=scale: _over(it, above, below, scale)
     )
     for name, description, above, below, scale in (
@@ -363,7 +367,7 @@ _SERVED = tuple(
     )
 )
 _LATENCIES = tuple(
-    Column(
+    ExportColumn(
         f"{measure}_{name}",
         "number",
         f"{told}: {which}.",
@@ -376,35 +380,35 @@ _LOAD = (*columns_of(CellFigures, leave={"ttft", "tpot"}), *_LATENCIES, *_SERVED
 
 _ROUTING = (
     *columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
-    Column("read_tokens", "integer", "Tokens of these texts.", lambda it: it.routing.tokens),
-    Column("layer", "integer", "Number of the layer; empty for the mean over all.", lambda it: it.layer),
-    Column("tokens", "integer", "n: consecutive tokens.", lambda it: it.tokens),
+    ExportColumn("read_tokens", "integer", "Tokens of these texts.", lambda it: it.routing.tokens),
+    ExportColumn("layer", "integer", "Number of the layer; empty for the mean over all.", lambda it: it.layer),
+    ExportColumn("tokens", "integer", "n: consecutive tokens.", lambda it: it.tokens),
     *estimated("union", "Distinct experts of a layer that n tokens choose.", lambda it: it.union),
-    Column("uniform", "number", "The same if routing were uniform.", lambda it: it.uniform),
-    Column("experts", "integer", "Experts of a layer to choose from.", lambda it: it.of and it.of.experts),
-    Column("used", "integer", "Experts chosen for a token.", lambda it: it.of and it.of.used),
+    ExportColumn("uniform", "number", "The same if routing were uniform.", lambda it: it.uniform),
+    ExportColumn("experts", "integer", "Experts of a layer to choose from.", lambda it: it.of and it.of.experts),
+    ExportColumn("used", "integer", "Experts chosen for a token.", lambda it: it.of and it.of.used),
 )
 
 
-TABLES: dict[TableName, Table] = {
-    "requests": Table(_REQUESTS, _attempts),
-    "sessions": Table(
+TABLES: dict[TableName, ExportTable] = {
+    "requests": ExportTable(_REQUESTS, _attempts),
+    "sessions": ExportTable(
         (
             *columns_of(Session, leave={"engine"}),
             *columns_of(EngineIdentity, lambda session: session.engine, prefix="engine_", leave={"traits"}),
         ),
         RunReader.sessions,
     ),
-    "steps": Table(_STEPS, _steps),
-    "telemetry": Table(tuple(columns_of(Telemetry)), RunReader.telemetry),
-    "prompts": Table(tuple(columns_of(Prompt)), RunReader.prompts),
-    "findings": Table(tuple(columns_of(Finding)), RunReader.findings),
-    "energy": Table(
+    "steps": ExportTable(_STEPS, _steps),
+    "telemetry": ExportTable(tuple(columns_of(Telemetry)), RunReader.telemetry),
+    "prompts": ExportTable(tuple(columns_of(Prompt)), RunReader.prompts),
+    "findings": ExportTable(tuple(columns_of(Finding)), RunReader.findings),
+    "energy": ExportTable(
         (
             *columns_of(RequestEnergy, lambda source: source.energy),
-            Column("energy_j", "number", "Joules of all sources together.", lambda source: source.joules),
-            Column("tokens", "integer", "Tokens generated, the first included.", lambda source: source.tokens),
-            Column(
+            ExportColumn("energy_j", "number", "Joules of all sources together.", lambda source: source.joules),
+            ExportColumn("tokens", "integer", "Tokens generated, the first included.", lambda source: source.tokens),
+            ExportColumn(
                 "j_per_token",
                 "number",
                 "energy_j / tokens; empty where nothing was generated.",
@@ -413,18 +417,18 @@ TABLES: dict[TableName, Table] = {
         ),
         _energies,
     ),
-    "margins": Table(tuple(columns_of(Margin)), _margins),
-    "predictions": Table(_PREDICTIONS, _outcomes),
-    "profiles": Table(tuple(columns_of(DraftLength)), _lengths),
-    "positions": Table(_POSITIONS, _placed),
-    "accepted_lengths": Table(_ACCEPTED_LENGTHS, _accepted_lengths),
-    "routing": Table(_ROUTING, _unions),
-    "load": Table(_LOAD, _load_cells),
-    "sendings": Table(tuple(columns_of(Sending)), _sendings),
+    "margins": ExportTable(tuple(columns_of(Margin)), _margins),
+    "predictions": ExportTable(_PREDICTIONS, _outcomes),
+    "profiles": ExportTable(tuple(columns_of(DraftLength)), _lengths),
+    "positions": ExportTable(_POSITIONS, _placed),
+    "accepted_lengths": ExportTable(_ACCEPTED_LENGTHS, _accepted_lengths),
+    "routing": ExportTable(_ROUTING, _unions),
+    "load": ExportTable(_LOAD, _load_cells),
+    "sendings": ExportTable(tuple(columns_of(Sending)), _sendings),
 }
 
 
-def find(name: str) -> Table:
+def find(name: str) -> ExportTable:
     """A table by its name. Raises `UsageError` for an unknown one."""
     for known, table in TABLES.items():
         if known == name:

@@ -51,7 +51,7 @@ _HEAD = 4_000
 _FIGURE_CM = 16.0
 
 
-class Run(NamedTuple):
+class SiteRun(NamedTuple):
     """A run of the site."""
 
     slug: str
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     document: Document
 
 
-class LeftOut(NamedTuple):
+class OmittedFolder(NamedTuple):
     """A folder that the site does not show."""
 
     name: str
@@ -86,15 +86,15 @@ def write_site(
             "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
         )
     _refuse_other_folders(folder)
-    entries: list[Run | SiteStudy] = []
-    left_out: list[LeftOut] = []
+    entries: list[SiteRun | SiteStudy] = []
+    left_out: list[OmittedFolder] = []
     taken: set[str] = set()
 
     def leave_out(place: Path, error: UsageError) -> None:
         if damaged is None:
             raise error
         damaged(place, error)
-        left_out.append(LeftOut(place.name, private(error.message)))
+        left_out.append(OmittedFolder(place.name, private(error.message)))
 
     for place in measured:
         try:
@@ -105,12 +105,12 @@ def write_site(
         entries += needed(f"--published {name}").published_on_site(name, lambda one: _slug(one, taken))
     if not entries:
         raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
-    entries.sort(key=lambda entry: isinstance(entry, Run))
+    entries.sort(key=lambda entry: isinstance(entry, SiteRun))
     make_folder(folder)
     index = folder / "index.html"
     write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages without one would be no site
     pages: list[Path] = []
-    shown: list[Run | SiteStudy] = []
+    shown: list[SiteRun | SiteStudy] = []
     for entry in entries:
         try:
             pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
@@ -123,24 +123,24 @@ def write_site(
     return [index, *pages]
 
 
-def _read(place: Path, taken: set[str]) -> Run | SiteStudy:
+def _read(place: Path, taken: set[str]) -> SiteRun | SiteStudy:
     """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
     if not is_study(place):
         document = read_document(place)
-        return Run(_slug(place.resolve().name, taken), document)
+        return SiteRun(_slug(place.resolve().name, taken), document)
     return needed(str(place)).on_site(place, lambda name: _slug(name, taken))
 
 
-def _place(entry: Run | SiteStudy) -> Path:
+def _place(entry: SiteRun | SiteStudy) -> Path:
     """The folder that an entry was measured into; of a published study its name."""
-    return entry.document.run.folder if isinstance(entry, Run) else entry.place
+    return entry.document.run.folder if isinstance(entry, SiteRun) else entry.place
 
 
-def _write_page(entry: Run | SiteStudy, folder: Path, languages: Sequence[Language]) -> Path:
-    return _write_run(entry, folder, languages) if isinstance(entry, Run) else entry.write(folder, languages)
+def _write_page(entry: SiteRun | SiteStudy, folder: Path, languages: Sequence[Language]) -> Path:
+    return _write_run(entry, folder, languages) if isinstance(entry, SiteRun) else entry.write(folder, languages)
 
 
-def _write_run(run: Run, folder: Path, languages: Sequence[Language]) -> Path:
+def _write_run(run: SiteRun, folder: Path, languages: Sequence[Language]) -> Path:
     data = make_folder(folder, DATA)
     copy_documents(run.document.run.folder, data)
     write_text(data / "experiment.yaml", run.document.experiment_yaml, inside=True)
@@ -189,9 +189,11 @@ def _slug(name: str, taken: set[str]) -> str:
     return slug
 
 
-def _index(entries: Sequence[Run | SiteStudy], left_out: Sequence[LeftOut], languages: Sequence[Language]) -> str:
-    runs = [entry for entry in entries if isinstance(entry, Run)]
-    measured = [entry for entry in entries if not isinstance(entry, Run)]
+def _index(
+    entries: Sequence[SiteRun | SiteStudy], left_out: Sequence[OmittedFolder], languages: Sequence[Language]
+) -> str:
+    runs = [entry for entry in entries if isinstance(entry, SiteRun)]
+    measured = [entry for entry in entries if not isinstance(entry, SiteRun)]
     package = studies()
     claims = [package.site_claims(measured)] if package is not None and measured else []
     return render(
@@ -207,7 +209,7 @@ def _index(entries: Sequence[Run | SiteStudy], left_out: Sequence[LeftOut], lang
     )
 
 
-def _answers(runs: Sequence[Run]) -> Table:
+def _answers(runs: Sequence[SiteRun]) -> Table:
     """Every answer of every run in one table."""
     columns = (
         Column("study"),
@@ -221,7 +223,7 @@ def _answers(runs: Sequence[Run]) -> Table:
     return Table("answers", columns, rows)
 
 
-def _answer(run: Run, answer: Answer) -> Row:
+def _answer(run: SiteRun, answer: Answer) -> Row:
     document = run.document
     target = next((arm.target for arm in document.run.arms if arm.id == answer.arm_id), "-")
     cells = (

@@ -30,7 +30,7 @@ _GLUED_SIZE = re.compile(r"(?<=[a-z])\d{1,4}gi?b$")
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Device(BaseModel):
+class DeviceEntry(BaseModel):
     """One entry of `devices.yaml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,13 +66,13 @@ class Peak:
 
 
 @cache
-def devices() -> tuple[Device, ...]:
+def devices() -> tuple[DeviceEntry, ...]:
     """All entries, in the order of the file."""
     text = (resources.files("specmeter.theory.catalogue") / "devices.yaml").read_text(encoding="utf-8")
-    return tuple(Device.model_validate(entry) for entry in yaml.safe_load(text)["devices"])
+    return tuple(DeviceEntry.model_validate(entry) for entry in yaml.safe_load(text)["devices"])
 
 
-def find(name: str) -> tuple[Device, ...]:
+def find(name: str) -> tuple[DeviceEntry, ...]:
     """The entries that a name fits: one, several where it is ambiguous, none where it is unknown."""
     if len(name) > MAX_NAME:
         return ()
@@ -81,7 +81,7 @@ def find(name: str) -> tuple[Device, ...]:
     return index.get(exact) or index.get(plain) or ()
 
 
-def named(name: str) -> tuple[Device, ...]:
+def named(name: str) -> tuple[DeviceEntry, ...]:
     """The entries that a name fits, at least one; raises `UsageError` that names the nearest ones."""
     found = find(name)
     if not found:
@@ -109,8 +109,8 @@ def peak(name: str) -> Peak | None:
 
 
 @cache
-def _index() -> dict[str, tuple[Device, ...]]:
-    found: dict[str, list[Device]] = {}
+def _index() -> dict[str, tuple[DeviceEntry, ...]]:
+    found: dict[str, list[DeviceEntry]] = {}
     for device in devices():
         for key in dict.fromkeys(_key(name, sizes=True) for name in (device.name, *device.aliases)):
             found.setdefault(key, []).append(device)

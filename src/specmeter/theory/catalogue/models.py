@@ -143,7 +143,7 @@ class Experts(_Entry):
     dense_layers: Annotated[int, Field(ge=0)] = 0
 
 
-class Model(_Entry):
+class ModelEntry(_Entry):
     """One entry of `models.yaml`; parameters are counted, not copied."""
 
     name: str
@@ -256,9 +256,9 @@ class Model(_Entry):
 
 
 @cache
-def models() -> tuple[Model, ...]:
+def models() -> tuple[ModelEntry, ...]:
     """All entries, in the order of the file."""
-    return tuple(Model.model_validate(entry) for entry in _document()["models"])
+    return tuple(ModelEntry.model_validate(entry) for entry in _document()["models"])
 
 
 @cache
@@ -280,7 +280,7 @@ def number_format(name: str) -> Format:
     return found
 
 
-def find(name: str) -> tuple[Model, ...]:
+def find(name: str) -> tuple[ModelEntry, ...]:
     """The entries that a name fits: one, or none where it is unknown.
 
     Compared are letters and digits, without the owner of a repository, letter case, quantization, dates and words like
@@ -289,7 +289,7 @@ def find(name: str) -> tuple[Model, ...]:
     return _index().get(_key(name), ()) if len(name) <= MAX_NAME else ()
 
 
-def model(name: str) -> Model:
+def model(name: str) -> ModelEntry:
     """The one entry that a name fits; raises `UsageError` that names the nearest ones."""
     found = find(name)
     if not found:
@@ -303,8 +303,8 @@ def model(name: str) -> Model:
 
 
 @cache
-def _index() -> dict[str, tuple[Model, ...]]:
-    found: dict[str, list[Model]] = {}
+def _index() -> dict[str, tuple[ModelEntry, ...]]:
+    found: dict[str, list[ModelEntry]] = {}
     for entry in models():
         for key in dict.fromkeys(_key(name) for name in (entry.name, *entry.aliases)):
             found.setdefault(key, []).append(entry)

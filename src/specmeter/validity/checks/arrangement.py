@@ -22,8 +22,8 @@ from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_ap
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
+    BlockEffect,
     Drift,
-    Point,
     Speeds,
     drift,
     repeats,
@@ -125,7 +125,7 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
 def _drift(data: RunData, starts: Mapping[BlockKey, Mapping[str, float]]) -> Drift | None:
     blocks = {cell: number for number, cell in enumerate(starts)}
     points = [
-        Point(number, blocks[cell], starts[cell][arm_id], effect)
+        BlockEffect(number, blocks[cell], starts[cell][arm_id], effect)
         for number, (arm_id, requests) in enumerate(data.by_arm.items())
         for cell, effect in speeds_of(requests).by_block().items()
         if cell in starts

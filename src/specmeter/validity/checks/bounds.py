@@ -45,7 +45,7 @@ class Blind(NamedTuple):
     applies: bool = True
 
 
-class Peak(NamedTuple):
+class TrafficLimit(NamedTuple):
     """What no traffic can exceed."""
 
     bytes_per_s: float
@@ -79,9 +79,9 @@ def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Dra
     return DraftTime(1000 * (header.bytes_per_token - CACHE_BYTES) / peak.bytes_per_s, peak.device)
 
 
-def peak_of_sessions(data: RunData, sessions: Sequence[Session], *, draft: bool) -> Peak | Blind:
+def peak_of_sessions(data: RunData, sessions: Sequence[Session], *, draft: bool) -> TrafficLimit | Blind:
     """The fastest memory that can have held the weights in any of these sessions."""
-    peaks: list[Peak] = []
+    peaks: list[TrafficLimit] = []
     for session in sessions:
         uses = session.draft_devices if draft else session.devices
         layers = session.draft_layers_offloaded if draft else session.layers_offloaded
@@ -97,7 +97,7 @@ _MAKERS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "METAL": "apple", "MTL
 CPU_BUFFERS = ("CPU", "BLAS", "ACCEL", "AMX")
 
 
-def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> Peak | Blind:
+def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> TrafficLimit | Blind:
     """The peak bandwidth of what holds weights: of all GPUs together that the backend may have meant, or of the CPU."""
 
     held = [use.device.upper() for use in uses if use.model_buffer_bytes]
@@ -113,14 +113,14 @@ def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, i
         names = [[gpu.name for gpu in host.gpus if "" in makers or gpu.vendor.casefold() in makers] for host in hosts]
     else:
         names = [[host.cpu] for host in hosts]
-    found: list[Peak] = []
+    found: list[TrafficLimit] = []
     for of_host in names:
         # Names may hold commas, which the catalogue takes for lists.
         peaks = [catalogue.peak(name) if "," not in name else None for name in of_host]
         known = [peak.high for peak in peaks if peak is not None]
         if not known or len(known) < len(peaks):
             return Blind(f"the peak bandwidth of {', '.join(of_host) or 'the GPU'} is not in the catalogue")
-        found.append(Peak(sum(known), ", ".join(of_host)))
+        found.append(TrafficLimit(sum(known), ", ".join(of_host)))
     return max(found, default=Blind("the machine is not on record"))
 
 
@@ -231,7 +231,7 @@ def _over_units(units: Sequence[Sequence[Pair]]) -> Estimate:
     return speedup_over_invocations(units, level=LEVEL).estimate
 
 
-class _Seen(NamedTuple):
+class _StepTime(NamedTuple):
     """What a run's own steps say about the time that it took."""
 
     ms: float | None
@@ -241,7 +241,7 @@ class _Seen(NamedTuple):
     """How much longer a request's steps took than its decoding, at most; above 0 one of the two is false."""
 
 
-def _own_steps(requests: Sequence[RequestData]) -> _Seen:
+def _own_steps(requests: Sequence[RequestData]) -> _StepTime:
     """Time of the steps after the first of each request, which lie within its decode time.
 
     The engine reports both. Its steps end one after the other, so from the first end to the last no more time can
@@ -255,7 +255,7 @@ def _own_steps(requests: Sequence[RequestData]) -> _Seen:
     steps = sum(count - 1 for _, count, _ in told)
     beyond = max((ms - whole * (1 + TOLERANCE) - SLACK_MS for ms, _, whole in told), default=0.0)
     mean = sum(ms for ms, _, _ in told) / steps if steps > 0 and len(told) == len(requests) else None
-    return _Seen(mean, max(0.0, beyond))
+    return _StepTime(mean, max(0.0, beyond))
 
 
 def speedup_above_tau(data: RunData) -> Findings:
@@ -342,7 +342,7 @@ def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
     return min(found, default=None)
 
 
-def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _Seen) -> Severity:
+def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _StepTime) -> Severity:
     """Whether the forwards that a speedup needs can be believed: those that the run probed, where it did; else those of
     a CPU, or those whose steps were timed."""
     probed = _probed_forward(data, arm, longest_draft(arm, next(iter(used_sessions(data, requests)), None)))

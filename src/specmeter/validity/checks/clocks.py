@@ -75,7 +75,7 @@ def decode_time_differs(data: RunData) -> Findings:
             )
 
 
-class _Look(NamedTuple):
+class _ClockGap(NamedTuple):
     what: str
     usual_ms: float
     seen_ms: float
@@ -90,7 +90,7 @@ class _Look(NamedTuple):
         return abs(excess) > SLACK_MS + TOLERANCE * self.usual_ms
 
 
-def _arrived(requests: Sequence[RequestData]) -> _Look | None:
+def _arrived(requests: Sequence[RequestData]) -> _ClockGap | None:
     times = [
         (it.row.predicted_ms or 0.0, it.arrivals.last_ms - it.arrivals.first_ms)
         for it in requests
@@ -100,7 +100,7 @@ def _arrived(requests: Sequence[RequestData]) -> _Look | None:
     return _look("the time between its first and last token was", times, late_only=False)
 
 
-def _stepped(requests: Sequence[RequestData]) -> _Look | None:
+def _stepped(requests: Sequence[RequestData]) -> _ClockGap | None:
     times = [
         ((it.row.prompt_ms or 0.0) + (it.row.predicted_ms or 0.0), it.steps.last_ms)
         for it in requests
@@ -109,11 +109,11 @@ def _stepped(requests: Sequence[RequestData]) -> _Look | None:
     return _look("its last step ended after", times, late_only=True)
 
 
-def _look(what: str, times: Sequence[tuple[float, float]], *, late_only: bool) -> _Look | None:
+def _look(what: str, times: Sequence[tuple[float, float]], *, late_only: bool) -> _ClockGap | None:
     if not times:
         return None
     usual, off = median_low([told for told, _ in times]), median_low([seen - told for told, seen in times])
-    return _Look(what, usual, usual + off, len(times), late_only)
+    return _ClockGap(what, usual, usual + off, len(times), late_only)
 
 
 # --- times-overlap ---------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ _TURNS = 0.01
 """Least share of its place in the block that an arm's turns must move it by, for drift to be told from the arms."""
 
 
-class Point(NamedTuple):
+class BlockEffect(NamedTuple):
     """An arm in a block."""
 
     arm: int
@@ -118,7 +118,7 @@ class Drift(NamedTuple):
     """To its standard error."""
 
 
-def drift(points: Sequence[Point]) -> Drift | None:
+def drift(points: Sequence[BlockEffect]) -> Drift | None:
     """Least squares: effect = that of the arm + that of the block + drift * time; None where they cannot be told apart.
 
     Where every block has the same order, an arm's time is as much its own as its speed is.

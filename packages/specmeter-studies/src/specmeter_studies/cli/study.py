@@ -139,13 +139,12 @@ def run(
     from specmeter.show.terminal.console import errors
     from specmeter.store.locate import is_study
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.folder import StudyOrder as Asked
-    from specmeter_studies.folder import choose_folder, read_models
+    from specmeter_studies.folder import StudyOrder, choose_folder, read_models
     from specmeter_studies.runner import begin, look, measure_study
     from specmeter_studies.show.terminal import print_findings, print_left_out, print_stopped
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
-    ready = look(Asked(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
+    ready = look(StudyOrder(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
     if dry_run:
         from specmeter_studies.show.terminal import print_dry_run
 
@@ -231,7 +230,7 @@ def export(folder: str, out: Path) -> None:
 
 
 class _Watch:
-    """Progress on stderr; see `studies.runner.Watch`."""
+    """Progress on stderr; see `studies.runner.StudyWatch`."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

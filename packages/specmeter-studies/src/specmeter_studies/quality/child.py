@@ -20,7 +20,7 @@ Result = TypeVar("Result", Scores, Times)
 _RESULT = "result.json"
 
 
-class _Order(Record):
+class _QualityJob(Record):
     score: Scoring | None = None
     time: Timing | None = None
     time_mlx: mlx.MlxTiming | None = None
@@ -28,12 +28,12 @@ class _Order(Record):
 
 def score_apart(order: Scoring, heard: Heard) -> Scores:
     """`scoring.score` in a child. Raises what it raises, and `EngineDiedError`."""
-    return _apart(_Order(score=order), Scores, heard)
+    return _apart(_QualityJob(score=order), Scores, heard)
 
 
 def time_apart(order: Timing) -> Times:
     """`timing.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
-    return _apart(_Order(time=order), Times, None)
+    return _apart(_QualityJob(time=order), Times, None)
 
 
 def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tuple[tuple[float, ...], EngineIdentity]:
@@ -44,17 +44,17 @@ def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tu
     if reason := mlx.missing():
         raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter-studies[mlx]'")
     order = mlx.MlxTiming(folder=model.path, tests=tuple(tests), seed=seed)
-    return _apart(_Order(time_mlx=order), Times, None).ms, mlx.identify()
+    return _apart(_QualityJob(time_mlx=order), Times, None).ms, mlx.identify()
 
 
-def _apart(order: _Order, kind: type[Result], heard: Heard | None) -> Result:
+def _apart(order: _QualityJob, kind: type[Result], heard: Heard | None) -> Result:
     with tempfile.TemporaryDirectory(prefix="specmeter-quality-") as name:
         run_in_subprocess(__name__, order, Path(name), heard)
         return kind.model_validate_json(read_result(Path(name) / _RESULT))
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
-    order = _Order.model_validate_json(given)
+    order = _QualityJob.model_validate_json(given)
     if order.score is not None:
         result = score(order.score, heard).model_dump_json()
     elif order.time is not None:

@@ -21,7 +21,7 @@ from specmeter.analysis.quality import ModelRole, QualityReport, SkippedModel, S
 from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
 from specmeter.errors import ExperimentError, SpecmeterError, UsageError
 from specmeter.experiments.experiment import MAX_VARIANTS, Variants
-from specmeter.experiments.file import Bundled, Form, Loaded, bundled_of, load_form
+from specmeter.experiments.file import Bundled, FileKind, Loaded, bundled_of, load_form
 from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
@@ -157,7 +157,7 @@ class QualityPlan(Record):
 
 LoadedPlan = Loaded[QualityPlan]
 
-_FORM = Form(
+_FORM = FileKind(
     kind=QualityPlan,
     shelf="specmeter_studies.plans",
     word="quality plan",

@@ -240,7 +240,7 @@ _CLAIMED = ("invalid", "implausible")
 def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
     """A figure with a panel for each facet; `name` begins the panels' names."""
     judged = origin == "published" or any(point.verdict for point in figure.points)
-    look = _Look.of(figure, origin)
+    look = _PanelStyle.of(figure, origin)
     panels: list[Panel] = []
     explained: set[str] = set()
     for facet in dict.fromkeys(point.facet for point in figure.points):
@@ -268,7 +268,7 @@ def verdict_word(verdict: str | None, origin: Origin) -> str:
     return verdict or "unchecked"
 
 
-def _datum(point: Point, look: _Look, judged: bool, *, claimed: bool) -> Datum:
+def _datum(point: Point, look: _PanelStyle, judged: bool, *, claimed: bool) -> Datum:
     word = verdict_word(point.verdict, look.origin)
     mark = mark_of(point.verdict, judged=judged)
     verdicts: Datum = {f"told_{it}": words(it)(f"verdict.{word}") for it in LANGUAGES} if judged else {}
@@ -307,7 +307,7 @@ def _short(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _PanelStyle:
     """What all panels of a figure have in common, so that they can be compared."""
 
     figure: StudyFigure
@@ -317,7 +317,7 @@ class _Look:
     series: tuple[str, ...]
 
     @classmethod
-    def of(cls, figure: StudyFigure, origin: Origin) -> _Look:
+    def of(cls, figure: StudyFigure, origin: Origin) -> _PanelStyle:
         given = list(dict.fromkeys(point.x for point in figure.points))
         numbers = [x for x in given if isinstance(x, float | int)]
         if len(numbers) == len(given) and figure.kind != "bars":

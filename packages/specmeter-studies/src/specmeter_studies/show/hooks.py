@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from specmeter.show.table import Table
     from specmeter.show.words import Language
     from specmeter_studies.show.document import StudyDocument
-    from specmeter_studies.show.site import Study
+    from specmeter_studies.show.site import StudyOnSite
 
 EXPERIMENTS: str = "specmeter_studies.experiments"
 RULINGS: tuple[str, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
@@ -81,21 +81,21 @@ def list_published() -> Iterator[str]:
         yield f"{name}: {', '.join(members)}"
 
 
-def on_site(folder: Path, slug: Callable[[str], str]) -> Study:
+def on_site(folder: Path, slug: Callable[[str], str]) -> StudyOnSite:
     """A study folder for a site. Raises `StoreError` or `UsageError` for a damaged one."""
     from specmeter_studies.show import site
 
     return site.on_site(folder, slug)
 
 
-def published_on_site(name: str, slug: Callable[[str], str]) -> list[Study]:
+def published_on_site(name: str, slug: Callable[[str], str]) -> list[StudyOnSite]:
     """The studies of a name, or of a group of them, each for a page of its own."""
     from specmeter_studies.show import site
 
     return site.published_on_site(name, slug)
 
 
-def site_claims(studies: Sequence[Study]) -> Table:
+def site_claims(studies: Sequence[StudyOnSite]) -> Table:
     """How many claims of each study of a site were ruled how."""
     from specmeter_studies.show import site
 

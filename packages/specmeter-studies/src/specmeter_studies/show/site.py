@@ -31,7 +31,7 @@ _VERDICTS = ("invalid", "suspect", "unchecked", "valid")
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyOnSite:
     """A study of a document on the site."""
 
     slug: str
@@ -61,17 +61,17 @@ class Study:
         return page
 
 
-def on_site(place: Path, slug: Callable[[str], str]) -> Study:
+def on_site(place: Path, slug: Callable[[str], str]) -> StudyOnSite:
     """A study folder for a site; `slug` gives a name that is free. Raises `StoreError` or `UsageError`."""
     folder = StudyFolder(place)
     document, state, worst = read_study(folder), _state(folder), _worst_verdict(folder)
-    return Study(slug(place.resolve().name), document, folder, state, worst)
+    return StudyOnSite(slug(place.resolve().name), document, folder, state, worst)
 
 
-def published_on_site(name: str, slug: Callable[[str], str]) -> list[Study]:
+def published_on_site(name: str, slug: Callable[[str], str]) -> list[StudyOnSite]:
     """The studies of a name or a group, each for a page of its own."""
     documents = [replace(document, prefix="") for document in published_documents(name)]
-    return [Study(slug(f"{document.name}-published"), document) for document in documents]
+    return [StudyOnSite(slug(f"{document.name}-published"), document) for document in documents]
 
 
 def _state(folder: StudyFolder) -> str:
@@ -98,7 +98,7 @@ def _write_measured(folder: StudyFolder, data: Path) -> None:
         copy_kept(path.parent, path.name, data / path.name, private)
 
 
-def site_claims(studies: Sequence[Study]) -> Table:
+def site_claims(studies: Sequence[StudyOnSite]) -> Table:
     """How many claims of each study were ruled how."""
     columns = (
         Column("study"),
@@ -109,7 +109,7 @@ def site_claims(studies: Sequence[Study]) -> Table:
     return Table("site_claims", columns, [_counts(study) for study in studies])
 
 
-def _counts(study: Study) -> Row:
+def _counts(study: StudyOnSite) -> Row:
     cells = (
         Cell(printable(study.document.title)),
         Cell(Phrase(f"state.{study.state}" if study.state else "study.origin.published")),

@@ -112,7 +112,7 @@ def by_name(data: StudyData) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Step:
+class RungStep:
     """A rung over the next larger one, as one of several that hold together."""
 
     small: Rung
@@ -124,10 +124,10 @@ class Step:
         return f"{self.small.title} over {self.large.title} {quoted(self.ratio, unit='x')}"
 
 
-def steps(data: StudyData) -> list[Step]:
+def steps(data: StudyData) -> list[RungStep]:
     """From each rung to the next smaller one."""
     timed = _timed(data)
-    return [Step(small, large, faster(small, large, among=len(timed) - 1)) for large, small in pairwise(timed)]
+    return [RungStep(small, large, faster(small, large, among=len(timed) - 1)) for large, small in pairwise(timed)]
 
 
 def whole(data: StudyData) -> dict[str, str]:

@@ -14,7 +14,7 @@ from specmeter_studies.latency import LENGTH_BYTES, output_bytes
 from specmeter_studies.study import StudyCell
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import ArmResult, DraftPlace, Result, StudyData
+    from specmeter_studies.study import ArmResult, DraftPlace, PromptResult, StudyData
 
 WITHDRAWN = "first runs, withdrawn"
 """Suite of the document's runs that it does not stand by."""
@@ -33,7 +33,7 @@ class Backend:
     place: DraftPlace
     local: Backend | None
     """The same draft on this machine; None for that one itself."""
-    rows: tuple[Result, ...]
+    rows: tuple[PromptResult, ...]
 
     @property
     def name(self) -> str:
@@ -188,7 +188,7 @@ def backends(data: StudyData, *, withdrawn: bool = False) -> tuple[Backend, ...]
         and (line.suite == WITHDRAWN) == withdrawn
     ]
     places = {place.config: place for place in data.places}
-    rows: dict[str, list[Result]] = defaultdict(list)
+    rows: dict[str, list[PromptResult]] = defaultdict(list)
     for row in data.results:
         rows[row.config].append(row)
     known = [line for line in lines if line.config in places]
@@ -208,7 +208,7 @@ def backends(data: StudyData, *, withdrawn: bool = False) -> tuple[Backend, ...]
     return (*((local,) if local else ()), *remote)
 
 
-def shared_acceptance(one: Iterable[Result], other: Iterable[Result]) -> tuple[int, int]:
+def shared_acceptance(one: Iterable[PromptResult], other: Iterable[PromptResult]) -> tuple[int, int]:
     """(rows of the same prompt and repeat with the same acceptance, rows of the same prompt and repeat)."""
     theirs = {(row.prompt, row.repeat): row.acceptance for row in other if row.acceptance is not None}
     both = [
@@ -219,7 +219,7 @@ def shared_acceptance(one: Iterable[Result], other: Iterable[Result]) -> tuple[i
     return sum(math.isclose(mine, its, abs_tol=1e-9) for mine, its in both), len(both)
 
 
-def _log_ratios(rows: Sequence[Result], local: Sequence[Result]) -> list[float] | None:
+def _log_ratios(rows: Sequence[PromptResult], local: Sequence[PromptResult]) -> list[float] | None:
     """Mean log ratio over the prompts of each repeat; None where there are not two of them."""
     theirs = {(row.prompt, row.repeat): row.decode_rate for row in local}
     found: dict[int, list[float]] = defaultdict(list)

@@ -12,7 +12,7 @@ from specmeter_studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Ruling
-    from specmeter_studies.study import Result
+    from specmeter_studies.study import PromptResult
 
 SOURCE = (
     "Efficient On-Device LLM Inference on Apple Silicon: From Quantization to Collaborative Speculative Decoding "
@@ -29,7 +29,7 @@ _NOT_REACHED = "Failed to connect"
 _VOCABULARY = 248_320
 """Tokens of both models, as the raw log lists them."""
 
-Runs = dict[str, list[tuple["Result", "Ruling"]]]
+Runs = dict[str, list[tuple["PromptResult", "Ruling"]]]
 """Configuration -> its runs."""
 
 
@@ -78,13 +78,13 @@ def _by_config(source: str, suffix: str) -> Runs:
     return found
 
 
-def _line(rows: Sequence[tuple[Result, Ruling]]) -> ArmResult:
+def _line(rows: Sequence[tuple[PromptResult, Ruling]]) -> ArmResult:
     """The mean over prompts that the page prints, over the baseline that it takes."""
     baseline = next((ruling.claim.baseline_rate for _, ruling in rows if ruling.claim.baseline_rate), None)
     return mean_line([row for row, _ in rows], baseline)
 
 
-def _place(config: str, rows: Sequence[tuple[Result, Ruling]], *, stayed: bool = False) -> DraftPlace:
+def _place(config: str, rows: Sequence[tuple[PromptResult, Ruling]], *, stayed: bool = False) -> DraftPlace:
     name = config.rpartition("/")[2].partition(" (")[0]
     if name == "local":
         return DraftPlace(config=config, vocabulary=_VOCABULARY)

@@ -18,7 +18,7 @@ from specmeter.record import Estimate
 from specmeter_studies import measured as from_claims
 from specmeter_studies.apple_published import raw_logs
 from specmeter_studies.library.moe_306 import lines
-from specmeter_studies.study import ArmResult, ModelUsed, Ran, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData
 
 _TABLES, _RUNS = "moe-306/tables.csv", "moe-306/runs.csv"
 _KINDS = {"short_factual": "fact", "code_gen": "code", "long_reasoning": "reason", "chinese": "zh"}
@@ -105,7 +105,7 @@ def prompts_timed() -> tuple[int, int]:
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _results() -> Iterator[Result]:
+def _results() -> Iterator[PromptResult]:
     runs = list(from_claims.rulings("moe-306", _RUNS))
     drafted = [it.claim for it in runs if it.claim.conditions["suite"] == "F" and it.claim.method != "none"]
     constructed = all(claim.acceptance == 1 for claim in drafted)
@@ -126,7 +126,7 @@ def _config(target: str, draft: str | None, gamma: int | None, *, swept: bool) -
     return f"{target}/none" if gamma is None else f"{target}/draft-simple/{draft}/g{gamma}"
 
 
-def _is_swept(run: Result) -> bool:
+def _is_swept(run: PromptResult) -> bool:
     """Whether a run belongs to suite F."""
     return "/lengths" in run.config
 
@@ -134,7 +134,7 @@ def _is_swept(run: Result) -> bool:
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def _table_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
+def _table_lines(runs: Sequence[PromptResult]) -> Iterator[ArmResult]:
     """Rows of Tables 4 and 5."""
     for ruling in from_claims.rulings("moe-306", _TABLES):
         claim = ruling.claim
@@ -144,13 +144,13 @@ def _table_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
         yield line.model_copy(update={"suite": lines.suite(line), **_measured(measured)})
 
 
-def _swept_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
+def _swept_lines(swept: Sequence[PromptResult]) -> Iterator[ArmResult]:
     """Suite F over all lengths."""
     for group in _grouped(swept, lambda run: run.config):
         yield _line(group, swept)
 
 
-def _length_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
+def _length_lines(swept: Sequence[PromptResult]) -> Iterator[ArmResult]:
     """Suite F by length."""
     for group in _grouped(swept, lambda run: (run.config, run.prompt_tokens)):
         length = group[0].prompt_tokens
@@ -158,7 +158,7 @@ def _length_lines(swept: Sequence[Result]) -> Iterator[ArmResult]:
         yield _line(group, same).model_copy(update={"prompt_tokens": length})
 
 
-def _kind_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
+def _kind_lines(runs: Sequence[PromptResult]) -> Iterator[ArmResult]:
     """Suites B and D by prompt; the baseline is that of the paper: other prompts, another program."""
     drafted = [run for run in runs if run.method != "none" and not _is_swept(run)]
     for group in _grouped(drafted, lambda run: (run.config, run.prompt)):
@@ -168,7 +168,7 @@ def _kind_lines(runs: Sequence[Result]) -> Iterator[ArmResult]:
         yield _line(group, ()).model_copy(update={"prompt": first.prompt, "claimed_speedup": claimed})
 
 
-def _line(group: Sequence[Result], same: Sequence[Result]) -> ArmResult:
+def _line(group: Sequence[PromptResult], same: Sequence[PromptResult]) -> ArmResult:
     """A line made from runs, as good as the worst of them, with its speedup over the plain runs among `same`."""
     order = ("invalid", "implausible", "suspect", None)
     worst = min(group, key=lambda run: order.index(run.verdict))
@@ -191,7 +191,7 @@ def _line(group: Sequence[Result], same: Sequence[Result]) -> ArmResult:
     return line.model_copy(update={"speedup": geometric_speedup(pairs)})
 
 
-def _measured(group: Sequence[Result]) -> dict[str, Estimate | None]:
+def _measured(group: Sequence[PromptResult]) -> dict[str, Estimate | None]:
     """Rate over repeats; acceptance over prompts, since greedy text repeats itself."""
     drafted = [run for run in group if run.acceptance is not None]
     by_prompt = [
@@ -210,17 +210,17 @@ def _mean(values: Sequence[float], unit: str, method: str) -> Estimate:
     return student_mean(values, unit, method, alone=alone, least=0.0)
 
 
-def _by_repeat(group: Sequence[Result]) -> dict[int, float]:
+def _by_repeat(group: Sequence[PromptResult]) -> dict[int, float]:
     """Repeat -> mean rate of its runs."""
     return {runs[0].repeat: fmean(map(_rate, runs)) for runs in _grouped(group, lambda run: run.repeat)}
 
 
-def _rate(run: Result) -> float:
+def _rate(run: PromptResult) -> float:
     return run.decode_rate or 0.0
 
 
-def _grouped(runs: Sequence[Result], key: Callable[[Result], Hashable]) -> list[list[Result]]:
-    found: dict[Hashable, list[Result]] = {}
+def _grouped(runs: Sequence[PromptResult], key: Callable[[PromptResult], Hashable]) -> list[list[PromptResult]]:
+    found: dict[Hashable, list[PromptResult]] = {}
     for run in runs:
         found.setdefault(key(run), []).append(run)
     return list(found.values())

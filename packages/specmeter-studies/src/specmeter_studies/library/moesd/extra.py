@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AtLoad:
+class ArmAtLoad:
     """A drafting arm at one number of clients."""
 
     line: ArmResult
@@ -32,11 +32,11 @@ class AtLoad:
         return scaled(line.speedup, 1 / line.tau.point, "")
 
 
-def loads(data: StudyData) -> tuple[AtLoad, ...]:
+def loads(data: StudyData) -> tuple[ArmAtLoad, ...]:
     """Every drafting arm at every number of clients, by target and clients."""
     lines = (it for it in data.arms if it.speculates and it.clients and it.prompt is None and it.prompt_tokens is None)
     found = sorted(lines, key=lambda it: (it.target, it.draft or "", it.method, it.gamma or 0, it.clients or 0))
-    return tuple(AtLoad(line) for line in found)
+    return tuple(ArmAtLoad(line) for line in found)
 
 
 def more_when_many_ask(data: StudyData) -> Found:
@@ -133,10 +133,10 @@ def _mixtures(data: StudyData) -> set[str]:
     return {model.name for model in data.models if model.experts} or {"moe"}
 
 
-def _of_mixtures(data: StudyData) -> Iterator[Sequence[AtLoad]]:
+def _of_mixtures(data: StudyData) -> Iterator[Sequence[ArmAtLoad]]:
     """The arms of each mixture of experts, one at all its numbers of clients at a time."""
     mixtures = _mixtures(data)
-    rows: dict[tuple[object, ...], list[AtLoad]] = {}
+    rows: dict[tuple[object, ...], list[ArmAtLoad]] = {}
     for it in loads(data):
         if it.line.target in mixtures:
             rows.setdefault((it.line.target, it.line.draft, it.line.method, it.line.gamma), []).append(it)

@@ -76,7 +76,7 @@ def _series(
 
 
 @dataclass(frozen=True)
-class _Step:
+class _FormatPair:
     """Two formats of one draft for one target."""
 
     better: Pairing
@@ -107,16 +107,16 @@ def follows(data: StudyData) -> Found:
     return ("supported" if len(agree) == len(steps) else "cannot tell"), told
 
 
-def _steps(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> list[_Step]:
+def _steps(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> list[_FormatPair]:
     rates = _by_prompt(data)
-    found: list[_Step] = []
+    found: list[_FormatPair] = []
     for group in _series(pairs, ladder, "draft").values():
         usable = [(pair, rung) for pair, rung in group if pair.line.stands]
         for (bad, bad_rung), (good, good_rung) in permutations(usable, 2):
             ratio = worse(bad_rung, good_rung)
             if ratio is not None and above(ratio, 1):
                 lost = _lost(rates.get(bad.line.config, {}), rates.get(good.line.config, {}))
-                found.append(_Step(better=good, worse=bad, perplexity=ratio, lost=lost))
+                found.append(_FormatPair(better=good, worse=bad, perplexity=ratio, lost=lost))
     return found
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from specmeter.numbers.estimates import bare, from_log
 from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter.record import Estimate
-from specmeter_studies.study import ArmResult, Requests, Result, StudyData
+from specmeter_studies.study import ArmResult, PromptResult, Requests, StudyData
 
 RERUNS = {"baseline-rerun": "baseline", "ngcache-rerun": "ngram-cache"}
 """Repetition -> what it repeats."""
@@ -40,7 +40,7 @@ class Line:
 
     name: str
     arm: ArmResult
-    results: tuple[Result, ...]
+    results: tuple[PromptResult, ...]
     """Its single requests; empty where the document does not print them."""
     sums: Requests | None
     """None where no request was answered."""
@@ -84,7 +84,7 @@ Lines = Mapping[str, Line]
 
 def lines(data: StudyData) -> Lines:
     """Every configuration of the data by its name, in the order of the data."""
-    of_config: dict[str, list[Result]] = {}
+    of_config: dict[str, list[PromptResult]] = {}
     for result in data.results:
         of_config.setdefault(result.config, []).append(result)
     found: dict[str, Line] = {}
@@ -100,7 +100,7 @@ def _name(config: str, target: str) -> str:
     return config.removeprefix(f"{target}/")
 
 
-def summed(results: Iterable[Result]) -> Requests | None:
+def summed(results: Iterable[PromptResult]) -> Requests | None:
     """Requests summed up one by one; None where none has a rate."""
     done = [result for result in results if result.decode_rate is not None]
     if not done:

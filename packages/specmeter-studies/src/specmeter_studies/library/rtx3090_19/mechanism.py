@@ -20,7 +20,7 @@ from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.theory.experts import saturation_threshold, saturation_tokens
 from specmeter_studies.library.rtx3090_19.lines import Line, Lines
-from specmeter_studies.study import ModelUsed, Result, StudyData
+from specmeter_studies.study import ModelUsed, PromptResult, StudyData
 
 THRESHOLD, SPARSITY = 94, 0.031
 """What the document prints."""
@@ -100,10 +100,10 @@ def budget(known: Lines, line: Line) -> Budget | None:
     return _budget(line, plain, tokens, sums.drafted, sums.accepted, sums.decode_ms)
 
 
-def budgets_of_requests(known: Lines, line: Line) -> list[tuple[Result, Budget]]:
+def budgets_of_requests(known: Lines, line: Line) -> list[tuple[PromptResult, Budget]]:
     """Of each request that drafted and has one of its reference on the same prompt."""
     base = known.get(line.reference)
-    found: list[tuple[Result, Budget]] = []
+    found: list[tuple[PromptResult, Budget]] = []
     if base is None or base is line:
         return found
     plain = {(it.prompt, it.repeat): it for it in base.results}

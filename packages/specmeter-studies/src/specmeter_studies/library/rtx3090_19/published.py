@@ -16,7 +16,7 @@ from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models
 from specmeter_studies import measured
 from specmeter_studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY
-from specmeter_studies.study import ArmResult, ModelUsed, Requests, Result, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Requests, StudyData
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
@@ -119,7 +119,7 @@ def _requests(claim: Claim, cells: dict[str, str]) -> Requests:
     )
 
 
-def _results() -> Iterator[Result]:
+def _results() -> Iterator[PromptResult]:
     for ruling in measured.rulings(STUDY, "rtx3090-19/requests.csv"):
         claim = ruling.claim
         result = measured.result(ruling, config=claim.label.partition(", ")[0])
