@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.measure import Observer
     from specmeter.record import Request, Verdict
     from specmeter.store import RunReader
 
@@ -109,23 +108,6 @@ def is_done(folder: Path) -> bool:
         return False
     with RunStore.open(folder, readonly=True) as store:
         return store.certificate() is not None
-
-
-def carry_out(
-    prepared: Prepared,
-    folder: Path,
-    observer: Observer,
-    *,
-    expected: Mapping[str, Estimate | None],
-    then: Then | None = None,
-    thorough: bool = False,
-) -> None:
-    """Measure what is missing of a stage; `expected` are the speedups that the screen foretold.
-
-    Raises as `laboratory.run` does; nothing where it is done.
-    """
-    if not is_done(folder):
-        run(prepared, folder, observer, foresight=_Foretold(expected), then=then, thorough=thorough)
 
 
 def seen(folder: Path, stage: Stage, seconds: float) -> StageRun | None:
@@ -247,17 +229,20 @@ class AdviseSession:
         return part_of(self.whole, changed(self.whole.loaded, only))
 
     def carry_out(self, plan: StagePlan, *, then: Then | None = None, thorough: bool = False) -> None:
-        """Measure what is missing of a stage, and write down how far it has come, whatever ends it."""
+        """Measure what is missing of a stage, and write down how far it has come, whatever ends it.
+
+        Raises as `laboratory.run` does.
+        """
         place = self.folder / plan.name
         prepared = prepared_for(self.whole, plan, self.folder)
         before = next((it.seconds for it in self.advice.stages if it.folder == plan.name), 0.0)
         self._timer = _Timer(plan.stage, plan.name, self.whole.engine.clock(), before)
-        if not is_done(place):
-            self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
         by_decoding = self.advice.asked.goal == "throughput"
-        expected = {it.arm_id: it.predicted for it in self.advice.fates} if by_decoding else {}
+        expected = _Foretold({it.arm_id: it.predicted for it in self.advice.fates} if by_decoding else {})
         try:
-            carry_out(prepared, place, self.observer, expected=expected, then=then, thorough=thorough)
+            if not is_done(place):
+                self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
+                run(prepared, place, self.observer, foresight=expected, then=then, thorough=thorough)
         finally:
             self._book()
             self._timer = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -221,7 +222,7 @@ def command(
             raise UsageError(
                 "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
             )
-        return _again(again, program, out, offline=offline, details=details, as_json=as_json)
+        return _told(*_again(again, out, Fetching(offline)), program, details=details, as_json=as_json)
     if settings["binary"] is not None:
         settings["binary"] = str(Path(settings["binary"]).absolute())
     if target is not None and model is not None:
@@ -243,50 +244,53 @@ def command(
         if out is not None and out.exists():
             raise UsageError(f"--dry-run writes nothing, but --out {out} exists already", fix="leave one of them out")
         return _dry_run(asked, offline=offline, as_json=as_json)
-    return _advise(asked, program, out, new=new, offline=offline, details=details, as_json=as_json)
+    return _told(*_advise(asked, out, Fetching(offline), new=new), program, details=details, as_json=as_json)
 
 
 def _advise(
-    asked: AdviceQuestion, program: str, out: Path | None, *, new: bool, offline: bool, details: bool, as_json: bool
-) -> int:
+    asked: AdviceQuestion, out: Path | None, fetching: Fetching, *, new: bool
+) -> tuple[Advice | Schedule, Path]:
+    """What is advised, and the folder that it lies in."""
     screen = errors()
     with model_progress(screen) as progress:
-        fetching = Fetching(offline, progress)
-        candidates = find_candidates(asked, fetching=fetching)
+        shown = replace(fetching, progress=progress)
+        candidates = find_candidates(asked, fetching=shown)
         grid = grid_of(asked, candidates)  # of all loads
-        refuse_long_prompts(grid, fetching)
+        refuse_long_prompts(grid, shown)
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
-    if asked.clients:
-        with observer.shown():
-            schedule = advise_loads(asked, candidates, folder, observer, fetching=Fetching(offline))
-        return _told_schedule(schedule, folder, program, details=details, as_json=as_json)
     with observer.shown():
-        found = advise(asked, grid, folder, observer, left_out=candidates.left_out, fetching=Fetching(offline))
-    return _told(found, folder, program, details=details, as_json=as_json)
+        if asked.clients:
+            return advise_loads(asked, candidates, folder, observer, fetching=fetching), folder
+        return advise(asked, grid, folder, observer, left_out=candidates.left_out, fetching=fetching), folder
 
 
-def _again(before: str, program: str, out: Path | None, *, offline: bool, details: bool, as_json: bool) -> int:
+def _again(before: str, out: Path | None, fetching: Fetching) -> tuple[Advice | Schedule, Path]:
+    """What is advised now, and the folder that it lies in."""
     folder, into, resumed = choose_again(before or None, out=out)
     several = is_schedule(folder)
     screen, asked = errors(), (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
     screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
-    if several:
-        with observer.shown():
-            schedule = again_loads(folder, into, observer, fetching=Fetching(offline))
-        return _told_schedule(schedule, into, program, details=details, as_json=as_json)
     with observer.shown():
-        found = measure_again(folder, into, observer, fetching=Fetching(offline))
-    return _told(found, into, program, details=details, as_json=as_json)
+        if several:
+            return again_loads(folder, into, observer, fetching=fetching), into
+        return measure_again(folder, into, observer, fetching=fetching), into
 
 
-def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
-    """Print the advice; the exit code."""
+def _told(found: Advice | Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
+    """Print the advice, or the schedule; the exit code."""
+    if isinstance(found, Schedule):
+        if program != MEASURED:
+            found = also_for(found, program)
+            for advice in found.advices:
+                write_advice(advice, folder / folder_of(clients_of(advice)))
+        print_schedule(found, folder, as_json=as_json, everything=details)
+        return _exit_code(found.advices)
     if program != MEASURED:
         found = advice_for(found, program)
         write_advice(found, folder)
@@ -294,16 +298,6 @@ def _told(found: Advice, folder: Path, program: str, *, details: bool, as_json: 
     if program in (told := elsewhere(found)):
         errors().say_all(f"{program}: {note}" for note in told[program].notes)
     return _exit_code([found])
-
-
-def _told_schedule(found: Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
-    """Print the schedule; the exit code."""
-    if program != MEASURED:
-        found = also_for(found, program)
-        for advice in found.advices:
-            write_advice(advice, folder / folder_of(clients_of(advice)))
-    print_schedule(found, folder, as_json=as_json, everything=details)
-    return _exit_code(found.advices)
 
 
 def _exit_code(advices: Sequence[Advice]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
@@ -33,9 +33,10 @@ from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
-from specmeter.laboratory.run import Prepared, choose_folder, foresee, prepare, run
+from specmeter.laboratory.run import choose_folder, foresee, prepare, run
+from specmeter.measure import Work
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
-from specmeter.probe import Probe, load_probe
+from specmeter.probe import load_probe
 from specmeter.show.certification import print_certifications
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.plan import print_plan
@@ -255,7 +256,21 @@ def command(
         if isinstance(loaded, Path):
             folders.append(loaded)
             continue
-        folder, state = carry_out(loaded, screen, out=out, new=new, offline=offline, probes=probes)
+        with model_progress(screen) as progress:
+            prepared = prepare(loaded, fetching=Fetching(offline, progress))
+        folder, resumed = choose_folder(
+            prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new
+        )
+        print_findings(screen, foresee(prepared), notes=False)
+        arms = list(prepared.work.arms.values())
+        for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
+            screen.say(f"warning: {warning}", tone="doubtful")
+        try:
+            with shown_on(screen, prepared.work, folder, resumed) as (observer, opened):
+                state = run(prepared, folder, observer, probes=probes, opened=opened)
+        except KeyboardInterrupt:
+            screen.say(f"stopped; the same command resumes {folder}", wrap=False)
+            raise
         folders.append(folder)
         if state.state != "complete":
             unfinished.append(state)
@@ -289,31 +304,6 @@ def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     found = [rule(folder) for folder in folders]
     print_certifications(found, as_json=as_json)
     return all(it.passes for it in found)
-
-
-def carry_out(
-    loaded: LoadedExperiment,
-    screen: Screen,
-    *,
-    out: Path | None,
-    new: bool,
-    offline: bool,
-    probes: Sequence[tuple[str, Probe]] = (),
-) -> tuple[Path, RunState]:
-    """Measure an experiment, or what is left of it, with everything that is said meanwhile on `screen`."""
-    with model_progress(screen) as progress:
-        prepared = prepare(loaded, fetching=Fetching(offline, progress))
-    asked = prepared.experiment
-    folder, resumed = choose_folder(asked.name, asked.model_dump_json(), out=out, new=new)
-    print_findings(screen, foresee(prepared), notes=False)
-    arms = list(prepared.work.arms.values())
-    for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
-        screen.say(f"warning: {warning}", tone="doubtful")
-    try:
-        return folder, measure_shown(prepared, folder, resumed, screen, probes)
-    except KeyboardInterrupt:
-        screen.say(f"stopped; the same command resumes {folder}", wrap=False)
-        raise
 
 
 def _loaded(
@@ -405,11 +395,13 @@ def _kept(save: Path) -> bytes | None:
         raise UsageError(f"--save {save}: {error.strerror}", fix="name another file") from None
 
 
-def measure_shown(
-    prepared: Prepared, folder: Path, resumed: bool, screen: Screen, probes: Sequence[tuple[str, Probe]] = ()
-) -> RunState:
-    """Measure with progress on `screen`; Ctrl-C passes through, and polite requests to end do as it does."""
-    missing = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
+@contextmanager
+def shown_on(
+    screen: Screen, work: Work, folder: Path, resumed: bool
+) -> Generator[tuple[RunProgress, Callable[[], None]]]:
+    """Progress of a run on `screen`: its observer, and what says how much is left, to be called when the folder is
+    open. Ctrl-C passes through, and polite requests to end do as it does."""
+    missing = [RequestKey(*key) for key in work.keys()]  # noqa: SIM118
     total = len(missing)
     before: list[RequestRow] = []
     if resumed:
@@ -424,10 +416,10 @@ def measure_shown(
             text = f"nothing left to measure: all {total} requests are in {folder}; checking them"
         screen.say(text, wrap=False)
 
-    observer = RunProgress(prepared.work, missing, total, screen, before)
+    observer = RunProgress(work, missing, total, screen, before)
     stop_like_ctrl_c()
     with observer.shown():
-        return run(prepared, folder, observer, probes=probes, opened=say_what_is_left)
+        yield observer, say_what_is_left
 
 
 def stop_like_ctrl_c() -> None:

@@ -56,6 +56,7 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
             assumes="no two different sets of data have one SHA-256: identity",
             otherwise="a forger who rewrites data and certificate together is not found out",
         )
+        _ = data.summary  # computed now: checks read what is there
         judgement = judge(data, (*CHECKS, integrity))
         certificate = certify(data, judgement, hashes, run.state().state)
         refuted = any(isinstance(item, Finding) for item in changed)

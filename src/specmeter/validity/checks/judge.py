@@ -41,7 +41,16 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
     outcomes: list[CheckOutcome] = []
     blind: list[Unchecked] = []
     for check in checks:
-        found, unchecked = _look(check, data)
+        found: list[Finding] = []
+        unchecked: list[Unchecked] = []
+        if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
+            unchecked.append(unseen(None, f"the engine does not tell {lacking[0]}"))
+        else:
+            for item in check.look(data):
+                if isinstance(item, Finding):
+                    found.append(item)
+                else:
+                    unchecked.append(item)
         findings += found
         outcomes.append(_outcome(check, found, unchecked, data))
         if check.severity == "invalid":
@@ -91,19 +100,6 @@ def _with_baseline(arm: Arm, own: Mapping[str, Verdict], run: Verdict) -> Verdic
     if run == "invalid":
         verdicts.append(run)
     return worst(verdicts)
-
-
-def _look(check: Check, data: RunData) -> tuple[list[Finding], list[Unchecked]]:
-    found: list[Finding] = []
-    unchecked: list[Unchecked] = []
-    if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
-        return [], [unseen(None, f"the engine does not tell {lacking[0]}")]
-    for item in check.look(data):
-        if isinstance(item, Finding):
-            found.append(item)
-        else:
-            unchecked.append(item)
-    return found, unchecked
 
 
 def _outcome(check: Check, found: Sequence[Finding], unchecked: Sequence[Unchecked], data: RunData) -> CheckOutcome:

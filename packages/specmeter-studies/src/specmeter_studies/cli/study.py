@@ -251,12 +251,13 @@ class _Watch:
         return model_progress(self._screen)
 
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
-        from specmeter.cli.run import measure_shown
-        from specmeter.laboratory.run import foresee
+        from specmeter.cli.run import shown_on
+        from specmeter.laboratory.run import foresee, run
         from specmeter.show.terminal.run import print_findings
 
         print_findings(self._screen, foresee(prepared), notes=False)
-        return measure_shown(prepared, folder, resumed, self._screen)
+        with shown_on(self._screen, prepared.work, folder, resumed) as (observer, opened):
+            return run(prepared, folder, observer, opened=opened)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
         from specmeter.show.terminal.progress import part_progress
