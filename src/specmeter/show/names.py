@@ -7,12 +7,13 @@ stands behind.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 from specmeter.show.table import Phrase, told
-from specmeter.show.words import LANGUAGES, words
+from specmeter.show.words import en, zh
 from specmeter.text import printable
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ PARAMETERS = ("ngram_n", "ngram_min_hits", "gamma_min", "p_min")
 SETTINGS = tuple(name for name in EngineSettings.model_fields if name != "options")
 """`setting.NAME`, of a switch `setting.NAME.on` and `.off`."""
 
+
+_PLACE = re.compile(r"\{(\w+)\}")
 
 Name = str | Phrase
 """What an arm is called; told by `table.told`."""
@@ -123,7 +126,7 @@ def _named(arms: Sequence[Arm]) -> dict[str, Name]:
 
 def _named_at_load(arms: Sequence[Arm]) -> dict[str, Name]:
     drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
-    spoken = {arm_id: told(name, words("en")) for arm_id, name in drafting.items()}
+    spoken = {arm_id: _spelt(name, en.TEXT) for arm_id, name in drafting.items()}
     alike: dict[str, list[Arm]] = {}
     for arm in arms:
         alike.setdefault(spoken[arm.id], []).append(arm)
@@ -239,13 +242,26 @@ def _unique(names: Mapping[str, Name]) -> dict[str, Name]:
     """Arms that are still called the same, in any language, have their ids behind their names, and then numbers."""
     found, beside = dict(names), {arm_id: label(arm_id) for arm_id in names}
     while True:
-        texts = {arm_id: [(one, told(name, words(one))) for one in LANGUAGES] for arm_id, name in found.items()}
-        counts = Counter(text for both in texts.values() for text in both)
-        clash = [arm_id for arm_id, both in texts.items() if any(counts[text] > 1 for text in both)]
+        texts = [{arm_id: _spelt(name, text) for arm_id, name in found.items()} for text in (en.TEXT, zh.TEXT)]
+        counts = [Counter(by_arm.values()) for by_arm in texts]
+        clash = [it for it in found if any(count[text[it]] > 1 for count, text in zip(counts, texts, strict=True))]
         if not clash:
             return found
         found |= {arm_id: _word("given", name=found[arm_id], given=beside[arm_id]) for arm_id in clash}
         beside = {arm_id: str(number) for number, arm_id in enumerate(names, start=1)}
+
+
+def _spelt(name: Name, text: Mapping[str, str]) -> str:
+    """A name as the texts of a language write it; enough to see which arms are called the same."""
+    found, left = list[str](), list[object]([name])
+    while left:
+        it = left.pop()
+        if isinstance(it, Phrase):
+            parts = _PLACE.split(text[it.key])
+            left += [it.values[part] if place % 2 else part for place, part in enumerate(parts)][::-1]
+        else:
+            found.append(printable(str(it)))
+    return "".join(found)
 
 
 def _listed(parts: Sequence[Name]) -> Name:
