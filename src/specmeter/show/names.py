@@ -59,9 +59,12 @@ class Names:
         self._names: dict[str, Name] = {}
         self._without_load: dict[str, Name] = {}
         for among in by_target.values():
-            alone = _named(among)
-            self._without_load |= alone
-            self._names |= {arm.id: under_load(alone[arm.id], arm) for arm in among}
+            at_load: dict[str, list[Arm]] = {}
+            for arm in among:
+                at_load.setdefault(arm.load.label if arm.load else "", []).append(arm)
+            for group in at_load.values():
+                self._without_load |= _named(group)
+            self._names |= {arm.id: under_load(self._without_load[arm.id], arm) for arm in among}
 
     def __getitem__(self, arm_id: str) -> Name:
         """An arm's name, to be told in the reader's language."""
@@ -113,18 +116,11 @@ def label(arm_id: str) -> str:
 
 def method(arm: Arm) -> Name:
     """How an arm drafts, whatever the length: `small draft`, `n-gram + small draft`."""
-    return _joined("and", [_method(arm, it) for it in arm.methods])
+    return _joined("and", [_drafter(arm, it) for it in arm.methods])
 
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
-    """Names of all arms of one target, by id, without their loads: those of one load are told from each other."""
-    at_load: dict[str, list[Arm]] = {}
-    for arm in arms:
-        at_load.setdefault(arm.load.label if arm.load else "", []).append(arm)
-    return {arm_id: name for among in at_load.values() for arm_id, name in _named_at_load(among).items()}
-
-
-def _named_at_load(arms: Sequence[Arm]) -> dict[str, Name]:
+    """Names of all arms of one target at one load, by id, without that load."""
     drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
     spoken = {arm_id: _spelt(name, en.TEXT) for arm_id, name in drafting.items()}
     alike: dict[str, list[Arm]] = {}
@@ -135,7 +131,11 @@ def _named_at_load(arms: Sequence[Arm]) -> dict[str, Name]:
     partly = any(arm.workloads != arms[0].workloads for arm in arms)
     names: dict[str, Name] = {}
     for arm in arms:
-        parts = [drafting[arm.id], *_draft(arm, alike[spoken[arm.id]]), *_settings(arm, differing[spoken[arm.id]])]
+        parts = [drafting[arm.id]]
+        # Which draft, where the method alone does not tell it from another's.
+        if arm.draft is not None and any(it.draft != arm.draft for it in alike[spoken[arm.id]]):
+            parts.append(_called(arm.draft))
+        parts += _settings(arm, differing[spoken[arm.id]])
         if partly and arm.workloads:
             parts.append(_word("only", workloads=", ".join(arm.workloads)))
         if arm.role == "control" and arm.id == f"{arm.baseline_id}/again":
@@ -154,7 +154,7 @@ def _head(arm: Arm) -> Name:
     return _listed([method(arm), _word(f"{length}.one" if arm.gamma == 1 else length, count=arm.gamma)])
 
 
-def _method(arm: Arm, name: str) -> Name:
+def _drafter(arm: Arm, name: str) -> Name:
     if name == PLAIN:
         return _word("none")
     if name == "draft-simple":
@@ -196,11 +196,6 @@ def _network(address: str) -> str:
         return address
     rate = "" if network.mbit_per_s is None else f", {network.mbit_per_s:g} Mbit/s"
     return f"{network.rtt_ms:g} ms{rate}"
-
-
-def _draft(arm: Arm, alike: Sequence[Arm]) -> list[Name]:
-    """Which draft, where the method alone does not tell it from another's."""
-    return [] if arm.draft is None or all(it.draft == arm.draft for it in alike) else [_called(arm.draft)]
 
 
 def _differing(arms: Sequence[Arm]) -> set[str]:

@@ -144,7 +144,6 @@ class RunTable:
         find(self.name)
 
     def _repr_html_(self) -> str:
-
         return rows_html(self.name, [column.name for column in self.columns], self)
 
     @property

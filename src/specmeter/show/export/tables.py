@@ -273,7 +273,6 @@ def _energies(store: RunReader) -> Iterator[_EnergyOf]:
 
 
 def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
-
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 
 

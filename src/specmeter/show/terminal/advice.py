@@ -26,7 +26,7 @@ from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report, schedule_report
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import compared, grid
-from specmeter.show.names import Names
+from specmeter.show.names import Names, label
 from specmeter.show.schedule_report import by_batch_size, by_clients
 from specmeter.show.table import TONES, Phrase, Tone
 from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
@@ -292,7 +292,7 @@ class AdviceProgress:
         self._clock = clock
         self._ends = clock() + budget_s
         self._stage: Stage | None = None
-        self._names = Names()
+        self._names: dict[str, str] = {}
         self._answer = ""
         self._now = ""
         self._count = 0
@@ -332,7 +332,8 @@ class AdviceProgress:
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
         """A stage, or a block of the race, starts with these arms and so much of the budget left."""
         self._ends = self._clock() + left_s
-        self._names = Names(arms.values())
+        names = Names(arms.values())
+        self._names = {arm_id: names.told(arm_id, _ENGLISH) for arm_id in arms}
         rivals = sum(arm.speculates for arm in arms.values())
         told = counted(rivals, "configuration") + " with plain decoding"
         text = _DOES[stage].format(arms=told)
@@ -346,8 +347,7 @@ class AdviceProgress:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
         if advice.speedup is None:
             return
-        names = said.names_of(advice)
-        answer = said.headline(advice, names).told(_ENGLISH)
+        answer = said.headline(advice, said.names_of(advice)).told(_ENGLISH)
         if answer == self._answer:
             return
         first = "first answer" if not self._answer else "so far"
@@ -391,7 +391,7 @@ class AdviceProgress:
         return Group(self._progress, *shown)
 
     def _called(self, arm_id: str) -> str:
-        return self._names.told(arm_id, _ENGLISH)
+        return self._names.get(arm_id) or printable(label(arm_id))
 
     def _left(self) -> str:
         return f"{duration(max(0.0, self._ends - self._clock()))} left"

@@ -96,7 +96,6 @@ class _Cell:
 
     def pool(self, *, by_rate: bool) -> Pool:
         """Throughput; where requests arrive by a rate that is what was offered, and time per output token counts."""
-
         return Pool(self.decoded, self.decode_ms) if by_rate else Pool(self.tokens, self.ms)
 
 
@@ -174,7 +173,6 @@ class Interim:
 
     def _of_cells(self, arm: Arm) -> Estimate | None:
         """The speedup of the cells that both it and its baseline have finished, ramp and drain included."""
-
         mine, theirs = self._cells[arm.id], self._cells.get(arm.baseline_id or "", {})
         by_rate = arm.load is not None and arm.load.clients is None
         both = [(mine[at].pool(by_rate=by_rate), theirs[at].pool(by_rate=by_rate)) for at in mine if at in theirs]
@@ -235,7 +233,8 @@ class RunProgress:
         self._done = total - len(missing)
         self._time_left = TimeLeft(missing)
         self._arms = work.arms
-        self._names = Names(work.arms.values())
+        names, english = Names(work.arms.values()), words("en")
+        self._called = {arm_id: names.in_full(arm_id, english) for arm_id in work.arms}
         self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
         self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
         timing_only = [model.name for model in work.models.values() if model.timing_only]
@@ -269,13 +268,13 @@ class RunProgress:
     def looking_ahead(self, arm_id: str) -> None:
         """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
         if self._progress is not None:
-            text = f"probing what steps of {self._called(arm_id)} cost"
+            text = f"probing what steps of {self._called[arm_id]} cost"
             self._progress.update(self._task, description=printable(text))
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
         block = cell.invocation * self._per_invocation + cell.block + 1
-        text = f"block {block}/{self._blocks}  {self._called(cell.arm_id)}"
+        text = f"block {block}/{self._blocks}  {self._called[cell.arm_id]}"
         self._now = (cell.arm_id, 0, requests)
         if self._progress is not None:
             self._interim.update()
@@ -303,7 +302,7 @@ class RunProgress:
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""
-        self._line(f"warning: {self._called(arm_id)}: {error.message}")
+        self._line(f"warning: {self._called[arm_id]}: {error.message}")
 
     def _display(self) -> RenderableType:
         """The bar, and below it the arms as far as they fit on the screen."""
@@ -328,17 +327,14 @@ class RunProgress:
         speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(self._interim.speedup(arm_id))
         marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
         done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
-        return marker + self._called(arm_id), done, f"{reached:.1f}" if reached else "", speedup
-
-    def _called(self, arm_id: str) -> str:
-        return self._names.in_full(arm_id, words("en"))
+        return marker + self._called[arm_id], done, f"{reached:.1f}" if reached else "", speedup
 
     def _print_interim(self) -> None:
         """One line at the start of a block: how speedups stand."""
         found = self._interim.speedups()
         if not found:
             return
-        told = "; ".join(f"{self._called(arm_id)} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
+        told = "; ".join(f"{self._called[arm_id]} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
         more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
         self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 
@@ -352,7 +348,6 @@ class RunProgress:
 
 def _so_far(speedup: Estimate | None) -> str:
     """A speedup on the way: with its interval where there is one already that says anything."""
-
     if speedup is None:
         return ""
     if speedup.low is None or speedup.high is None or says_nothing(speedup.low, speedup.high):

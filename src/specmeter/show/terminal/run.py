@@ -126,7 +126,6 @@ def _print_outcomes(screen: Screen, outcomes: Sequence[CheckOutcome], *, every: 
 
 
 def _print_coverage(screen: Screen, folder: Path, inspection: Inspection, issued: bool) -> None:
-
     if inspection.refuted:
         state = f"the data in {folder} IS NOT what was certified"
     elif inspection.certified_before:
@@ -382,7 +381,6 @@ def print_run(
     with_positions: bool = False,
 ) -> Verdict | None:
     """Write the run's answers to stdout, as JSON or for people; returns its verdict, None where it was not checked."""
-
     report = read_run(folder, by_prompt=by_prompt)
     found = None
     if with_positions:
@@ -512,7 +510,6 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
 
 
 def _document(report: RunReport) -> dict[str, Any]:
-
     return {
         "folder": str(report.folder),
         "name": report.name,
