@@ -1,7 +1,6 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
-The tables of what checks assume in docs/explanation/validity.md, and of bounds and columns in docs/how-to/audit.md,
-come from there too.
+docs/studies.md, and the table of what checks assume in docs/explanation/validity.md, come from there too.
 
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
@@ -17,6 +16,7 @@ from typing import Any, cast
 
 import click
 from api_page import api_page
+from studies_page import studies_page
 
 from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
 from specmeter.audit.read.columns import COLUMNS
@@ -210,6 +210,7 @@ PAGES = {
     "reference/experiment.md": experiment_page,
     "reference/columns.md": columns_page,
     "reference/api.md": lambda: NOTE + api_page(),
+    "studies.md": lambda: NOTE + studies_page(),
     VALIDITY: validity_page,
     ENGINES: engines_page,
     AUDIT: audit_page,
