@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -248,7 +247,7 @@ def race(ledger: AdviseSession) -> list[Answered]:
             *ledger.shorter,
         ),
     )
-    racing = _Racing(ledger, plan)
+    racing = _Racing(ledger, prepared_for(ledger.whole, plan, ledger.folder).work.experiment)
     ledger.carry_out(plan, then=racing.after_block)
     with RunStore.open(place, readonly=True) as store:
         return racing.told(store)
@@ -259,7 +258,7 @@ class _Racing:
     """One start of the race."""
 
     ledger: AdviseSession
-    plan: StagePlan
+    experiment: Experiment
     noted: frozenset[int] = frozenset()
     """Blocks whose disturbance was told."""
 
@@ -267,7 +266,7 @@ class _Racing:
         """What is measured next; None where all is decided, or there is no more room."""
         ledger, answered = self.ledger, self.told(store)
         block = max(row.block for row in store.rows()) + 1
-        experiment = self._experiment
+        experiment = self.experiment
         if all(it.settled for it in answered) or block >= experiment.design.blocks:
             return None
         racing = {arm for it in answered if not it.settled for arm in it.survivors}
@@ -285,15 +284,18 @@ class _Racing:
             why = failed[ledger.baseline.id].splitlines()[0]
             raise EngineError(f"plain decoding failed in the race: {why}", fix=f"see the logs in {store.folder}")
         questions = _questions(ledger, store)
-        answered = standings(store, questions, self._experiment, ledger.advice.asked.goal, self._noisy(store))
+        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal, self._noisy(store))
         ledger.set_fates([_raced(it, answered[0], store, failed) for it in ledger.advice.fates])
         if ledger.advice.basis != "confirmed":
-            _tell(ledger, answered[0])
+            first, ratios = answered[0], answered[0].standing.ratios
+            if first.leader != ledger.baseline.id:
+                decision: Decision = "speculate" if first.standing.faster_than_plain else "undecided"
+                ledger.answer(decision, "raced", first.leader, ratios.get(first.standing.leader))
+            else:
+                other = best_other(ledger, first)
+                speedup = ratios.get(first.arms.index(other)) if other is not None else None
+                ledger.answer("off" if first.decided else "undecided", "raced", other, speedup)
         return answered
-
-    @cached_property
-    def _experiment(self) -> Experiment:
-        return prepared_for(self.ledger.whole, self.plan, self.ledger.folder).work.experiment
 
     def _noisy(self, store: RunReader) -> frozenset[int]:
         noisy = noisy_blocks(store, None if self.ledger.whole.work.simulated else self.ledger.whole.host)
@@ -349,17 +351,6 @@ def _questions(ledger: AdviseSession, store: RunReader) -> list[RaceQuestion]:
     expected = {it.arm_id: {kind: speedup.point for kind, speedup in it.by_kind.items()} for it in fates}
     others = [arm for arm in ledger.with_baselines([it.arm_id for it in fates]) if arm != ledger.baseline.id]
     return questions_of([*(it.arm_id for it in fates), *others], ledger.baseline.id, expected)
-
-
-def _tell(ledger: AdviseSession, first: Answered) -> None:
-    ratios = first.standing.ratios
-    if first.leader != ledger.baseline.id:
-        decision: Decision = "speculate" if first.standing.faster_than_plain else "undecided"
-        ledger.answer(decision, "raced", first.leader, ratios.get(first.standing.leader))
-        return
-    other = best_other(ledger, first)
-    speedup = ratios.get(first.arms.index(other)) if other is not None else None
-    ledger.answer("off" if first.decided else "undecided", "raced", other, speedup)
 
 
 def _raced(fate: Fate, first: Answered, store: RunReader, failed: dict[str, str]) -> Fate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -108,26 +109,6 @@ def is_done(folder: Path) -> bool:
         return False
     with RunStore.open(folder, readonly=True) as store:
         return store.certificate() is not None
-
-
-def seen(folder: Path, stage: Stage, seconds: float) -> StageRun | None:
-    """How far a stage has come; None where it holds nothing yet."""
-    try:
-        with RunStore.open(folder, readonly=True) as store:
-            rows, certificate = list(store.rows()), store.certificate()
-            texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
-            return StageRun(
-                stage=stage,
-                folder=folder.name,
-                verdict=certificate.verdict if certificate else None,
-                certificate_sha256=store.certificate_sha256() if certificate else None,
-                seconds=seconds,
-                blocks=len({row.block for row in rows}),
-                sessions=sum(1 for _ in store.sessions()),
-                prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
-            )
-    except StoreError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -249,13 +230,25 @@ class AdviseSession:
             write_advice(self.advice, self.folder)
 
     def _book(self) -> None:
-        """How far the stage at hand has come."""
-        if self._timer is None:
+        """How far the stage at hand has come; one that holds nothing yet is left out."""
+        if (timer := self._timer) is None:
             return
-        name = self._timer.name
-        found = seen(self.folder / name, self._timer.stage, self._seconds(self._timer))
-        others = tuple(it for it in self.advice.stages if it.folder != name)
-        stages: tuple[StageRun, ...] = others if found is None else (*others, found)
+        stages = tuple(it for it in self.advice.stages if it.folder != timer.name)
+        seconds = self._seconds(timer)
+        with suppress(StoreError), RunStore.open(self.folder / timer.name, readonly=True) as store:
+            rows, certificate = list(store.rows()), store.certificate()
+            texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
+            now = StageRun(
+                stage=timer.stage,
+                folder=timer.name,
+                verdict=certificate.verdict if certificate else None,
+                certificate_sha256=store.certificate_sha256() if certificate else None,
+                seconds=seconds,
+                blocks=len({row.block for row in rows}),
+                sessions=sum(1 for _ in store.sessions()),
+                prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
+            )
+            stages = (*stages, now)
         self._change(stages=stages, seconds=sum(it.seconds for it in stages))
 
     def _seconds(self, timer: _Timer) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +103,7 @@ def settle(ledger: AdviseSession) -> None:
             f"generation.max_tokens={min(usual, TOKENS)}",
         ),
     )
-    trial = _Trial(ledger, plan)
+    trial = _Trial(ledger, prepared_for(ledger.whole, plan, ledger.folder).work.experiment)
     ledger.carry_out(plan, then=trial.after_block)
     with RunStore.open(ledger.folder / plan.name, readonly=True) as store:
         ledger.tell(settings=tuple(trial.told(store)))
@@ -115,11 +114,11 @@ class _Trial:
     """One start of the comparison."""
 
     ledger: AdviseSession
-    plan: StagePlan
+    experiment: Experiment
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """A further block of those that may be the fastest; None where that is decided, or there is no more room."""
-        ledger, experiment = self.ledger, self._experiment
+        ledger, experiment = self.ledger, self.experiment
         failed = failed_arms(store.rows())
         if (why := failed.get(ledger.baseline.id)) is not None:
             raise EngineError(
@@ -171,7 +170,7 @@ class _Trial:
                 RaceQuestion("", (*questions[0].arms, default, *others)),
             ]
         noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
-        answered = standings(store, questions, self._experiment, ledger.advice.asked.goal, noisy)
+        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal, noisy)
         ahead: Arm = self.ledger.arms[answered[-1].leader]
         return answered[1] if ahead.speculates else answered[0]
 
@@ -179,7 +178,3 @@ class _Trial:
         """In what an arm's engine is not the default."""
         usual, mine = self.ledger.baseline.engine, self.ledger.arms[arm_id].engine
         return {name: getattr(mine, name) for name in SETTING_NAMES if getattr(mine, name) != getattr(usual, name)}
-
-    @cached_property
-    def _experiment(self) -> Experiment:
-        return prepared_for(self.ledger.whole, self.plan, self.ledger.folder).work.experiment
