@@ -4,7 +4,7 @@ Two things are added. *Width*: every feed-forward network (in a mixture of exper
 with random gate and up rows, and down-projection columns of zero. *Layers*: after a core layer, copies of its shape
 whose attention output and down-projection are zero; their norms and routers are the core layer's own, so that experts
 are chosen as in the core. Both add exactly 0 to the residual stream, while the engine reads and multiplies every added
-weight. `docs/inflation.md` says why this is exact to the bit, and what it costs.
+weight. `docs/bench-models.md` says why this is exact to the bit, and what it costs.
 """
 
 from __future__ import annotations
