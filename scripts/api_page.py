@@ -20,6 +20,7 @@ from specmeter.analysis.prediction.forecast import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
+from specmeter.audit.read.columns import COLUMNS
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
 from specmeter.show.export.tables import ExportColumn
 from specmeter.store.reader import RunState
@@ -40,6 +41,8 @@ RECORDS = (
     *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
 )
 """What the objects above consist of."""
+_AUDITED = tuple(it.name for it in COLUMNS if it.name in Claim.model_fields)
+"""Fields of a claim that are columns of an audited table, by the same name."""
 
 
 def api_page() -> str:
@@ -47,7 +50,7 @@ def api_page() -> str:
     parts = [
         "# Python\n",
         "`import specmeter`. A worked example stands in [specmeter in a notebook](../notebook-api.md), and what is "
-        "stable in [What is public](../public.md).\n",
+        "stable in [What is public](../public.md). `help(specmeter.run)` says more about each of them.\n",
         "## Functions\n",
         *(_function(function) for function in FUNCTIONS),
         "## Objects\n",
@@ -63,13 +66,13 @@ def api_page() -> str:
     return "\n".join(parts)
 
 
-def _function(function: FunctionType, owner: str = "specmeter", level: int = 3) -> str:
-    owner = "specmeter_studies" if function in STUDIES else owner
-    return f"{'#' * level} `{function.__name__}`\n\n```text\n{_signature(function, owner)}\n```\n\n{_doc(function)}\n"
+def _function(function: FunctionType) -> str:
+    owner = "specmeter_studies" if function in STUDIES else "specmeter"
+    return f"### `{function.__name__}`\n\n```text\n{_signature(function, owner)}\n```\n\n{_doc(function)}\n"
 
 
-def _signature(function: FunctionType, owner: str) -> str:
-    """One line where it fits, else an argument per line."""
+def _signature(function: FunctionType, owner: str, *, wide: bool = False) -> str:
+    """One line where it fits, or where it may be wide; else an argument per line."""
     signature = inspect.signature(function)
     arguments: list[str] = []
     for it in signature.parameters.values():
@@ -78,17 +81,21 @@ def _signature(function: FunctionType, owner: str) -> str:
         default = "" if it.default is it.empty else f" = {it.default!r}"
         if it.name != "self":
             arguments.append(f"{'*' if it.kind is it.VAR_POSITIONAL else ''}{it.name}: {it.annotation}{default}")
-    name, end = f"{owner}.{function.__name__}", f" -> {signature.return_annotation}"
+    name, end = f"{owner}.{function.__name__}".lstrip("."), f" -> {signature.return_annotation}"
     line = f"{name}({', '.join(arguments)}){end}"
-    return line if len(line) <= 100 else f"{name}(\n" + "".join(f"    {it},\n" for it in arguments) + f"){end}"
+    return line if wide or len(line) <= 100 else f"{name}(\n" + "".join(f"    {it},\n" for it in arguments) + f"){end}"
 
 
 def _doc(thing: Any) -> str:
-    """A docstring as Markdown: examples become code blocks, lists and paragraphs stay."""
-    text = inspect.getdoc(thing) or ""
-    return re.sub(
-        r"(?m)^>>> .*(?:\n(?!\s*$).*)*", lambda found: f"```pycon\n{found[0]}\n```", textwrap.dedent(text)
-    ).strip()
+    """The first sentence of a docstring."""
+    return _first_sentence(inspect.getdoc(thing) or "")
+
+
+def _first_sentence(text: str) -> str:
+    """What stands before the first full stop, semicolons and lists included."""
+    text = " ".join(text.split("\n\n")[0].split())
+    found = re.match(r"(.+?[.])(?= [A-Z`(]|$)", text)
+    return found[1] if found else text
 
 
 def _class(cls: type, level: int) -> str:
@@ -99,18 +106,16 @@ def _class(cls: type, level: int) -> str:
         for name, it in _members(cls)
         if isinstance(it, property)
     ]
-    if fields or properties:
-        rows = (
-            f"| `{name}` | `{_cell(kind)}` | {_cell(' '.join(text.split()))} |"
-            for name, kind, text in (*fields, *properties)
-        )
-        parts.append("\n".join(["| attribute | type | meaning |\n|---|---|---|", *rows]) + "\n")
-    methods = [it for _, it in _members(cls) if isinstance(it, FunctionType)] if cls in CLASSES else []
-    parts += [
-        _function(it, cls.__name__, level + 1).replace(f"# `{it.__name__}`", f"# `{cls.__name__}.{it.__name__}`")
-        for it in methods
+    attributes = [
+        f"- `{name}: {kind}`: {_first_sentence(text)}".removesuffix(": ")
+        for name, kind, text in (*fields, *properties)
+        if cls is not Claim or name not in _AUDITED
     ]
-    return "\n".join(parts)
+    if cls is Claim:
+        attributes.append(f"- as [a table's columns](../how-to/audit.md): {', '.join(f'`{it}`' for it in _AUDITED)}")
+    methods = [it for _, it in _members(cls) if isinstance(it, FunctionType)] if cls in CLASSES else []
+    attributes += [f"- `{_signature(it, '', wide=True)}`: {_doc(it)}" for it in methods]
+    return "\n".join([*parts, *attributes, ""])
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
-docs/studies.md, and the table of what checks assume in docs/explanation/validity.md, come from there too.
+docs/studies.md comes from there too; so do the tables in docs/reference/engines.md and docs/how-to/audit.md.
 
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
@@ -9,8 +9,10 @@ uv run python scripts/make_reference.py --check    exit 1 if a page is out of da
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,10 +28,8 @@ from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
 from specmeter.record.base import descriptions
 from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
-from specmeter.validity.checks.check import Check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-VALIDITY = "explanation/validity.md"
 ENGINES = "reference/engines.md"
 AUDIT = "how-to/audit.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
@@ -37,15 +37,66 @@ NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
 
 def commands_page() -> str:
-    """Every command with its help text."""
-    parts = ["# Commands\n"]
-    for command, path in _walk(root, "specmeter"):
-        names = root.context_settings["help_option_names"]
-        context = click.Context(
-            command, info_name=path, max_content_width=96, terminal_width=96, help_option_names=names
-        )
-        parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
+    """Every command with its help text; an option that several have is explained once."""
+    commands = [(command, path, _context(command, path)) for command, path in _walk(root, "specmeter")]
+    explained: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for command, _, context in commands:
+        for option in _options(command, context):
+            if (record := option.get_help_record(context)) is not None:
+                explained.setdefault(tuple(option.opts), []).append(record)
+    common = {opts: Counter(told).most_common(1)[0][0] for opts, told in explained.items() if _is_common(opts, told)}
+    parts = [
+        "# Commands\n",
+        "`specmeter COMMAND --help` prints the same, with examples.\n",
+        "## Options of several commands\n",
+        "| option | meaning |\n|---|---|",
+        *("| `{}` | {} |".format(*(_cell(it) for it in record)) for record in common.values()),
+        "",
+    ]
+    for command, path, context in commands:
+        also = [f"`{opts[0]}`" for it in _options(command, context) if (opts := tuple(it.opts)) in common]
+        parts.append(f"## `{path}`\n\n```text\n{_help(command, context, common)}\n```\n")
+        if len(also) > 1:
+            parts.append(f"Also {', '.join(it for it in also if it != '`-h`')}.\n")
     return NOTE + "\n".join(parts)
+
+
+EVERYWHERE = {("--json",), ("--offline",)}
+"""Options that mean one thing wherever they are, in slightly other words."""
+
+
+def _is_common(opts: tuple[str, ...], told: list[tuple[str, str]]) -> bool:
+    return opts in EVERYWHERE or (len(told) > 1 and len(set(told)) == 1)
+
+
+def _context(command: click.Command, path: str) -> click.Context:
+    names = root.context_settings["help_option_names"]
+    return click.Context(command, info_name=path, max_content_width=96, terminal_width=96, help_option_names=names)
+
+
+def _options(command: click.Command, context: click.Context) -> list[click.Option]:
+    return [it for it in command.get_params(context) if isinstance(it, click.Option)]
+
+
+def _help(command: click.Command, context: click.Context, common: Mapping[tuple[str, ...], object]) -> str:
+    """A command's help without its examples and without the options that are explained for all."""
+    formatter = context.make_formatter()
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    own = [it for it in _options(command, context) if tuple(it.opts) not in common]
+    records = {it.name: record for it in own if (record := it.get_help_record(context)) is not None}
+    for heading, names in getattr(command, "groups", {}).items():
+        rows = [records.pop(name) for name in names if name in records]
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+    if records:
+        with formatter.section("Other options" if hasattr(command, "groups") else "Options"):
+            formatter.write_dl(list(records.values()))
+    if isinstance(command, click.Group):
+        command.format_commands(context, formatter)
+    command.format_epilog(context, formatter)
+    return re.sub(r"\n *Examples?:\n(?: +\S.*\n)+", "", formatter.getvalue()).strip()
 
 
 def _walk(command: click.Command, path: str) -> list[tuple[click.Command, str]]:
@@ -60,27 +111,46 @@ def _walk(command: click.Command, path: str) -> list[tuple[click.Command, str]]:
 
 
 def experiment_page() -> str:
-    """Every key of an experiment file, object by object."""
+    """Every key of an experiment file, object by object; keys that another object has as well are not repeated."""
     schema = Experiment.model_json_schema()
     definitions: dict[str, Any] = schema.get("$defs", {})
+    objects = {name: definitions[name] for name in sorted(definitions) if "properties" in definitions[name]}
+    rows = {name: _rows(found) for name, found in {"experiment": schema, **objects}.items()}
+    workloads = [set(rows[name]) for name in rows if name.endswith("Workload")]
+    shared = set.intersection(*workloads)
     parts = [
         "# Keys of experiment files\n",
         "The same as `specmeter run --schema`, for reading. Unknown keys are errors.\n",
-        _object("experiment", schema),
     ]
-    parts += [_object(name, definitions[name]) for name in sorted(definitions) if "properties" in definitions[name]]
+    for name, found in {"experiment": schema, **objects}.items():
+        also = next((other for other in rows if other != name and set(rows[other]) < set(rows[name])), None)
+        own = [row for row in rows[name] if row not in rows.get(also or "", ())]
+        if name.endswith("Workload"):
+            also, own = "Workload", [row for row in rows[name] if row not in shared]
+        about = _first(found.get("description", ""))
+        if also:
+            about += f" Also has the keys of [{also}](#{also.lower()})."
+        parts.append("\n".join([f"## {name}\n", f"{about}\n", *own, ""]))
+    every = [row for row in rows["FileWorkload"] if row in shared]
+    parts.append("\n".join(["## Workload\n", "Keys of every workload.\n", *every, ""]))
     return NOTE + "\n".join(parts)
 
 
-def _object(name: str, schema: dict[str, Any]) -> str:
+def _rows(schema: dict[str, Any]) -> list[str]:
     required = set(schema.get("required", []))
-    lines = [f"## {name}\n", f"{_first(schema.get('description', ''))}\n", "| key | type | default | meaning |"]
-    lines.append("|---|---|---|---|")
+    rows: list[str] = []
     for key, value in cast("dict[str, dict[str, Any]]", schema["properties"]).items():
-        default = "required" if key in required else f"`{_json(value['default'])}`" if "default" in value else ""
-        meaning = " ".join(str(value.get("description", "")).split()).replace("|", "\\|")
-        lines.append(f"| `{key}` | {_type(value)} | {default} | {meaning} |")
-    return "\n".join(lines) + "\n"
+        kind, default = _type(value), value.get("default")
+        if key in required:
+            kind += ", required"
+        elif default is not None and _json(default) != _LONG:
+            kind += f", default `{_json(default)}`"
+        rows.append(f"- `{key}` ({kind}): {' '.join(str(value.get('description', '')).split())}".removesuffix(": "))
+    return rows
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -107,7 +177,11 @@ def _json(value: object) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else "see there"
+    return text if len(text) <= 60 else _LONG
+
+
+_LONG = "see there"
+"""Instead of a default that is an object of its own."""
 
 
 def _first(text: str) -> str:
@@ -123,42 +197,27 @@ def columns_page() -> str:
         "JSON Lines, JSON as text elsewhere (in Arrow and Parquet, lists of numbers are lists).\n",
     ]
     for name, table in TABLES.items():
-        parts.append(f"## {name}\n\n| column | type | meaning |\n|---|---|---|")
-        rows = (f"| `{it.name}` | {it.type} | {it.description} |" for it in table.columns)
-        parts.append("\n".join(rows) + "\n")
+        rows = (f"- `{it.name}` ({it.type}): {it.description}" for it in table.columns)
+        parts.append("\n".join([f"## {name}\n", *rows, ""]))
     return NOTE + "\n".join(parts)
 
 
 def checks_page() -> str:
-    """Every validity check."""
+    """Every validity check, with what it assumes."""
     parts = [
         "# Validity checks\n",
-        "What `specmeter check` looks for, and what a finding makes of the number it is about at most: `invalid` (it "
-        "is false), `suspect` (it may not mean what it says) or a `note`. How verdicts follow from findings is told in "
-        "[Can the numbers be trusted?](../explanation/validity.md).\n",
-        "| check | looks for | at most | also before the run | reads |\n|---|---|---|---|---|",
+        "What `specmeter check` looks for, and what a finding makes of the number at most: `invalid` (it is false), "
+        "`suspect` (it may not mean what it says) or a `note`. [Can the numbers be "
+        "trusted?](../explanation/validity.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
+        "finding. *Otherwise*: what follows where it does not.\n",
     ]
-    for check in CHECKS:
-        reads = ", ".join(check.saw)
-        parts.append(
-            f"| `{check.id}` | {check.threat} | {check.severity} | {'yes' if check.before else ''} | {reads} |"
-        )
-    parts.append(f"\n## What each check assumes\n\n{_assumptions(CHECKS)}")
-    parts.append(
-        "\n`data-changed` comes on top: the data was changed after it was certified (`invalid`, reads everything)."
-    )
+    parts += [
+        f"## {it.id}\n\n{it.severity}{', also before the run' if it.before else ''}: {it.threat}.\n\n"
+        f"- assumed: {it.assumes}\n- otherwise: {it.otherwise}\n"
+        for it in CHECKS
+    ]
+    parts.append("## data-changed\n\ninvalid: the data was changed after it was certified. It reads everything.\n")
     return NOTE + "\n".join(parts)
-
-
-def _assumptions(checks: Iterable[Check]) -> str:
-    """A table: what has to hold for a check's heaviest finding, and what follows where it does not."""
-    rows = [f"| `{check.id}` | {check.severity} | {check.assumes} | {check.otherwise} |" for check in checks]
-    return "\n".join(["| check | at most | assumes | where that fails |\n|---|---|---|---|", *rows])
-
-
-def validity_page() -> str:
-    """The explanation of validity with its table of the checks that can find a number false."""
-    return _filled(VALIDITY, _assumptions(check for check in CHECKS if check.severity == "invalid"))
 
 
 def engines_page() -> str:
@@ -211,7 +270,6 @@ PAGES = {
     "reference/columns.md": columns_page,
     "reference/api.md": lambda: NOTE + api_page(),
     "studies.md": lambda: NOTE + studies_page(),
-    VALIDITY: validity_page,
     ENGINES: engines_page,
     AUDIT: audit_page,
 }
