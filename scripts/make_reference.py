@@ -21,7 +21,7 @@ from api_page import api_page
 from studies_page import studies_page
 
 from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
-from specmeter.audit.read.columns import COLUMNS
+from specmeter.audit.read.columns import COLUMNS, CONDITIONS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
@@ -31,7 +31,6 @@ from specmeter.validity.checks import CHECKS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ENGINES = "reference/engines.md"
-AUDIT = "how-to/audit.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
@@ -241,7 +240,7 @@ def _fields(record: type[Record]) -> str:
 
 
 def audit_page() -> str:
-    """The how-to on audits with its tables of bounds, of what they assume, and of the columns that are read."""
+    """Bounds of audits, what they assume, and the columns that are read."""
     laws = ["| bound | what cannot be | rests on |", "|---|---|---|"]
     for item in BOUNDS:
         rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
@@ -253,7 +252,20 @@ def audit_page() -> str:
     for column in COLUMNS:
         also = ", ".join(f"`{alias}`" for alias in column.aliases)
         columns.append(f"| `{column.name}` | {also} | {column.meaning} |")
-    return _filled(AUDIT, "\n".join(laws), "\n".join(assumed), "\n".join(columns))
+    conditions = ", ".join(f"`{name}`" for name in CONDITIONS)
+    parts = [
+        "# Audits: bounds, assumptions, columns\n",
+        "What `specmeter audit` holds a row against ([how to](../how-to/audit.md)).\n",
+        "## Bounds\n",
+        "The strongest first; the docstrings of `specmeter.theory.bounds` give the source of each.\n",
+        *("\n".join(laws), "\n## Assumptions\n", "\n".join(assumed), "\n## Columns\n"),
+        "Every spelling of a rate (`tok/s`, `t/s`, `tokens per second`) is `tps` here; `mean_`, `avg_`, `median_`, "
+        "`pooled_` and `aggregate_` are understood, and Chinese headings are translated.\n",
+        "\n".join(columns),
+        f"\nConditions of a row, by which its baseline is chosen among several: {conditions}, and other columns of "
+        "repeating words.",
+    ]
+    return NOTE + "\n".join(parts)
 
 
 def _filled(name: str, *tables: str) -> str:
@@ -264,6 +276,7 @@ def _filled(name: str, *tables: str) -> str:
 
 
 PAGES = {
+    "reference/audit.md": audit_page,
     "reference/checks.md": checks_page,
     "reference/commands.md": commands_page,
     "reference/experiment.md": experiment_page,
@@ -271,7 +284,6 @@ PAGES = {
     "reference/api.md": lambda: NOTE + api_page(),
     "studies.md": lambda: NOTE + studies_page(),
     ENGINES: engines_page,
-    AUDIT: audit_page,
 }
 
 

@@ -236,8 +236,8 @@ def test_a_page_that_speaks_of_logs_is_still_a_page(tmp_path: Path, capsys: pyte
 
 
 def test_the_page_lists_the_columns_that_are_read() -> None:
-    """Its tables are written by scripts/make_reference.py; that they are up to date is tested with the reference."""
-    page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
+    """It is written by scripts/make_reference.py; that it is up to date is tested with the reference."""
+    page = (ROOT / "docs" / "reference" / "audit.md").read_text(encoding="utf-8")
     assert all(f"\n| `{item.name}` |" in page for item in (*COLUMNS, *BOUNDS))
     assert all(f"\n| `{name}` |" in page for name in ASSUMPTIONS)
 
