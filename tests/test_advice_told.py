@@ -28,7 +28,7 @@ CODES = get_args(Fate.model_fields["code"].annotation)
 
 
 def headline(advice: Advice) -> str:
-    return said.headline(advice, said.names_of(advice)).told(ENGLISH)
+    return said.headline(advice, said.names_of(advice)).render(ENGLISH)
 
 
 def printed(
@@ -99,7 +99,7 @@ def test_every_advice_is_told_in_both_languages(name: str) -> None:
         *(said.fate_in_short(fate, advice) for fate in advice.fates),
     ]
     for phrase in filter(None, phrases):
-        english, chinese = (phrase.told(words(language)) for language in LANGUAGES)
+        english, chinese = (phrase.render(words(language)) for language in LANGUAGES)
         assert english != chinese
         assert re.search("[\u4e00-\u9fff]", chinese)
         assert not re.search(r"\{\w+\}", english + chinese)
@@ -110,7 +110,7 @@ def test_every_fate_is_told_with_its_numbers_and_without(code: Any) -> None:
     whole = FATES[1].model_copy(update={"code": code, "why": "a reason"})
     bare = Fate(arm_id=BEST.id, code=code, stage="screen")
     advice, names = confirmed(), said.names_of(confirmed())
-    told = {said.fate_told(fate, advice, names).told(ENGLISH) for fate in (whole, bare)}
+    told = {said.fate_told(fate, advice, names).render(ENGLISH) for fate in (whole, bare)}
     assert len(told) == (1 if code == "winner" else 2)
 
 
@@ -133,7 +133,7 @@ def test_kinds_that_differ_have_an_answer_each() -> None:
     advice = ALL["by-kind"]
     told = said.by_kind(advice, said.names_of(advice))
     assert told is not None
-    assert told.told(ENGLISH) == (
+    assert told.render(ENGLISH) == (
         "By kind of text: code: small draft, 8 tokens, 1.90x [1.83, 1.98]; chat: off; "
         "zh: undecided (small draft, 2 tokens, 1.01x [0.92, 1.11])"
     )
@@ -142,11 +142,11 @@ def test_kinds_that_differ_have_an_answer_each() -> None:
 def test_all_of_the_grid_is_accounted_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     counts = said.counts(confirmed())
     assert counts is not None
-    found = [int(number) for number in re.findall(r"\d+", counts.told(ENGLISH))]
+    found = [int(number) for number in re.findall(r"\d+", counts.render(ENGLISH))]
     assert found[0] == len(FATES) == sum(found[1:])
     text = printed(confirmed(), capsys, monkeypatch, everything=True)
     table = text[text.index("All configurations") :]
-    assert all(said.names_of(confirmed()).told(arm.id, ENGLISH) in table for arm in GRID)
+    assert all(said.names_of(confirmed()).render(arm.id, ENGLISH) in table for arm in GRID)
 
 
 def test_three_notes_and_the_rest_with_details(
@@ -227,7 +227,7 @@ def test_a_stage_is_a_folder_of_the_advice(name: str) -> None:
 def test_a_speedup_of_the_whole_answer_is_told_as_such() -> None:
     advice = confirmed(asked=confirmed().asked.model_copy(update={"goal": "latency"}), speedup=est(1.5))
     assert said.reason(advice) is None
-    assert said.about_numbers(advice)[0].told(ENGLISH) == "Speedups of the whole answer, its prompt included."
+    assert said.about_numbers(advice)[0].render(ENGLISH) == "Speedups of the whole answer, its prompt included."
 
 
 class Steps:

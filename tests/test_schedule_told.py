@@ -30,7 +30,7 @@ ENGLISH = words("en")
 
 
 def headline(found: Schedule) -> str:
-    return said.headline(found).told(ENGLISH)
+    return said.headline(found).render(ENGLISH)
 
 
 def printed(
@@ -98,12 +98,12 @@ def test_every_schedule_is_told_in_both_languages(name: str) -> None:
         *(load for load, *_ in said.commands(found)),
     ]
     for phrase in filter(None, phrases):
-        english, chinese = (phrase.told(words(language)) for language in LANGUAGES)
+        english, chinese = (phrase.render(words(language)) for language in LANGUAGES)
         assert english != chinese
         assert re.search("[\u4e00-\u9fff]", chinese)
         assert not re.search(r"\{\w+\}", english + chinese)
     for other in said.elsewhere(found).values():
-        assert all(re.search("[\u4e00-\u9fff]", words("zh").told(note)) for note in other.notes)
+        assert all(re.search("[\u4e00-\u9fff]", words("zh").render(note)) for note in other.notes)
 
 
 def test_the_table_has_a_row_for_each_load() -> None:
@@ -158,14 +158,14 @@ def test_other_programs_are_told_the_table_or_a_line_for_each_load(
 def test_an_advice_of_a_schedule_says_its_load_once() -> None:
     arm = drafts(4).model_copy(update={"load": Load(clients=4, requests=8)})
     advice = at_load(confirmed(arm=arm, arms=(arm,)), 4)
-    told = advice_report.headline(advice, advice_report.names_of(advice)).told(ENGLISH)
+    told = advice_report.headline(advice, advice_report.names_of(advice)).render(ENGLISH)
     assert told.startswith("dense, 4 clients: speculate with small draft, 4 tokens: 1.92x")
 
 
 def test_what_came_of_asking_again_is_told_by_load() -> None:
     found = said.again(SCHEDULES["again"])
     assert found is not None
-    assert found.told(ENGLISH) == "The schedule of 2026-05-28: holds with 1, 2 clients; does not hold with 4 clients"
+    assert found.render(ENGLISH) == "The schedule of 2026-05-28: holds with 1, 2 clients; does not hold with 4 clients"
 
 
 def test_details_have_the_grid_of_each_load(

@@ -21,6 +21,7 @@ from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+    from pathlib import Path
 
 INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
 OF_STUDIES = ("study", "quality")
@@ -50,6 +51,10 @@ class Studies(Protocol):
 
     def sentences(self) -> Iterable[Traversable]:
         """Files with its sentences in Chinese."""
+        ...
+
+    def messages(self) -> Path:
+        """The folder of its catalogues."""
         ...
 
 

@@ -462,7 +462,7 @@ def test_a_single_repetition_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = {gap.reason for gap in unchecked(bimodal, CLEAN, applies=True)}
     (reason,) = (it for it in reasons if "repetition" in it)
     assert reason.startswith("only 1 repetition of prompts in other blocks; ")
-    assert words("zh").told(reason).startswith("提示词在其他区组中只重复 1 次，至少需要 ")
+    assert words("zh").render(reason).startswith("提示词在其他区组中只重复 1 次，至少需要 ")
 
 
 # --- pooled-vs-mean --------------------------------------------------------------------------------------------------

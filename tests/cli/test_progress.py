@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, list[Reques
 
 
 def called(prepared: Prepared, request: Request) -> str:
-    return Names(prepared.work.arms.values()).told(request.arm_id, words("en"))
+    return Names(prepared.work.arms.values()).render(request.arm_id, words("en"))
 
 
 def watch(prepared: Prepared, requests: list[Request], console: Screen) -> RunProgress:

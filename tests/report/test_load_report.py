@@ -213,9 +213,9 @@ def test_arms_are_called_by_their_load() -> None:
     names = Names(
         (*ARMS, ARMS[0].model_copy(update={"id": "dense/x/r2", "load": Load(rate=0.5, depth=64, requests=4)}))
     )
-    assert names.told(ARMS[0].id, words("en")) == "small draft, 4 tokens, 1 client"
-    assert names.told("dense/x/r2", words("en")).startswith("small draft, 4 tokens")
-    assert "0.5 requests/s, 64 tokens deep" in names.told("dense/x/r2", words("en"))
+    assert names.render(ARMS[0].id, words("en")) == "small draft, 4 tokens, 1 client"
+    assert names.render("dense/x/r2", words("en")).startswith("small draft, 4 tokens")
+    assert "0.5 requests/s, 64 tokens deep" in names.render("dense/x/r2", words("en"))
     assert names.without_load(ARMS[2].id, words("en")) == "small draft, 4 tokens"
 
 

@@ -13,10 +13,11 @@ from markdown_it import MarkdownIt
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
-from specmeter.show.table import Column, Phrase, Row, Table, csv_text, estimate_cell, latex, markdown
+from specmeter.show.table import Column, Row, Table, csv_text, estimate_cell, latex, markdown
 from specmeter.show.words import words
 
 
@@ -146,7 +147,7 @@ def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
     values = (over("blocks"), over("prompts"), over("prompts"), over("blocks", None))
     table = Table("t", columns, [Row(tuple(estimate_cell(value, 2) for value in values))], "T", told_over=True)
     assert table.legend == [
-        Phrase("legend.over.blocks", {"columns": "rate"}),
-        Phrase("legend.over.prompts", {"columns": "accepted, tau"}),
+        Message("legend.over.blocks", columns="rate"),
+        Message("legend.over.prompts", columns="accepted, tau"),
     ]
     assert "Intervals over prompts: accepted, tau." in markdown(table, words("en"))

@@ -13,12 +13,13 @@ import click
 from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.errors import UsageError
 from specmeter.files import cache_dir
+from specmeter.messages import Message
 from specmeter.models import bench
 from specmeter.models.facts import ModelFacts, read_facts
 from specmeter.models.preflight import Compatibility
 from specmeter.models.preflight import compare as compare_models
 from specmeter.models.reference import Fetching, locate, resolve
-from specmeter.show.table import Cell, Phrase, Table, Tone, numbers, row, text
+from specmeter.show.table import Cell, Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.text import amount, percent, size
@@ -255,7 +256,7 @@ def _print_table(table: Table) -> None:
     output(_ENDLESS).table(replace(table, rows=short))
 
 
-def _shortened(text: str | Phrase) -> str | Phrase:
+def _shortened(text: str | Message) -> str | Message:
     return text if not isinstance(text, str) or len(text) <= _CELL_LIMIT else text[:_CELL_LIMIT] + "..."
 
 

@@ -14,8 +14,9 @@ import click
 
 from specmeter.cli.streams import Printable
 from specmeter.errors import StoreError, UsageError
+from specmeter.messages import Message
 from specmeter.show.export import FormatName, TableName
-from specmeter.show.table import Cell, Phrase, Row, Table, Tone, row, text
+from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.words import words
 from specmeter.store import RunStore
@@ -127,14 +128,14 @@ def _unreadable(folder: Path, problem: str) -> dict[str, str]:
     return {"folder": str(folder), "state": "unreadable", "started": "", "problem": problem}
 
 
-def _told(folder: Path, answer: Phrase, made_at: float, *, finished: bool) -> dict[str, str]:
+def _told(folder: Path, answer: Message, made_at: float, *, finished: bool) -> dict[str, str]:
     from specmeter.show.advice_report import day
 
     return {
         "folder": str(folder),
         "state": "complete" if finished else "unfinished",
         "started": day(made_at),
-        "headline": answer.told(words("en")),
+        "headline": answer.render(words("en")),
     }
 
 

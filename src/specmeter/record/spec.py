@@ -226,7 +226,7 @@ class Arm(Record):
         return self.methods != (PLAIN,)
 
 
-class Message(Record):
+class ChatMessage(Record):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -244,7 +244,7 @@ class Prompt(Record):
     """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
     text: str
     """The user's turn, or the text to be continued."""
-    before: tuple[Message, ...] = ()
+    before: tuple[ChatMessage, ...] = ()
     """What was said in the conversation before that turn; only where the format is `chat`."""
     format: Literal["completion", "chat"] = "completion"
     """Whether the text is continued as it is, or put into the model's chat template."""

@@ -16,7 +16,6 @@ from specmeter.show.load_figures import clients_axis, crossing_marks
 from specmeter.show.matrix_figure import by_length, heat, heated
 from specmeter.show.names import Names
 from specmeter.show.schedule_report import interval, speedup_of, use
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
@@ -53,7 +52,7 @@ def advised(advice: Advice, names: Names) -> Figure | None:
             if found is None:
                 continue
             estimates.append(found)
-            who = {f"named_{one}": names.told(fate.arm_id, words(one)) for one in LANGUAGES}
+            who = {f"named_{one}": names.render(fate.arm_id, words(one)) for one in LANGUAGES}
             of = {f"stage_{one}": words(one)(f"column.{heading}") for one in LANGUAGES}
             data.append({**who, **of, "verdict": _verdict(advice, stage), **shown(found, 2)})
     if not data:
@@ -151,8 +150,8 @@ def _way(arm: Arm) -> Arm:
 def _cell(fate: Fate, advice: Advice, names: Names, way: str, kind: str, gamma: int | None) -> Datum:
     predicted = fate.by_kind.get(kind) if kind else fate.predicted
     head = f"{printable(kind)} · " if kind else ""
-    told = {f"row_{one}": head + names.told(way, words(one)) for one in LANGUAGES}
-    short = {f"fate_{one}": fate_in_short(fate, advice).told(words(one)) for one in LANGUAGES}
+    told = {f"row_{one}": head + names.render(way, words(one)) for one in LANGUAGES}
+    short = {f"fate_{one}": fate_in_short(fate, advice).render(words(one)) for one in LANGUAGES}
     sign = "" if kind else _SIGNS.get(fate.code, "")
     text = f"{sign}{predicted.point:.2f}×" if predicted is not None else sign.strip() or "–"
     colour = {"heat": heat(predicted.point) if predicted is not None and predicted.point > 0 else None, "cell": text}
@@ -187,7 +186,7 @@ def scheduled(schedule: Schedule) -> Figure | None:
                 continue
             estimates.append(found)
             of = {f"stage_{one}": words(one)(f"column.{heading}") for one in LANGUAGES}
-            using = {f"use_{one}": told(use(advice), words(one)) for one in LANGUAGES}
+            using = {f"use_{one}": words(one).render(use(advice)) for one in LANGUAGES}
             verdict = "unchecked" if stage == "predicted" or advice.verdict is None else advice.verdict
             count = clients_of(advice)
             place: Datum = {"count": count, "clients": count * _BESIDE[stage], "verdict": verdict}
@@ -228,5 +227,5 @@ def _crossed(schedule: Schedule) -> list[Datum]:
     if found is None or found.clients is None:
         return []
     at = found.clients
-    said: Datum = {f"crossing_{one}": f"{at.point:.1f}{told(interval(found), words(one))}" for one in LANGUAGES}
+    said: Datum = {f"crossing_{one}": f"{at.point:.1f}{words(one).render(interval(found))}" for one in LANGUAGES}
     return [{"crossing": at.point, "from": at.low, "to": at.high, **said}]

@@ -17,10 +17,10 @@ from specmeter.advise.confirm import LONGER, SECOND
 from specmeter.advise.export_commands import MEASURED, elsewhere
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
+from specmeter.messages import Message, Value, words
 from specmeter.numbers.margin import MARGIN
 from specmeter.show.names import Names, clients_name
-from specmeter.show.table import TONES, Cell, Column, Phrase, Row, Table, Tone, estimate_cell, row
-from specmeter.show.words.en import TEXT
+from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, row
 from specmeter.text import brackets, duration, estimated, quoted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _SHORT = 6
 
 
 class Note(NamedTuple):
-    text: Phrase
+    text: Message
     tone: Tone = ""
 
 
@@ -70,9 +70,9 @@ def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-def headline(advice: Advice, names: Names) -> Phrase:
+def headline(advice: Advice, names: Names) -> Message:
     """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
-    said: dict[str, object] = {"target": _asked_of(advice)}
+    said: dict[str, Value] = {"target": _asked_of(advice)}
     best = best_of(advice)
     if best is not None and advice.speedup is not None:
         said |= {"method": names[best], "speedup": ratio(advice.speedup), "rests": _rests(advice)}
@@ -82,21 +82,21 @@ def headline(advice: Advice, names: Names) -> Phrase:
     if is_open(advice):
         said["why"] = why_undecided(advice)
         if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
-            return Phrase("advised.undecided_slower", said)
-        return Phrase("advised.undecided" if has_number else "advised.undecided_none", said)
+            return Message("advised.undecided_slower", **said)
+        return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
     if advice.basis == "predicted" and has_number:
-        return Phrase(f"advised.predicted.{advice.decision}", said)
+        return Message(f"advised.predicted.{advice.decision}", **said)
     if advice.decision == "off":
-        return Phrase("advised.off" if has_number else "advised.off_none", said)
-    return Phrase("advised.speculate", said) if has_number else _nothing(advice, said)
+        return Message("advised.off" if has_number else "advised.off_none", **said)
+    return Message("advised.speculate", **said) if has_number else _nothing(advice, said)
 
 
-def _asked_of(advice: Advice) -> str | Phrase:
+def _asked_of(advice: Advice) -> str | Message:
     """`dense`, `dense, 4 clients`."""
     load = advice.asked.load
     if load is None:
         return target_of(advice)
-    return Phrase("arm.also", {"one": target_of(advice), "other": clients_name(load)})
+    return Message("arm.also", one=target_of(advice), other=clients_name(load))
 
 
 def is_open(advice: Advice) -> bool:
@@ -112,70 +112,72 @@ def best_of(advice: Advice) -> str | None:
     return advice.arm.id if advice.arm is not None else advice.speedup_of
 
 
-def _nothing(advice: Advice, said: dict[str, object]) -> Phrase:
-    return Phrase("advised.undecided_none", said | {"why": why_undecided(advice)})
+def _nothing(advice: Advice, said: dict[str, Value]) -> Message:
+    return Message("advised.undecided_none", **(said | {"why": why_undecided(advice)}))
 
 
-def _again(advice: Advice, said: dict[str, object]) -> Phrase:
+def _again(advice: Advice, said: dict[str, Value]) -> Message:
     again = advice.again
     assert again is not None
     if "speedup" not in said:
-        told = Phrase("advised.again.nothing")
+        told = Message("advised.again.nothing")
     elif again.before is None:
-        told = Phrase("advised.again.now_alone", said)
+        told = Message("advised.again.now_alone", **said)
     else:
         kept_off = advice.decision == "off" and advice.arm is None
-        told = Phrase(f"advised.again.{'off' if kept_off else 'now'}", said | {"before": ratio(again.before)})
-    return Phrase(f"advised.again.{again.holds}", {"target": said["target"], "when": day(again.made_at), "told": told})
+        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
+    return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
 
 
-def why_undecided(advice: Advice) -> str | Phrase:
+def why_undecided(advice: Advice) -> str | Message:
     """Why it is undecided, in a few words; a code of a later version as it is."""
     code = advice.why_undecided or "unfinished"
-    return Phrase(f"advised.why.{code}") if f"advised.why.{code}" in TEXT else code
+    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words("en") else code
 
 
-def ratio(speedup: Estimate) -> Phrase:
+def ratio(speedup: Estimate) -> Message:
     """`1.92x [1.85, 1.99]`."""
-    return Phrase("advised.ratio", {"point": f"{speedup.point:.2f}", "interval": brackets(speedup, 2)})
+    return Message("advised.ratio", point=f"{speedup.point:.2f}", interval=brackets(speedup, 2))
 
 
-def _rests(advice: Advice) -> Phrase:
+def _rests(advice: Advice) -> Message:
     stage = stage_of(advice)
     if advice.basis == "predicted":
-        return Phrase("advised.rests.predicted")
+        return Message("advised.rests.predicted")
     unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
     basis = "measured" if advice.basis == "confirmed" and unsettled else advice.basis
     if stage is None or not stage.blocks or (advice.basis == "confirmed" and not stage.prompts):
-        return Phrase(f"advised.rests.{basis}_short")
+        return Message(f"advised.rests.{basis}_short")
     other = "other" if advice.held_out else "same"
-    said: dict[str, object] = {
+    said: dict[str, Value] = {
         "prompts": _counted(f"prompts.{other}", stage.prompts),
         "blocks": _counted("blocks", stage.blocks),
     }
-    return Phrase(f"advised.rests.{basis}", said)
+    return Message(f"advised.rests.{basis}", **said)
 
 
-def _counted(name: str, count: int) -> Phrase:
-    return Phrase(f"advised.{name}.one" if count == 1 else f"advised.{name}", {"count": count})
+def _counted(name: str, count: int) -> Message:
+    return Message(f"advised.{name}.one" if count == 1 else f"advised.{name}", count=count)
 
 
-def by_kind(advice: Advice, names: Names) -> Phrase | None:
+def by_kind(advice: Advice, names: Names) -> Message | None:
     """`By kind of text: code: small draft, 8 tokens, 1.90x [1.80, 2.01]; chat: off`, where kinds differ."""
     told = [_of_kind(it, names) for it in advice.by_kind]
-    return Phrase("advised.by_kind", {"kinds": _listed(told)}) if told else None
+    return Message("advised.by_kind", kinds=_listed(told)) if told else None
 
 
-def _of_kind(it: AdviceOfKind, names: Names) -> Phrase:
-    said: dict[str, object] = {"kind": it.kind}
+def _of_kind(it: AdviceOfKind, names: Names) -> Message:
+    said: dict[str, Value] = {"kind": it.kind}
     if it.speedup is not None:
         said["speedup"] = ratio(it.speedup)
     if it.decision == "off":
-        return Phrase("advised.of_kind.off_at" if it.speedup else "advised.of_kind.off", said)
+        return Message("advised.of_kind.off_at" if it.speedup else "advised.of_kind.off", **said)
     if it.arm is None or it.speedup is None:
-        return Phrase("advised.of_kind.undecided", said)
+        return Message("advised.of_kind.undecided", **said)
     said["method"] = names[it.arm.id]
-    return Phrase("advised.of_kind.speculate" if it.decision == "speculate" else "advised.of_kind.undecided_at", said)
+    return Message(
+        "advised.of_kind.speculate" if it.decision == "speculate" else "advised.of_kind.undecided_at", **said
+    )
 
 
 def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
@@ -199,12 +201,12 @@ def _is_measured(advice: Advice, program: str) -> bool:
     return line is not None and line[0] == program
 
 
-def would_decide(advice: Advice, folder: Path) -> Phrase | None:
+def would_decide(advice: Advice, folder: Path) -> Message | None:
     """What would decide an undecided advice."""
     name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
-    if not is_open(advice) or name not in TEXT:
+    if not is_open(advice) or name not in words("en"):
         return None
-    return Phrase(name, {"budget": _budget(advice), "folder": _stage_folder(advice, folder)})
+    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder))
 
 
 def _stage_folder(advice: Advice, folder: Path) -> str:
@@ -216,13 +218,13 @@ def _stage_folder(advice: Advice, folder: Path) -> str:
 # --- why, and the rest of the grid -----------------------------------------------------------------------------------
 
 
-def reason(advice: Advice) -> Phrase | None:
+def reason(advice: Advice) -> Message | None:
     """`Why: each step emits 3.10 tokens in the time of 1.61 plain steps.`"""
     decoding = advice.asked.goal == "throughput"
     if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
         return None
     cost = advice.tau.point / advice.speedup.point
-    return Phrase("advised.reason", {"tau": f"{advice.tau.point:.2f}", "cost": f"{cost:.2f}"})
+    return Message("advised.reason", tau=f"{advice.tau.point:.2f}", cost=f"{cost:.2f}")
 
 
 def is_compared(fate: Fate) -> bool:
@@ -240,21 +242,21 @@ def shown_fates(advice: Advice) -> list[Fate]:
     return sorted(might_win, key=lambda fate: -(fate.predicted.point if fate.predicted else 0))[:_SHORT]
 
 
-def counts(advice: Advice) -> Phrase | None:
+def counts(advice: Advice) -> Message | None:
     """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
     if not advice.fates:
         return None
     found = Counter("measured" if is_compared(fate) else fate.code for fate in advice.fates)
     order = ("measured", *_LEFT_OUT)
     found["other"] = sum(found.values()) - sum(found[code] for code in order)
-    parts = [Phrase(f"advised.count.{code}", {"count": found[code]}) for code in (*order, "other") if found[code]]
+    parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
     total = len(advice.fates)
-    return Phrase("advised.counts.one" if total == 1 else "advised.counts", {"count": total, "parts": _comma(parts)})
+    return Message("advised.counts.one" if total == 1 else "advised.counts", count=total, parts=_comma(parts))
 
 
-def fate_told(fate: Fate, advice: Advice, names: Names) -> Phrase:
+def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
     """What became of an arm, with the numbers behind it."""
-    said: dict[str, object] = {"margin": f"{MARGIN:.0%}", "blocks": _counted("blocks", fate.blocks)}
+    said: dict[str, Value] = {"margin": f"{MARGIN:.0%}", "blocks": _counted("blocks", fate.blocks)}
     if fate.predicted is not None:
         said["predicted"] = ratio(fate.predicted)
     if fate.than is not None and fate.ratio is not None:
@@ -268,16 +270,16 @@ def fate_told(fate: Fate, advice: Advice, names: Names) -> Phrase:
         "winner": (),
     }.get(fate.code, ("than", "ratio"))
     if fate.code == "winner":
-        return Phrase(f"advised.fate.{_winner(advice)}")
+        return Message(f"advised.fate.{_winner(advice)}")
     complete = all(name in said for name in needs) and (
         fate.code not in ("slower", "equivalent", "open") or fate.blocks
     )
-    return Phrase(f"advised.fate.{fate.code}" if complete else f"advised.fate.{fate.code}_bare", said)
+    return Message(f"advised.fate.{fate.code}" if complete else f"advised.fate.{fate.code}_bare", **said)
 
 
-def fate_in_short(fate: Fate, advice: Advice) -> Phrase:
+def fate_in_short(fate: Fate, advice: Advice) -> Message:
     """The same in a word or two."""
-    return Phrase(f"advised.short.{_winner(advice) if fate.code == 'winner' else fate.code}")
+    return Message(f"advised.short.{_winner(advice) if fate.code == 'winner' else fate.code}")
 
 
 def _winner(advice: Advice) -> str:
@@ -287,17 +289,17 @@ def _winner(advice: Advice) -> str:
     return "winner" if settled else "winner_so_far"
 
 
-def about_numbers(advice: Advice) -> list[Phrase]:
+def about_numbers(advice: Advice) -> list[Message]:
     """What the speedups and the brackets of the table are."""
-    of = [Phrase("advised.latency")] if advice.asked.goal == "latency" else []
+    of = [Message("advised.latency")] if advice.asked.goal == "latency" else []
     return [*of, _intervals(advice)]
 
 
-def _intervals(advice: Advice) -> Phrase:
+def _intervals(advice: Advice) -> Message:
     if any(fate.confirmed is not None for fate in advice.fates):
-        return Phrase("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
+        return Message("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
     raced = any(is_compared(fate) for fate in advice.fates)
-    return Phrase("advised.intervals.raced" if raced else "advised.intervals.predicted")
+    return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
 
 
 # --- what to mind ----------------------------------------------------------------------------------------------------
@@ -307,23 +309,23 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
     """What a reader should know, what matters most first."""
     models = [it for it in (advice.target, advice.draft) if it is not None]
     if any(model.simulated for model in models):
-        yield Note(Phrase("advised.note.simulated"), "strong")
+        yield Note(Message("advised.note.simulated"), "strong")
     if advice.why_undecided == "changed":
-        yield Note(Phrase("advised.note.changed_since"), "bad")
+        yield Note(Message("advised.note.changed_since"), "bad")
     elif advice.verdict in ("invalid", "suspect"):
-        place: dict[str, object] = {"folder": _stage_folder(advice, folder)}
-        yield Note(Phrase(f"advised.note.{advice.verdict}", place), TONES[advice.verdict])
+        place: dict[str, Value] = {"folder": _stage_folder(advice, folder)}
+        yield Note(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
     if advice.again is not None:
         changes = [Note(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
-        yield from changes or [Note(Phrase("advised.note.unchanged"))]
+        yield from changes or [Note(Message("advised.note.unchanged"))]
     if not advice.finished and not is_open(advice):
-        yield Note(Phrase("advised.note.unfinished"), "doubtful")
+        yield Note(Message("advised.note.unfinished"), "doubtful")
     if advice.basis == "confirmed" and not advice.held_out:
-        yield Note(Phrase("advised.note.same_prompts"), "doubtful")
+        yield Note(Message("advised.note.same_prompts"), "doubtful")
     if advice.basis == "confirmed" and advice.confirmation == SECOND:
-        yield Note(Phrase("advised.note.second"))
+        yield Note(Message("advised.note.second"))
     if advice.basis == "confirmed" and advice.confirmation == LONGER:
-        yield Note(Phrase("advised.note.longer"))
+        yield Note(Message("advised.note.longer"))
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
     if alike and advice.decision == "speculate" and advice.finished:
         yield Note(_counted("note.not_told_apart", alike))
@@ -333,40 +335,40 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(_counted("note.no_room", missed))
     for fate in advice.fates:
         if fate.code == "failed" and fate.why:
-            yield Note(Phrase("advised.note.failed", {"method": names[fate.arm_id], "why": fate.why}), "doubtful")
+            yield Note(Message("advised.note.failed", method=names[fate.arm_id], why=fate.why), "doubtful")
     for it in advice.left_out:
-        yield Note(Phrase("advised.note.left_out", {"draft": it.reference, "why": it.why}))
+        yield Note(Message("advised.note.left_out", draft=it.reference, why=it.why))
     if any(model.origin == "bench" for model in models):
-        yield Note(Phrase("advised.note.bench"), "faint")
+        yield Note(Message("advised.note.bench"), "faint")
 
 
 def _settings(advice: Advice) -> Iterator[Note]:
     """What came of trying settings of the engine."""
     chosen = next((it for it in advice.settings if it.code == "chosen"), None)
     if chosen is not None and chosen.speedup is not None:
-        said: dict[str, object] = {"settings": _setting(chosen), "speedup": ratio(chosen.speedup)}
-        yield Note(Phrase("advised.note.settings", said))
+        said: dict[str, Value] = {"settings": _setting(chosen), "speedup": ratio(chosen.speedup)}
+        yield Note(Message("advised.note.settings", **said))
         if chosen.changes_text:
-            yield Note(Phrase("advised.note.kv_types"), "doubtful")
+            yield Note(Message("advised.note.kv_types"), "doubtful")
     elif advice.settings:
         tried = "; ".join(map(_setting, advice.settings))
-        yield Note(Phrase("advised.note.settings_kept", {"settings": tried}))
+        yield Note(Message("advised.note.settings_kept", settings=tried))
 
 
 def _setting(tried: TriedSettings) -> str:
     return ", ".join(f"{name}={value}" for name, value in tried.engine.items())
 
 
-def _changed(what: str, before: str, now: str) -> Phrase:
-    return Phrase("advised.note.changed", {"what": Phrase(f"advised.changed.{what}"), "before": before, "now": now})
+def _changed(what: str, before: str, now: str) -> Message:
+    return Message("advised.note.changed", what=Message(f"advised.changed.{what}"), before=before, now=now)
 
 
-def what_next(advice: Advice) -> Phrase | None:
+def what_next(advice: Advice) -> Message | None:
     """When to measure again; nothing while it is not decided, which says itself what to do."""
     if is_open(advice) or not advice.finished:
         return None
     stale = advice.again is not None and advice.again.holds == "does-not-hold"
-    return Phrase("advised.renew" if stale else "advised.measure_again")
+    return Message("advised.renew" if stale else "advised.measure_again")
 
 
 def _budget(advice: Advice) -> str:
@@ -382,12 +384,12 @@ def day(seconds: float) -> str:
         return f"{seconds:g}"
 
 
-def _listed(parts: Sequence[Phrase]) -> Phrase:
-    return reduce(lambda one, other: Phrase("advised.list", {"one": one, "other": other}), parts)
+def _listed(parts: Sequence[Message]) -> Message:
+    return reduce(lambda one, other: Message("advised.list", one=one, other=other), parts)
 
 
-def _comma(parts: Sequence[Phrase]) -> Phrase:
-    return reduce(lambda one, other: Phrase("advised.comma", {"one": one, "other": other}), parts)
+def _comma(parts: Sequence[Message]) -> Message:
+    return reduce(lambda one, other: Message("advised.comma", one=one, other=other), parts)
 
 
 HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
@@ -410,7 +412,7 @@ def compared(advice: Advice, names: Names) -> Table:
     if advice.decision == "off" and advice.baseline is not None:
         empty = (Cell("1.00", 1.0) for _ in stages)
         plain = Cell(names[advice.baseline.id], id=advice.baseline.id)
-        told = Phrase("advised.short.winner" if advice.basis != "predicted" else "advised.short.winner_so_far")
+        told = Message("advised.short.winner" if advice.basis != "predicted" else "advised.short.winner_so_far")
         rows.insert(0, row(plain, *empty, told, tone="strong"))
     columns = (Column("arm"), *(Column(HEADINGS[stage], "number", narrow="point") for stage in stages), Column("fate"))
     return Table("advised", columns, rows)

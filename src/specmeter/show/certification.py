@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.advise.controllers import ALL, FLOOR
+from specmeter.messages import Message, Value
 from specmeter.show.names import Names
 from specmeter.show.table import TONES as VERDICTS
-from specmeter.show.table import Cell, Column, Phrase, Table, Tone, estimate_cell, row
+from specmeter.show.table import Cell, Column, Table, Tone, estimate_cell, row
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.words import words
 from specmeter.text import estimated as told
@@ -59,7 +60,7 @@ def table(controller: Certified, found: Certification) -> Table:
     gammas = {arm.id: arm.gamma for arm in found.arms}
     rows = [
         row(
-            Phrase("certify.all") if it.kind == ALL else it.kind,
+            Message("certify.all") if it.kind == ALL else it.kind,
             Cell("-") if it.off is None else Cell(f"{it.off.point:.1f}", it.off.point),
             _best(it, gammas),
             estimate_cell(it.over_off, 2),
@@ -77,20 +78,20 @@ def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
     if held.best is None or held.best_over_off is None:
         return Cell("-")
     count = gammas[held.best]
-    values: dict[str, object] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
-    return Cell(Phrase("certify.length.one" if count == 1 else "certify.length", values), held.best_over_off.point)
+    values: dict[str, Value] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
+    return Cell(Message("certify.length.one" if count == 1 else "certify.length", **values), held.best_over_off.point)
 
 
-def notes(controller: Certified) -> Iterator[Phrase]:
+def notes(controller: Certified) -> Iterator[Message]:
     """What must be known beside the table: what the oracle is, or why there is none, and what was left out."""
     if controller.no_oracle:
-        yield Phrase("certify.no_oracle", {"why": controller.no_oracle})
+        yield Message("certify.no_oracle", why=controller.no_oracle)
     elif controller.unexplained is not None and controller.rows:
         within = percent(controller.unexplained, 1)
         key = "certify.is_oracle" if controller.probed else "certify.is_oracle.lines"
-        yield Phrase(key, {"longest": controller.longest, "within": within})
+        yield Message(key, longest=controller.longest, within=within)
     if left := len(controller.left_out):
-        yield Phrase("certify.left_out.one" if left == 1 else "certify.left_out", {"count": left})
+        yield Message("certify.left_out.one" if left == 1 else "certify.left_out", count=left)
 
 
 def print_certifications(found: Sequence[Certification], *, as_json: bool) -> None:
@@ -113,7 +114,7 @@ def _print(found: Certification) -> None:
         screen.line()
         if controller.rows:
             screen.table(table(controller, found))
-        screen.say_all((phrase.told(english) for phrase in notes(controller)), tone="faint")
+        screen.say_all((phrase.render(english) for phrase in notes(controller)), tone="faint")
         screen.line()
     screen.say(english("certify.intervals"), tone="faint")
     screen.say(f"run folder: {found.folder}", wrap=False)

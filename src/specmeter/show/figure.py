@@ -23,7 +23,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.errors import UsageError
-from specmeter.show.table import Phrase
+from specmeter.messages import Message
 from specmeter.text import estimated
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ class Figure:
     """Whether there is a number among them that is false, or may not mean what it says, beside others."""
 
     @property
-    def caption(self) -> str | Phrase:
+    def caption(self) -> str | Message:
         """What stands above it."""
-        return self.title or Phrase(f"chart.{self.name}")
+        return self.title or Message(f"chart.{self.name}")
 
     @property
-    def note(self) -> str | Phrase:
+    def note(self) -> str | Message:
         """What to see in it."""
-        return self.about if self.title else Phrase(f"chart.{self.name}.about")
+        return self.about if self.title else Message(f"chart.{self.name}.about")
 
 
 def single(name: str, data: Sequence[Datum], draw: Draw) -> Figure:

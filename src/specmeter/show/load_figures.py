@@ -26,7 +26,6 @@ from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
 from specmeter.show.page.document import who
 from specmeter.show.run_figures import predictions
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, printable
 
@@ -55,13 +54,13 @@ def load_matrix(document: Document) -> Figure | None:
             if arm.role == "baseline" or (arm.speedup is None and arm.arm_id not in document.run.invalid):
                 continue
             row = {f"row_{one}": document.names.without_load(arm.arm_id, words(one)) for one in LANGUAGES}
-            at = {f"at_{one}": told(load_name(it.load), words(one)) for one in LANGUAGES}
+            at = {f"at_{one}": words(one).render(load_name(it.load)) for one in LANGUAGES}
             cells.append(
                 {**who(document, arm.arm_id), **row, **at, **shown(arm.speedup, 2), **cell_colour(arm.speedup)}
             )
         if any(cell["cell"] for cell in cells):
             loads = loads_of(document.run, target)
-            columns = {one: [told(load_name(load), words(one)) for load in loads] for one in LANGUAGES}
+            columns = {one: [words(one).render(load_name(load)) for load in loads] for one in LANGUAGES}
             panels.append(_panel("load-matrix", panels, target, cells, _matrix(cells, target, columns)))
     return Figure("load_matrix", tuple(panels)) if panels else None
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import least_units, says_nothing
 from specmeter.analysis.load.crossover import way
+from specmeter.messages import Message
 from specmeter.show.names import Names, load_name
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, numbers, told
+from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
 from specmeter.show.words import words
 from specmeter.text import bound, brackets, percent, printable
 
@@ -99,19 +100,19 @@ def untold(report: RunReport) -> list[Answer]:
 
 def interval(found: Crossover, words: Words) -> str:
     """` [2.6, 3.8]`, with `8 or more` for an end that is open."""
-    return told(spread(found.clients, found.measured, open_low=found.open_low, open_high=found.open_high), words)
+    return words.render(spread(found.clients, found.measured, open_low=found.open_low, open_high=found.open_high))
 
 
-def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_high: bool) -> str | Phrase:
+def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_high: bool) -> str | Message:
     """The interval of a crossover between loads, the fewest clients first; an open end lies at the last of them, or
     beyond."""
     if at is None:
         return ""
     if at.low is None or at.high is None:
-        return Phrase("crossover.no_interval")
-    low = Phrase("crossover.or_fewer", {"first": loads[0]}) if open_low else bound(at.low, 1)
-    high = Phrase("crossover.or_more", {"last": loads[-1]}) if open_high else bound(at.high, 1)
-    return Phrase("crossover.interval", {"low": low, "high": high})
+        return Message("crossover.no_interval")
+    low = Message("crossover.or_fewer", first=loads[0]) if open_low else bound(at.low, 1)
+    high = Message("crossover.or_more", last=loads[-1]) if open_high else bound(at.high, 1)
+    return Message("crossover.interval", low=low, high=high)
 
 
 def _counts(counts: Iterable[int], words: Words) -> str:
@@ -170,7 +171,7 @@ def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
         shown.append(Row((Cell(name), *cells)))
     columns = [
         Column(named, "number", named, narrow="point")
-        for named in [told(load_name(load), words("en")) for load in loads]
+        for named in [words("en").render(load_name(load)) for load in loads]
     ]
     return Table("speedups_by_load", (Column("configuration", title=target), *columns), shown)
 
@@ -232,7 +233,7 @@ def load_table(report: RunReport) -> Table:
                     *((Cell(target),) if several else ()),
                     Cell(load_name(load)),
                     Cell(names.alone(arm.arm_id), id=arm.arm_id),
-                    Cell(Phrase("cell.baseline")) if arm.role == "baseline" else _speedup(report, arm),
+                    Cell(Message("cell.baseline")) if arm.role == "baseline" else _speedup(report, arm),
                     estimate_cell(it.throughput, 1, struck=struck),
                     estimate_cell(it.decode_throughput, 1, struck=struck),
                     estimate_cell(it.per_client, 1, struck=struck),
@@ -245,7 +246,7 @@ def load_table(report: RunReport) -> Table:
                     estimate_cell(arm.tau, 2, struck=struck),
                     Cell("-" if it.window_share is None else percent(it.window_share), it.window_share),
                     counted(it.cells),
-                    Cell(Phrase(f"verdict.{verdict or 'unchecked'}")),
+                    Cell(Message(f"verdict.{verdict or 'unchecked'}")),
                 )
                 rows.append(Row(cells, verdict, filed={"target": printable(target)}))
     return Table("load", columns, rows)
@@ -268,7 +269,7 @@ def load_overview(report: RunReport) -> Table:
     rows: list[Row] = []
     for target in targets_of(report):
         for load in loads_of(report, target):
-            head = told(load_name(load), english)
+            head = english.render(load_name(load))
             rows.append(Row((Cell(f"{target}, {head}" if several else head),), tone="strong"))
             for arm, it in found:
                 if it.load != load or arms[arm.arm_id].target != target:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from specmeter.numbers.estimates import above, below
 from specmeter.show.figure import HEAT, Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
 from specmeter.show.page.document import lines, who
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
@@ -52,7 +51,7 @@ def _cells(document: Document, target: str) -> list[Datum]:
     arms = [
         arm for arm in document.run.summary.arms if arm.arm_id in named and document.arms[arm.arm_id].target == target
     ]
-    ways = {arm.arm_id: [told(named[arm.arm_id], words(language)) for language in LANGUAGES] for arm in arms}
+    ways = {arm.arm_id: [words(language).render(named[arm.arm_id]) for language in LANGUAGES] for arm in arms}
     rows = len({tuple(way) for way in ways.values()})
     kinds = list(dict.fromkeys(kind for arm in arms for kind in arm.kinds))
     if len(kinds) < 2 or rows * (1 + len(kinds)) > MOST_ROWS:

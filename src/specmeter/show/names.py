@@ -7,13 +7,11 @@ stands behind.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
+from specmeter.messages import Message, Value
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
-from specmeter.show.table import Phrase, told
-from specmeter.show.words import en, zh
 from specmeter.text import printable
 
 if TYPE_CHECKING:
@@ -41,10 +39,8 @@ SETTINGS = tuple(name for name in EngineSettings.model_fields if name != "option
 """`setting.NAME`, of a switch `setting.NAME.on` and `.off`."""
 
 
-_PLACE = re.compile(r"\{(\w+)\}")
-
-Name = str | Phrase
-"""What an arm is called; told by `table.told`."""
+Name = str | Message
+"""What an arm is called; put into words by `Words.render`."""
 
 
 class Names:
@@ -70,9 +66,9 @@ class Names:
         """An arm's name, to be told in the reader's language."""
         return self._names.get(arm_id) or label(arm_id)
 
-    def told(self, arm_id: str, words: Words) -> str:
+    def render(self, arm_id: str, words: Words) -> str:
         """An arm's name in words."""
-        return told(self[arm_id], words)
+        return words.render(self[arm_id])
 
     def alone(self, arm_id: str) -> Name:
         """An arm's name without its load, for what is told of one load: `small draft, 4 tokens`."""
@@ -80,14 +76,14 @@ class Names:
 
     def without_load(self, arm_id: str, words: Words) -> str:
         """The same in words."""
-        return told(self.alone(arm_id), words)
+        return words.render(self.alone(arm_id))
 
     def in_full(self, arm_id: str, words: Words) -> str:
         """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
         if self._one_target:
-            return self.told(arm_id, words)
+            return self.render(arm_id, words)
         target = self._targets.get(arm_id, arm_id.partition("/")[0])
-        return words("arm.of", target=printable(target), name=self.told(arm_id, words))
+        return words("arm.of", target=printable(target), name=self.render(arm_id, words))
 
 
 def under_load(name: Name, arm: Arm) -> Name:
@@ -122,20 +118,19 @@ def method(arm: Arm) -> Name:
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
     """Names of all arms of one target at one load, by id, without that load."""
     drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
-    spoken = {arm_id: _spelt(name, en.TEXT) for arm_id, name in drafting.items()}
-    alike: dict[str, list[Arm]] = {}
+    alike: dict[Name, list[Arm]] = {}
     for arm in arms:
-        alike.setdefault(spoken[arm.id], []).append(arm)
+        alike.setdefault(drafting[arm.id], []).append(arm)
     of_baselines = _differing([arm for arm in arms if arm.role == "baseline"])
-    differing = {text: _differing(group) | of_baselines for text, group in alike.items()}
+    differing = {name: _differing(group) | of_baselines for name, group in alike.items()}
     partly = any(arm.workloads != arms[0].workloads for arm in arms)
     names: dict[str, Name] = {}
     for arm in arms:
         parts = [drafting[arm.id]]
         # Which draft, where the method alone does not tell it from another's.
-        if arm.draft is not None and any(it.draft != arm.draft for it in alike[spoken[arm.id]]):
+        if arm.draft is not None and any(it.draft != arm.draft for it in alike[drafting[arm.id]]):
             parts.append(_called(arm.draft))
-        parts += _settings(arm, differing[spoken[arm.id]])
+        parts += _settings(arm, differing[drafting[arm.id]])
         if partly and arm.workloads:
             parts.append(_word("only", workloads=", ".join(arm.workloads)))
         if arm.role == "control" and arm.id == f"{arm.baseline_id}/again":
@@ -218,12 +213,12 @@ def _settings(arm: Arm, differing: set[str]) -> list[Name]:
         if name not in differing or value == getattr(usual, name, None):
             continue
         if name.startswith("options."):
-            found.append(_word("option", name=name.removeprefix("options."), value=value))
+            found.append(_word("option", name=name.removeprefix("options."), value=str(value)))
         elif isinstance(value, bool):
-            found.append(Phrase(f"setting.{name}.{'on' if value else 'off'}"))
+            found.append(Message(f"setting.{name}.{'on' if value else 'off'}"))
         elif not (name in ("rpc", "draft_devices") and arm.speculates and arm.engine.rpc):  # told as remote
             shown = " ".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
-            found.append(Phrase(f"setting.{name}", {"value": shown}))
+            found.append(Message(f"setting.{name}", value=str(shown)))
     return found
 
 
@@ -234,29 +229,15 @@ def _is_given(arm: Arm) -> bool:
 
 
 def _unique(names: Mapping[str, Name]) -> dict[str, Name]:
-    """Arms that are still called the same, in any language, have their ids behind their names, and then numbers."""
+    """Arms that are still called the same have their ids behind their names, and then numbers."""
     found, beside = dict(names), {arm_id: label(arm_id) for arm_id in names}
     while True:
-        texts = [{arm_id: _spelt(name, text) for arm_id, name in found.items()} for text in (en.TEXT, zh.TEXT)]
-        counts = [Counter(by_arm.values()) for by_arm in texts]
-        clash = [it for it in found if any(count[text[it]] > 1 for count, text in zip(counts, texts, strict=True))]
+        counts = Counter(found.values())
+        clash = [arm_id for arm_id, name in found.items() if counts[name] > 1]
         if not clash:
             return found
         found |= {arm_id: _word("given", name=found[arm_id], given=beside[arm_id]) for arm_id in clash}
         beside = {arm_id: str(number) for number, arm_id in enumerate(names, start=1)}
-
-
-def _spelt(name: Name, text: Mapping[str, str]) -> str:
-    """A name as the texts of a language write it; enough to see which arms are called the same."""
-    found, left = list[str](), list[object]([name])
-    while left:
-        it = left.pop()
-        if isinstance(it, Phrase):
-            parts = _PLACE.split(text[it.key])
-            left += [it.values[part] if place % 2 else part for place, part in enumerate(parts)][::-1]
-        else:
-            found.append(printable(str(it)))
-    return "".join(found)
 
 
 def _listed(parts: Sequence[Name]) -> Name:
@@ -271,5 +252,5 @@ def _joined(word: str, parts: Sequence[Name]) -> Name:
     return joined
 
 
-def _word(word: str, /, **values: object) -> Phrase:
-    return Phrase(f"arm.{word}", values)
+def _word(word: str, /, **values: Value) -> Message:
+    return Message(f"arm.{word}", **values)

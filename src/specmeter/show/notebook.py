@@ -84,14 +84,14 @@ class ShownAdvice(Advice):
     """An advice that shows itself."""
 
     def __str__(self) -> str:
-        return said.headline(self, said.names_of(self)).told(words("en"))
+        return said.headline(self, said.names_of(self)).render(words("en"))
 
     def _repr_html_(self) -> str:
         english, names = words("en"), said.names_of(self)
         phrases = (said.by_kind(self, names), said.reason(self), said.counts(self))
         commands = "".join(f"<pre>{_safe(pasted(command))}</pre>" for command in said.commands(self).values())
         verdict = _verdict_html(self.verdict)
-        told = "".join(f"<p>{_safe(phrase.told(english))}</p>" for phrase in phrases if phrase is not None)
+        told = "".join(f"<p>{_safe(phrase.render(english))}</p>" for phrase in phrases if phrase is not None)
         table = html(compared(self, names), english) if self.fates else ""
         return f"<div><p><strong>{_safe(str(self))}</strong>{verdict}</p>{commands}{told}{table}</div>"
 
@@ -100,12 +100,12 @@ class ShownSchedule(Schedule):
     """A schedule that shows itself."""
 
     def __str__(self) -> str:
-        return schedule_report.headline(self).told(words("en"))
+        return schedule_report.headline(self).render(words("en"))
 
     def _repr_html_(self) -> str:
         english = words("en")
         commands = "".join(
-            f"<p>{_safe(load.told(english))}</p><pre>{_safe(pasted(line))}</pre>"
+            f"<p>{_safe(load.render(english))}</p><pre>{_safe(pasted(line))}</pre>"
             for load, _, line in schedule_report.commands(self)
         )
         table = html(by_clients(self), english)

@@ -26,7 +26,6 @@ from specmeter.show.figure import (
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import lines, who
 from specmeter.show.step_figures import accepted, lookahead, positions
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, percent, printable
 
@@ -242,7 +241,7 @@ def _by_gamma(
             continue
         found.append(estimate)
         numbers = shown(estimate, 2) if is_ratio else shown(estimate, 1, 100)
-        line = {f"line_{language}": told(known[arm.arm_id], words(language)) for language in LANGUAGES}
+        line = {f"line_{language}": words(language).render(known[arm.arm_id]) for language in LANGUAGES}
         data.append({**who(document, arm.arm_id), **line, "gamma": asked.gamma, **numbers})
     ways = {(datum["target"], datum["line_en"]) for datum in data}
     if len(ways) == len({(datum["target"], datum["line_en"], datum["gamma"]) for datum in data}):
@@ -279,7 +278,7 @@ def footprint(document: Document) -> Figure | None:
         if arm.speedup is None or arm.load is not None or asked.target not in read:
             continue
         found.append(arm.speedup)
-        series = {f"series_{it}": document.names.told(arm.arm_id, words(it)) for it in LANGUAGES}
+        series = {f"series_{it}": document.names.render(arm.arm_id, words(it)) for it in LANGUAGES}
         data.append(
             {**who(document, arm.arm_id), **series, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9}
         )

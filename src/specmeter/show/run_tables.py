@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message, Value
 from specmeter.show.load_report import load_table
 from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
 from specmeter.show.run_figures import PARTS
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, numbers, sized, text
+from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
 from specmeter.show.words import words
 from specmeter.store.environment import private
 from specmeter.text import percent, printable
@@ -150,8 +151,8 @@ def parts(document: Document) -> Table:
             document.named(arm.arm_id),
             estimate_cell(arm.ms_per_token, 2, struck=struck),
             *(estimate_cell(found.get(name), 2, struck=struck) for name in used),
-            Cell(Phrase(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
-            Cell(Phrase(f"means.{arm.means}")),
+            Cell(Message(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
+            Cell(Message(f"means.{arm.means}")),
         )
         rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id)))
     return Table("parts", columns, rows)
@@ -161,7 +162,7 @@ def energy(document: Document) -> Table:
     """What a token costs in electric energy, where that was read; without rows elsewhere."""
 
     def over_baseline(arm: ArmSummary, ratio: Estimate | None) -> Cell:
-        return Cell(Phrase("cell.baseline")) if arm.role == "baseline" else estimate_cell(ratio, 2)
+        return Cell(Message("cell.baseline")) if arm.role == "baseline" else estimate_cell(ratio, 2)
 
     read = [(arm, arm.energy) for group in document.targets() for arm in group if arm.energy is not None]
     return made(
@@ -211,8 +212,8 @@ def predictions(document: Document) -> Table:
         found = outcome.error
         return Cell("-") if found is None else Cell(percent(found, 1, signed=True), found)
 
-    def inside(outcome: PredictionOutcome) -> str | Phrase:
-        return "-" if outcome.inside is None else Phrase("cell.yes" if outcome.inside else "cell.no")
+    def inside(outcome: PredictionOutcome) -> str | Message:
+        return "-" if outcome.inside is None else Message("cell.yes" if outcome.inside else "cell.no")
 
     return made(
         "predictions",
@@ -255,7 +256,7 @@ def checks(document: Document) -> Table:
         certificate.checks if certificate else (),
         ("check", "text", lambda it: Cell(it.check, code=True)),
         ("threat", "text", _threat),
-        ("status", "text", lambda it: Phrase(f"status.{_status(it)}")),
+        ("status", "text", lambda it: Message(f"status.{_status(it)}")),
         ("unchecked", "text", lambda it: "; ".join(dict.fromkeys(gap.reason for gap in it.unchecked))),
         verdict=lambda it: "invalid" if it.invalid else "suspect" if it.suspect else None,
     )
@@ -290,7 +291,7 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
     """The verdict of an arm, with the checks that explain it where it is invalid (or `always`)."""
     found = verdict(document, arm_id)
     because = tuple(finding.check for finding in document.because(arm_id)) if always or found == "invalid" else ()
-    return Cell(Phrase(f"verdict.{found or 'unchecked'}"), checks=because)
+    return Cell(Message(f"verdict.{found or 'unchecked'}"), checks=because)
 
 
 def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:
@@ -298,10 +299,10 @@ def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Ce
     invalid = verdict(document, arm.arm_id) == "invalid"
     speedup = estimate_cell(part.speedup, 2)
     if arm.role == "baseline":
-        speedup = Cell(Phrase("cell.baseline"))
+        speedup = Cell(Message("cell.baseline"))
     elif invalid:
         withheld = document.run.withheld.get(arm.arm_id) if part is arm else None
-        speedup = estimate_cell(withheld, 2, struck=True) if withheld else Cell(Phrase("verdict.invalid"))
+        speedup = estimate_cell(withheld, 2, struck=True) if withheld else Cell(Message("verdict.invalid"))
     over_prompts = part.acceptance or part.tau
     return (
         estimate_cell(part.decode_rate, 1, struck=invalid),
@@ -319,8 +320,8 @@ def _arm_cell(document: Document, arm: ArmSummary) -> Cell:
     cell = document.named(arm.arm_id)
     if arm.cost_probe is None:
         return cell
-    why = Phrase(f"probe.{arm.cost_probe}")
-    return replace(cell, text=Phrase("cell.cost_probe", {"arm": cell.text, "why": why}))
+    why = Message(f"probe.{arm.cost_probe}")
+    return replace(cell, text=Message("cell.cost_probe", arm=cell.text, why=why))
 
 
 def _units(part: KindSummary) -> int | None:
@@ -331,8 +332,8 @@ def _units(part: KindSummary) -> int | None:
 def _requests(arm: ArmSummary) -> Cell:
     if not arm.requests_failed:
         return counted(arm.requests_ok)
-    values: dict[str, object] = {"ok": arm.requests_ok, "failed": arm.requests_failed}
-    return Cell(Phrase("cell.failed", values), float(arm.requests_ok))
+    values: dict[str, Value] = {"ok": arm.requests_ok, "failed": arm.requests_failed}
+    return Cell(Message("cell.failed", **values), float(arm.requests_ok))
 
 
 def _target(document: Document, arm_id: str) -> str:
@@ -344,10 +345,10 @@ def _beginning(text: str) -> str:
     return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
 
 
-def _threat(outcome: CheckOutcome) -> str | Phrase:
+def _threat(outcome: CheckOutcome) -> str | Message:
     """Checks of other versions have no words here but their own."""
     key = f"threat.{outcome.check}"
-    return Phrase(key, {"threat": outcome.threat}) if key in words("en").text else outcome.threat
+    return Message(key, threat=outcome.threat) if key in words("en") else outcome.threat
 
 
 def _status(outcome: CheckOutcome) -> str:
@@ -390,7 +391,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         rows.append(
             Row(
                 (
-                    Cell(names.told(arm.arm_id, words("en")) + probe),
+                    Cell(names.render(arm.arm_id, words("en")) + probe),
                     *cells,
                     *joules,
                     Cell(count),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.advise import export_commands
 from specmeter.advise.export_commands import PROGRAMS, TABLES, Elsewhere, tables
 from specmeter.advise.schedule import clients_of, folder_of, is_decided
+from specmeter.messages import Message, Value
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import HEADINGS, Note
 from specmeter.show.load_report import spread
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, row
+from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,24 +40,24 @@ _TONES = ("strong", "bad", "doubtful")
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-def headline(schedule: Schedule) -> Phrase:
+def headline(schedule: Schedule) -> Message:
     """Like `dense: speculate with up to 2 clients, not with 4 or more; speculation stops paying at 2.7 clients [2.2,
     3.4]; measured with 1, 2, 4, 8 clients`."""
     yes, no = _loads(schedule, "speculate"), _loads(schedule, "off")
-    said_of: dict[str, object] = {
+    said_of: dict[str, Value] = {
         "target": target_of(schedule),
         "open": _undecided(schedule) if yes or no else "",
         "crossing": _crossing(schedule),
-        "loads": Phrase("scheduled.measured", {"loads": clients(begun)}) if (begun := _begun(schedule)) else "",
+        "loads": Message("scheduled.measured", loads=clients(begun)) if (begun := _begun(schedule)) else "",
     }
     pattern: str = schedule.pattern
     if pattern in ("up to", "from", "mixed"):
         key = pattern.replace(" ", "_")
-        return Phrase(f"scheduled.{key}", {**said_of, "yes": clients(yes), "no": clients(no)})
+        return Message(f"scheduled.{key}", **said_of, yes=clients(yes), no=clients(no))
     if pattern == "open":
         told = "open.speculate" if yes else "open.off" if no else "open"
-        return Phrase(f"scheduled.{told}", {**said_of, "decided": clients(yes or no)})
-    return Phrase(f"scheduled.{pattern}", said_of)
+        return Message(f"scheduled.{told}", **said_of, decided=clients(yes or no))
+    return Message(f"scheduled.{pattern}", **said_of)
 
 
 def target_of(schedule: Schedule) -> str:
@@ -64,31 +65,31 @@ def target_of(schedule: Schedule) -> str:
     return said.target_of(schedule.advices[0]) if schedule.advices else schedule.asked.target
 
 
-def again(schedule: Schedule) -> Phrase | None:
+def again(schedule: Schedule) -> Message | None:
     """What came of asking an earlier schedule again, load by load."""
     found = [(clients_of(it), it.again) for it in schedule.advices if it.again is not None]
     if not found:
         return None
     parts = [
-        Phrase(f"scheduled.again.{holds}", {"loads": clients(at)})
+        Message(f"scheduled.again.{holds}", loads=clients(at))
         for holds in _HOLDS
         if (at := [clients for clients, it in found if it.holds == holds])
     ]
-    told = reduce(lambda one, other: Phrase("advised.list", {"one": one, "other": other}), parts)
-    return Phrase("scheduled.again", {"when": said.day(found[0][1].made_at), "told": told})
+    told = reduce(lambda one, other: Message("advised.list", one=one, other=other), parts)
+    return Message("scheduled.again", when=said.day(found[0][1].made_at), told=told)
 
 
-def clients(counts: Sequence[int]) -> Phrase:
+def clients(counts: Sequence[int]) -> Message:
     """`1, 2, 4 clients`, `1 client`."""
     if list(counts) == [1]:
-        return Phrase("crossover.one_client")
-    return Phrase("crossover.clients", {"counts": _listed(counts)})
+        return Message("crossover.one_client")
+    return Message("crossover.clients", counts=_listed(counts))
 
 
-def _listed(counts: Iterable[int]) -> object:
-    told: int | Phrase = 0
+def _listed(counts: Iterable[int]) -> Value:
+    told: int | Message = 0
     for count in counts:
-        told = Phrase("scheduled.also", {"one": told, "other": count}) if told else count
+        told = Message("scheduled.also", one=told, other=count) if told else count
     return told
 
 
@@ -100,21 +101,21 @@ def _begun(schedule: Schedule) -> list[int]:
     return [clients_of(it) for it in schedule.advices]
 
 
-def _undecided(schedule: Schedule) -> str | Phrase:
+def _undecided(schedule: Schedule) -> str | Message:
     """Loads that were asked about and are not decided, begun or not."""
     decided = {clients_of(it) for it in schedule.advices if is_decided(it)}
     found = [count for count in schedule.asked.clients if count not in decided]
-    return Phrase("scheduled.undecided", {"loads": clients(found)}) if found else ""
+    return Message("scheduled.undecided", loads=clients(found)) if found else ""
 
 
-def _crossing(schedule: Schedule) -> str | Phrase:
+def _crossing(schedule: Schedule) -> str | Message:
     found = schedule.crossover
     if found is None or found.clients is None or found.course not in _COURSES.get(schedule.pattern, ()):
         return ""
-    return Phrase(f"scheduled.{found.course}", {"clients": f"{found.clients.point:.1f}", "interval": interval(found)})
+    return Message(f"scheduled.{found.course}", clients=f"{found.clients.point:.1f}", interval=interval(found))
 
 
-def interval(found: ExpectedCrossover) -> str | Phrase:
+def interval(found: ExpectedCrossover) -> str | Message:
     """Of where the speedup is 1: ` [2.6, 3.8]`. An end at the first or last load is open."""
     at, first, last = found.clients, found.loads[0], found.loads[-1]
     open_low = at is not None and at.low is not None and at.low <= first
@@ -129,9 +130,9 @@ def use(advice: Advice) -> Name:
     """What to use at a load: `small draft, 4 tokens`, `no speculation`, or the best so far, as undecided."""
     best = said.best_of(advice)
     if best is None and not is_decided(advice):
-        return Phrase("scheduled.nothing_yet")
-    method: Name = Phrase("arm.none") if best is None or not _speculates(advice) else said.names_of(advice)[best]
-    return method if is_decided(advice) else Phrase("scheduled.open_use", {"method": method})
+        return Message("scheduled.nothing_yet")
+    method: Name = Message("arm.none") if best is None or not _speculates(advice) else said.names_of(advice)[best]
+    return method if is_decided(advice) else Message("scheduled.open_use", method=method)
 
 
 def drafted(advice: Advice) -> int | None:
@@ -151,7 +152,7 @@ def _speculates(advice: Advice) -> bool:
 # --- what to paste ---------------------------------------------------------------------------------------------------
 
 
-def commands(schedule: Schedule) -> list[tuple[Phrase, str, tuple[str, ...]]]:
+def commands(schedule: Schedule) -> list[tuple[Message, str, tuple[str, ...]]]:
     """(`With 4 clients:`, program, its line) of every load; of programs that take all loads at once see `elsewhere`."""
     return [
         (_paste(advice), program, line)
@@ -161,9 +162,9 @@ def commands(schedule: Schedule) -> list[tuple[Phrase, str, tuple[str, ...]]]:
     ]
 
 
-def _paste(advice: Advice) -> Phrase:
+def _paste(advice: Advice) -> Message:
     name = "scheduled.paste" if is_decided(advice) else "scheduled.paste_open"
-    return Phrase(name, {"loads": clients([clients_of(advice)])})
+    return Message(name, loads=clients([clients_of(advice)]))
 
 
 def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
@@ -192,13 +193,13 @@ def notes(schedule: Schedule, folder: Path) -> Iterator[Note]:
             found.setdefault(repr(note), (note, []))[1].append(clients_of(advice))
     for note, loads in sorted(found.values(), key=lambda it: it[0].tone not in ("strong", "bad")):
         everywhere = len(loads) == len(schedule.asked.clients) and note.tone == "strong"
-        told = note.text if everywhere else Phrase("scheduled.of", {"loads": clients(loads), "told": note.text})
+        told = note.text if everywhere else Message("scheduled.of", loads=clients(loads), told=note.text)
         yield Note(told, note.tone)
     begun = _begun(schedule)
     if missing := [count for count in schedule.asked.clients if count not in begun]:
-        yield Note(Phrase("scheduled.not_begun", {"loads": clients(missing)}), "doubtful")
+        yield Note(Message("scheduled.not_begun", loads=clients(missing)), "doubtful")
     if begun:
-        yield Note(Phrase("scheduled.beyond", {"last": clients([begun[-1]])}))
+        yield Note(Message("scheduled.beyond", last=clients([begun[-1]])))
 
 
 def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Note]:
@@ -211,13 +212,13 @@ def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Note]
             yield note
 
 
-ABOUT_NUMBERS = (Phrase("scheduled.speedups"), Phrase("scheduled.intervals"))
+ABOUT_NUMBERS = (Message("scheduled.speedups"), Message("scheduled.intervals"))
 """What the speedups and the brackets of the table are."""
 
 
-def what_next(schedule: Schedule) -> Phrase | None:
+def what_next(schedule: Schedule) -> Message | None:
     """When to measure again; nothing while a load is open."""
-    return None if _undecided(schedule) else Phrase("advised.measure_again")
+    return None if _undecided(schedule) else Message("advised.measure_again")
 
 
 _NARROW: dict[str, Literal["keep", "point", "drop"]] = {"predicted": "point", "raced": "point", "confirmed": "keep"}
@@ -244,15 +245,15 @@ def by_clients(schedule: Schedule) -> Table:
 def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_open: bool) -> Row:
     if advice is None:
         rest = (Cell("-") for _ in stages)
-        unchecked = Phrase("verdict.unchecked")
-        return row(counted(count), "-", "-", *rest, unchecked, Phrase("scheduled.not_begun_short"), tone="faint")
+        unchecked = Message("verdict.unchecked")
+        return row(counted(count), "-", "-", *rest, unchecked, Message("scheduled.not_begun_short"), tone="faint")
     decided = is_decided(advice)
     return row(
         counted(count),
         Cell(use(advice), id=(said.best_of(advice) or "") if advice.decision != "off" else ""),
         counted(drafted(advice)),
         *(estimate_cell(speedup_of(advice, it), 2, struck=advice.verdict == "invalid") for it in stages),
-        Phrase(f"verdict.{advice.verdict or 'unchecked'}"),
+        Message(f"verdict.{advice.verdict or 'unchecked'}"),
         *((Cell("") if decided else Cell(said.why_undecided(advice)),) if has_open else ()),
         verdict=advice.verdict,
         tone="strong" if decided and advice.decision == "speculate" else "",

@@ -8,7 +8,6 @@ from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names, load_name
-from specmeter.show.table import told
 from specmeter.text import bound, brackets
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
     alone, together, equivalence = answer.speedup, answer.speedup_simultaneous, answer.comparison.equivalence
     said = {
         "target": answer.baseline_id.replace("/none", "", 1),
-        "method": names.told(answer.arm_id, words),
+        "method": names.render(answer.arm_id, words),
         "where": words("answer.where", kind=answer.kind) if answer.kind else "",
         "speedup": f"{alone.point:.2f}",
         "rests": _rests(answer, words),
@@ -46,7 +45,7 @@ def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
         return words("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
         more = words(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
-        return words("answer.no_interval", **said, why=alone.method, more=more)
+        return words("answer.no_interval", **said, more=more)
     if answer.decision == "do not speculate":
         behind = any(it.prompts for it in answer.behind)
         return words("answer.slower_rest" if behind else "answer.slower", **said)
@@ -71,7 +70,7 @@ def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
 
 def at_load(answer: Answer, load: Load, words: Words) -> str:
     """`dense at 4 clients`."""
-    said = told(load_name(load), words)
+    said = words.render(load_name(load))
     return answer.baseline_id.partition("/")[0] + words("answer.at", load=said, where="")
 
 
@@ -127,7 +126,7 @@ def _on_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
     """`code 1.08x`, with what else it is worth saying: that it may be none, and with which arm if not the best one."""
     name = "answer.on_kind_open" if it.sign == "open" else "answer.on_kind"
     said = words(name, kind=it.kind, speedup=f"{it.speedup.point:.2f}")
-    method = names.told(it.arm_id, words)
+    method = names.render(it.arm_id, words)
     return said if it.arm_id == best else words("answer.on_kind_with", said=said, method=method)
 
 
@@ -156,8 +155,8 @@ def cautions(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]
         *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
         *([_counted("completed", answer.gain.completed, words)] if answer.gain.completed else []),
         *([_behind(answer, words, names)] if answer.behind else []),
-        *([words("detail.idle", arms=words.listed(names.told(it, words) for it in others))] if others else []),
-        *([_stalls("stalls", answer.stalls, words, arm=names.told(answer.arm_id, words))] if answer.stalls else []),
+        *([words("detail.idle", arms=words.listed(names.render(it, words) for it in others))] if others else []),
+        *([_stalls("stalls", answer.stalls, words, arm=names.render(answer.arm_id, words))] if answer.stalls else []),
         *([_stalls("baseline_stalls", answer.baseline_stalls, words)] if answer.baseline_stalls else []),
     ]
 
@@ -191,11 +190,11 @@ def _which_prompts(answer: Answer, words: Words) -> str:
 def _behind(answer: Answer, words: Words, names: Names) -> str:
     """Which arms were not compared, and what each gained on what it completed."""
     told = (
-        names.told(it.arm_id, words)
+        names.render(it.arm_id, words)
         if it.speedup is None
         else words(
             "detail.behind_one",
-            method=names.told(it.arm_id, words),
+            method=names.render(it.arm_id, words),
             speedup=f"{it.speedup.point:.2f}",
             count=it.prompts,
             all=it.of,
@@ -218,7 +217,7 @@ def _of_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
     said = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
     if it.arm_id == best:
         return words("answer.of_kind", **said)
-    return words("answer.of_kind_with", **said, method=names.told(it.arm_id, words))
+    return words("answer.of_kind_with", **said, method=names.render(it.arm_id, words))
 
 
 def _is_wide(speedup: Estimate) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from html import escape as safe
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from specmeter.messages import Message
 from specmeter.text import bound, brackets, csv_cell, markdown_code, markdown_escaped, printable, size
 
 if TYPE_CHECKING:
@@ -40,30 +41,10 @@ Mark = Literal["suspect", "unchecked"]
 
 
 @dataclass(frozen=True)
-class Phrase:
-    """A translatable message; values that are messages are translated too (`words.sentences`)."""
-
-    key: str
-    values: dict[str, object] = field(default_factory=dict[str, object])
-
-    def told(self, words: Words) -> str:
-        """The phrase in plain text, values cleaned."""
-        values = {
-            name: told(value if isinstance(value, Phrase) else str(value), words) for name, value in self.values.items()
-        }
-        return words(self.key, **values)
-
-
-def told(text: str | Phrase, words: Words) -> str:
-    """Text from outside cleaned, a phrase or a sentence of ours in the reader's language."""
-    return printable(words.told(text)) if isinstance(text, str) else text.told(words)
-
-
-@dataclass(frozen=True)
 class Cell:
-    """One cell. `text` comes from outside, a `Phrase` from us."""
+    """One cell. `text` comes from outside, a `Message` from us."""
 
-    text: str | Phrase
+    text: str | Message
     value: float | None = None
     """What the column is sorted by and what is copied; None: the text."""
     estimate: Estimate | None = None
@@ -121,9 +102,9 @@ class Column:
     """Characters beyond which a terminal breaks its text into lines."""
 
     @property
-    def heading(self) -> str | Phrase:
+    def heading(self) -> str | Message:
         """What stands above the column."""
-        return self.title or Phrase(f"column.{self.key}")
+        return self.title or Message(f"column.{self.key}")
 
 
 @dataclass(frozen=True)
@@ -150,19 +131,19 @@ class Table:
     """Whether its legend says over what the intervals of each column are: for tables whose words are not ours."""
 
     @property
-    def caption(self) -> str | Phrase:
+    def caption(self) -> str | Message:
         """What stands above the table."""
-        return self.title or Phrase(f"table.{self.name}")
+        return self.title or Message(f"table.{self.name}")
 
     @property
-    def legend(self) -> list[Phrase]:
+    def legend(self) -> list[Message]:
         """What its marks mean (`legend.MARK` among the words): a line for each kind that it has."""
         cells = [cell for row in self.rows for cell in row.cells]
-        struck = [Phrase("legend.struck")] if any(cell.struck for cell in cells) else []
-        marked = struck + ([Phrase("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
+        struck = [Message("legend.struck")] if any(cell.struck for cell in cells) else []
+        marked = struck + ([Message("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
         return marked + (self._over() if self.told_over else [])
 
-    def _over(self) -> list[Phrase]:
+    def _over(self) -> list[Message]:
         """For each sort of unit the columns whose intervals are over it."""
         over: dict[str, list[str]] = {}
         for place, column in enumerate(self.columns):
@@ -171,7 +152,7 @@ class Table:
                 it.of for it in found if it is not None and it.low is not None and it.of in UNITS
             ):
                 over.setdefault(unit, []).append(column.title)
-        return [Phrase(f"legend.over.{unit}", {"columns": ", ".join(titles)}) for unit, titles in over.items()]
+        return [Message(f"legend.over.{unit}", columns=", ".join(titles)) for unit, titles in over.items()]
 
 
 def text(*titles: str) -> tuple[Column, ...]:
@@ -187,7 +168,7 @@ def numbers(*titles: str) -> tuple[Column, ...]:
 def made(
     name: str,
     items: Iterable[T],
-    *columns: tuple[str, Kind, Callable[[T], Cell | Phrase | str]],
+    *columns: tuple[str, Kind, Callable[[T], Cell | Message | str]],
     verdict: Callable[[T], Standing | None] = lambda _: None,
     filed: Callable[[T], Mapping[str, str]] = lambda _: {},
 ) -> Table:
@@ -197,7 +178,7 @@ def made(
 
 
 def row(
-    *cells: str | Phrase | Cell,
+    *cells: str | Message | Cell,
     verdict: Standing | None = None,
     tone: Tone = "",
     filed: Mapping[str, str] | None = None,
@@ -250,20 +231,20 @@ def markdown(table: Table, words: Words) -> str:
     """A Markdown table under its caption; false numbers are struck out."""
 
     def shown(cell: Cell) -> str:
-        text = told(cell.text, words)
+        text = words.render(cell.text)
         text = markdown_code(text) if cell.code else markdown_escaped(text)
         if cell.estimate is not None:
             text = f"{text} {markdown_escaped(cell.interval)}"
         text = f"~~{text}~~" if cell.struck else text
         return text + (f" ({', '.join(markdown_code(check) for check in cell.checks)})" if cell.checks else "")
 
-    head = [markdown_escaped(told(column.heading, words)) for column in table.columns]
+    head = [markdown_escaped(words.render(column.heading)) for column in table.columns]
     rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
     about = f"{markdown_escaped(printable(table.about))}\n\n" if table.about else ""
-    legend = "".join(f"\n{markdown_escaped(phrase.told(words))}\n" for phrase in table.legend)
-    return f"**{markdown_escaped(told(table.caption, words))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
+    legend = "".join(f"\n{markdown_escaped(phrase.render(words))}\n" for phrase in table.legend)
+    return f"**{markdown_escaped(words.render(table.caption))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
 
 
 def csv_text(table: Table, words: Words) -> str:
@@ -293,7 +274,7 @@ def latex(table: Table, words: Words) -> str:
     """A `tabular` for booktabs, without a float around it; the LaTeX document needs `\\usepackage{booktabs}`."""
 
     def shown(cell: Cell) -> str:
-        text = _tex(told(cell.text, words))
+        text = _tex(words.render(cell.text))
         if cell.struck:
             return rf"\textcolor{{gray}}{{\sout{{{text}}}}}"
         if cell.estimate is not None:
@@ -301,14 +282,14 @@ def latex(table: Table, words: Words) -> str:
         return rf"\texttt{{{text}}}" if cell.code else text
 
     shape = "".join("r" if column.kind == "number" else "l" for column in table.columns)
-    head = " & ".join(_tex(told(column.heading, words)) for column in table.columns)
+    head = " & ".join(_tex(words.render(column.heading)) for column in table.columns)
     # After a line's end, LaTeX takes a bracket for an option.
     lines_of = (" & ".join(shown(cell) for cell in row.cells) for row in table.rows)
     rows = [("{}" if line.startswith("[") else "") + line + r" \\" for line in lines_of]
     struck = any(cell.struck for row in table.rows for cell in row.cells)
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     lines = [
-        f"% {told(table.caption, words)}",
+        f"% {words.render(table.caption)}",
         *([f"% {printable(table.about)}"] if table.about else []),
         needs,
         rf"\begin{{tabular}}{{{shape}}}",
@@ -318,7 +299,7 @@ def latex(table: Table, words: Words) -> str:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
-        *(f"% {phrase.told(words)}" for phrase in table.legend),
+        *(f"% {phrase.render(words)}" for phrase in table.legend),
     ]
     return "\n".join(lines) + "\n"
 
@@ -327,15 +308,15 @@ def html(table: Table, words: Words) -> str:
     """A bare HTML table, for notebooks, which bring their own style."""
 
     def shown(cell: Cell) -> str:
-        text = safe(told(cell.text, words) + (f" {cell.interval}" if cell.estimate is not None else ""))
+        text = safe(words.render(cell.text) + (f" {cell.interval}" if cell.estimate is not None else ""))
         return f"<s>{text}</s>" if cell.struck else text + (" ?" if cell.mark == "suspect" else "")
 
     def line(tag: str, cells: Iterable[str]) -> str:
         return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
-    head = line("th", (safe(told(column.heading, words)) for column in table.columns))
+    head = line("th", (safe(words.render(column.heading)) for column in table.columns))
     rows = "".join(line("td", map(shown, row.cells)) for row in table.rows)
-    legend = "".join(f"<p>{safe(phrase.told(words))}</p>" for phrase in table.legend)
+    legend = "".join(f"<p>{safe(phrase.render(words))}</p>" for phrase in table.legend)
     return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{legend}"
 
 
@@ -354,7 +335,7 @@ def _values(cell: Cell, words: Words, *, is_number: bool, is_estimated: bool) ->
     if is_number:
         yield "" if cell.value is None or left_out else _number(cell.value)
     else:
-        yield "" if cell.text == "-" else csv_cell(printable(cell.id) or told(cell.text, words))
+        yield "" if cell.text == "-" else csv_cell(printable(cell.id) or words.render(cell.text))
     if is_estimated:
         yield from ("",) * 5
 

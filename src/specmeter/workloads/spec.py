@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from specmeter.record import Message, Record
+from specmeter.record import ChatMessage, Record
 from specmeter.record.base import NAME_PATTERN
 
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
@@ -171,5 +171,5 @@ class Item(NamedTuple):
     token_count: int | None = None
     """Exact length by the target's tokenizer, where it was asked for."""
     random_tokens: bool = False
-    before: tuple[Message, ...] = ()
+    before: tuple[ChatMessage, ...] = ()
     """Of a conversation: what was said before its last turn of the user."""

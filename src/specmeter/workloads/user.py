@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 from pydantic import Field, ValidationError
 
 from specmeter.errors import ExperimentError
-from specmeter.record import Message, Record
+from specmeter.record import ChatMessage, Record
 from specmeter.record.base import first_fault
 from specmeter.text import size
 from specmeter.workloads.spec import Item, Name
@@ -186,7 +186,7 @@ class Chat(NamedTuple):
     """The user's last turn, and what was said before it."""
 
     text: str
-    before: tuple[Message, ...]
+    before: tuple[ChatMessage, ...]
 
 
 def turns_of(entry: Mapping[str, Any]) -> object:
@@ -217,7 +217,7 @@ _FORMS = (
 )
 
 
-def _message(turn: object, place: str) -> Message:
+def _message(turn: object, place: str) -> ChatMessage:
     given: Mapping[str, object] = cast("Mapping[str, object]", turn) if isinstance(turn, Mapping) else {}
     role, content = given.get("role", given.get("from")), given.get("content", given.get("value"))
     if not isinstance(role, str) or content is None:
@@ -226,7 +226,7 @@ def _message(turn: object, place: str) -> Message:
         raise ExperimentError(
             f"{place}: the role {role[:40]!r} is unknown", fix=f"known roles: {', '.join(_ROLES)}; leave others out"
         )
-    return Message(role=_ROLES[role], content=_text(content, place))
+    return ChatMessage(role=_ROLES[role], content=_text(content, place))
 
 
 def _text(content: object, place: str) -> str:

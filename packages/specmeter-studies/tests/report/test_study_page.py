@@ -15,7 +15,8 @@ from study_findings import found
 import specmeter_studies as studies
 from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
-from specmeter.show.table import Phrase, csv_text, latex, markdown, told
+from specmeter.messages import Message
+from specmeter.show.table import csv_text, latex, markdown
 from specmeter.show.words import LANGUAGES, words
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord
 from specmeter_studies.show.document import GROUPS, published_documents, study_page, write_study_page
@@ -305,7 +306,7 @@ def test_an_invalid_row_has_every_number_of_its_own_struck() -> None:
     struck: list[str] = []
     for document in published_documents("apple"):
         for table in document.tables:
-            names = [told(column.heading, words("en")) for column in table.columns]
+            names = [words("en").render(column.heading) for column in table.columns]
             for row in (row for row in table.rows if row.verdict == "invalid"):
                 cells = dict(zip(names, row.cells, strict=True))
                 own = [name for name in ("accepted, %", "tau", "tok/s", "speedup", "draft tok/s") if name in cells]
@@ -320,7 +321,7 @@ def test_what_is_struck_is_explained_below_its_table_in_every_form() -> None:
     table = next(table for table in document.tables if any(cell.struck for row in table.rows for cell in row.cells))
     for language in LANGUAGES:
         legend = words(language)("legend.struck")
-        assert table.legend == [Phrase("legend.struck")]
+        assert table.legend == [Message("legend.struck")]
         assert markdown(table, words(language)).rstrip().endswith(legend)
         assert latex(table, words(language)).rstrip().endswith(f"% {legend}")
         assert legend not in csv_text(table, words(language))

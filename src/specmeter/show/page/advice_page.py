@@ -17,6 +17,7 @@ from specmeter.advise.export_commands import MEASURED, PROGRAMS
 from specmeter.advise.schedule import clients_of, folder_of
 from specmeter.errors import UsageError
 from specmeter.files import is_link
+from specmeter.messages import Message
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.advice_figures import advice_figures, schedule_figures
 from specmeter.show.advice_report import compared, grid
@@ -24,7 +25,7 @@ from specmeter.show.page.document import read_document
 from specmeter.show.page.files import make_folder, refuse_others, write_page, write_table, write_text
 from specmeter.show.page.page import machine, moment, render, shareable
 from specmeter.show.schedule_report import by_batch_size, by_clients
-from specmeter.show.table import Cell, Phrase, Table, counted, made
+from specmeter.show.table import Cell, Table, counted, made
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.guarded import is_run
@@ -103,11 +104,11 @@ def stages(advice: Advice) -> Table:
     return made(
         "stages",
         advice.stages,
-        ("stage", "text", lambda it: Phrase(f"stage.{it.stage}")),
+        ("stage", "text", lambda it: Message(f"stage.{it.stage}")),
         ("seconds", "number", lambda it: Cell(duration(it.seconds), it.seconds)),
         ("blocks", "number", lambda it: counted(it.blocks)),
         ("on_prompts", "number", lambda it: counted(it.prompts)),
-        ("verdict", "text", lambda it: Phrase(f"verdict.{it.verdict or 'unchecked'}")),
+        ("verdict", "text", lambda it: Message(f"verdict.{it.verdict or 'unchecked'}")),
         ("report", "text", lambda it: Cell(it.folder, code=True)),
     )
 
@@ -199,8 +200,8 @@ def schedule_page(
     )
 
 
-def _advice(clients: int) -> Phrase:
-    return Phrase("scheduled.advice", {"loads": schedule_report.clients([clients])})
+def _advice(clients: int) -> Message:
+    return Message("scheduled.advice", loads=schedule_report.clients([clients]))
 
 
 def schedule_tables(schedule: Schedule) -> list[Table]:

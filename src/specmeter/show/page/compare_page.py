@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.names import Names
 from specmeter.show.page.page import render
 from specmeter.show.sentence import comparison_sentence, ratio_of
-from specmeter.show.table import Cell, Phrase, Table, counted, estimate_cell, made
+from specmeter.show.table import Cell, Table, counted, estimate_cell, made
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.text import printable
 
@@ -91,8 +92,8 @@ def arms(found: RunComparison) -> Table:
         ("ratio_rate", "number", lambda arm: estimate_cell(arm.rate, 3)),
         ("ratio_speedup", "number", lambda arm: estimate_cell(arm.speedup, 3)),
         ("prompts", "number", lambda arm: counted(arm.prompts)),
-        ("conclusion", "text", lambda arm: Phrase(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
-        ("verdict", "text", lambda arm: Phrase(f"verdict.{arm.verdict or 'unchecked'}")),
+        ("conclusion", "text", lambda arm: Message(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
+        ("verdict", "text", lambda arm: Message(f"verdict.{arm.verdict or 'unchecked'}")),
         verdict=lambda arm: arm.verdict,
     )
 

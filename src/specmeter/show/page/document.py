@@ -20,13 +20,14 @@ from specmeter.analysis.explain.parts import Ceiling, ceilings
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run, repeats
 from specmeter.analysis.requests import Tallies, read_tallies
+from specmeter.messages import Message
 from specmeter.probe import Probe, load_probe
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
 from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
 from specmeter.record.verdict import Group, grouped
 from specmeter.show.names import Names, label, method
 from specmeter.show.studies import StudySection, studies
-from specmeter.show.table import Cell, Phrase
+from specmeter.show.table import Cell
 from specmeter.show.words import LANGUAGES, words
 from specmeter.store import RequestRow, RunReader, RunStore
 from specmeter.store.environment import private, render_environment
@@ -263,7 +264,7 @@ def who(document: Document, arm_id: str) -> Datum:
     several = len({it.target for it in document.arms.values()}) > 1
     names = {
         f"named_{language}": (f"{printable(arm.target)} · " if several else "")
-        + document.names.told(arm_id, words(language))
+        + document.names.render(arm_id, words(language))
         for language in LANGUAGES
     }
     return {
@@ -281,11 +282,11 @@ def filed(document: Document, arm_id: str, kind: str = "") -> dict[str, str]:
     return {name: printable(value) for name, value in found.items() if value}
 
 
-def choices(document: Document) -> dict[str, list[tuple[str, str | Phrase]]]:
+def choices(document: Document) -> dict[str, list[tuple[str, str | Message]]]:
     """Filter -> (value, what it is called), for those that have something to choose between."""
     arms = list(document.arms.values())
     kinds = dict.fromkeys(kind for arm in document.run.summary.arms for kind in arm.kinds)
-    found: dict[str, dict[str, str | Phrase]] = {
+    found: dict[str, dict[str, str | Message]] = {
         "target": {arm.target: arm.target for arm in arms},
         "method": {_way(arm): method(arm) for arm in arms if arm.speculates},
         "kind": {kind: kind for kind in kinds},
@@ -297,7 +298,7 @@ def choices(document: Document) -> dict[str, list[tuple[str, str | Phrase]]]:
     }
 
 
-def lines(document: Document) -> Mapping[str, str | Phrase]:
+def lines(document: Document) -> Mapping[str, str | Message]:
     """Arm -> what it shares with arms that differ from it in their draft length alone, for all arms with a length;
     those under load have figures of their own."""
     every = (it for it in document.arms.values() if it.load is None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
+from specmeter.messages import Message, Value
 from specmeter.show import certification, run_tables
 from specmeter.show.figure import PAGE, Figure, specification
 from specmeter.show.load_figures import load_figures
@@ -35,7 +36,6 @@ from specmeter.show.page.document import choices
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import at_load, details, sentence
 from specmeter.show.step_figures import called, probe_figures
-from specmeter.show.table import Phrase, told
 from specmeter.show.words import LANGUAGES, Language, Words, words
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines, size
@@ -178,17 +178,17 @@ class Voice:
     def __init__(self, languages: Sequence[Words]) -> None:
         self.languages = languages
 
-    def tell(self, key: str, **values: object) -> Markup:
+    def tell(self, key: str, **values: Value) -> Markup:
         """The text of a key."""
-        return self._in_each(lambda one: self._told(key, values, one))
+        return self.say(Message(key, **values))
 
-    def say(self, text: str | Phrase, *, code: bool = False) -> Markup:
+    def say(self, text: str | Message, *, code: bool = False) -> Markup:
         """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
-        if not isinstance(text, str):
-            return self.tell(text.key, **text.values)
-        if all(one.told(text) == text for one in self.languages):
-            return self._isolated(text, code=code)
-        return self._in_each(lambda one: self._isolated(one.told(text), code=code))
+        if isinstance(text, str):
+            if all(one.sentence(text) == text for one in self.languages):
+                return self._isolated(text, code=code)
+            return self._in_each(lambda one: self._isolated(one.sentence(text), code=code))
+        return self._in_each(lambda one: self._rendered(text, one))
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
@@ -202,7 +202,7 @@ class Voice:
                 f"headline.{it.decision}",
                 target=it.baseline_id.replace("/none", "", 1) if it.load is None else at_load(it, it.load, one),
                 where=one("answer.where", kind=it.kind) if it.kind else "",
-                method=names.told(it.arm_id, one) if it.load is None else names.without_load(it.arm_id, one),
+                method=names.render(it.arm_id, one) if it.load is None else names.without_load(it.arm_id, one),
                 speedup=f"{it.speedup.point:.2f}",
                 unit=one(f"headline.{it.unit}s"),
             )
@@ -227,29 +227,29 @@ class Voice:
             return self.prose(english)
         return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
 
-    def prose(self, text: str | Phrase) -> Markup:
+    def prose(self, text: str | Message) -> Markup:
         """The same as `say`, but `code` within text from outside is shown as such."""
         return self.say(text, code=True)
 
-    def spoken(self, text: str | Phrase, *, key: bool = False) -> Markup:
+    def spoken(self, text: str | Message, *, key: bool = False) -> Markup:
         """Attributes that hold a text of an element that can hold none in several languages; `key`: of ours."""
         from markupsafe import Markup
 
-        phrase = Phrase(text) if key and isinstance(text, str) else text
+        phrase = Message(text) if key and isinstance(text, str) else text
         return Markup(" ").join(
-            Markup('data-say-{}="{}"').format(one.language, told(phrase, one)) for one in self.languages
+            Markup('data-say-{}="{}"').format(one.language, one.render(phrase)) for one in self.languages
         )
 
     def label(self, key: str) -> Markup:
         """An `aria-label` of ours."""
-        return self.named(Phrase(key))
+        return self.named(Message(key))
 
-    def named(self, *parts: str | Phrase) -> Markup:
+    def named(self, *parts: str | Message) -> Markup:
         """An `aria-label`, and its text in the other languages for when they are chosen."""
         from markupsafe import Markup, escape
 
         spoken = {
-            one.language: str(escape(": ".join(told(part, one) for part in parts if part))) for one in self.languages
+            one.language: str(escape(": ".join(one.render(part) for part in parts if part))) for one in self.languages
         }
         others = "".join(f' data-label-{language}="{text}"' for language, text in spoken.items())
         return Markup(f'aria-label="{next(iter(spoken.values()))}"{others}')
@@ -257,25 +257,15 @@ class Voice:
     def _in_each(self, text: Callable[[Words], str]) -> Markup:
         from markupsafe import Markup
 
-        tags = {"en": "en", "zh": "zh-Hans"}
         if len(self.languages) == 1:
             return Markup(text(self.languages[0]))
         return Markup(
-            "".join(
-                f'<span data-lang="{one.language}" lang="{tags[one.language]}">{text(one)}</span>'
-                for one in self.languages
-            )
+            "".join(f'<span data-lang="{one.language}" lang="{one.tag}">{text(one)}</span>' for one in self.languages)
         )
 
-    def _told(self, key: str, values: Mapping[str, object], one: Words) -> str:
+    def _rendered(self, said: Message, one: Words) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        text = _CODE.sub(_AS_CODE, one.text[key])
-        return text.format(**{name: self._escaped(value, one) for name, value in values.items()}) if values else text
-
-    def _escaped(self, value: object, one: Words) -> object:
-        if isinstance(value, Phrase):
-            return self._told(value.key, value.values, one)
-        return value if isinstance(value, int | float) else self._isolated(one.told(str(value)))
+        return one.render(said, own=lambda text: _CODE.sub(_AS_CODE, text), outside=self._isolated)
 
     def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape

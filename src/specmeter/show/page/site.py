@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import StoreError, UsageError
+from specmeter.messages import Message
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
     copy_kept,
@@ -27,7 +28,7 @@ from specmeter.show.page.files import (
 from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, estimate_cell
+from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
 from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.locate import is_study
@@ -229,7 +230,7 @@ def _answer(run: SiteRun, answer: Answer) -> Row:
     cells = (
         Cell(printable(document.run.name)),
         Cell(f"{target} ({answer.kind})" if answer.kind else target),
-        Cell(Phrase(f"decision.{answer.decision}")),
+        Cell(Message(f"decision.{answer.decision}")),
         document.named(answer.arm_id),
         estimate_cell(answer.speedup_simultaneous, 2),
         replace(verdict_cell(document, answer.arm_id), page=f"{run.slug}/index.html"),

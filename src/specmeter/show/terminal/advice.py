@@ -22,13 +22,14 @@ from rich.text import Text
 
 from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES
 from specmeter.advise.schedule import clients_of
+from specmeter.messages import Message
 from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report, schedule_report
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import compared, grid
 from specmeter.show.names import Names, label
 from specmeter.show.schedule_report import by_batch_size, by_clients
-from specmeter.show.table import TONES, Phrase, Tone
+from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
 from specmeter.show.terminal.progress import plain_column
 from specmeter.show.words import words
@@ -76,8 +77,8 @@ def advice_document(advice: Advice, folder: Path, names: Names) -> dict[str, Any
     """The record as it is, with the answer in words, what people call each arm, and program -> its line."""
     return {
         "folder": str(folder),
-        "headline": said.headline(advice, names).told(_ENGLISH),
-        "names": {fate.arm_id: names.told(fate.arm_id, _ENGLISH) for fate in advice.fates},
+        "headline": said.headline(advice, names).render(_ENGLISH),
+        "names": {fate.arm_id: names.render(fate.arm_id, _ENGLISH) for fate in advice.fates},
         "commands": said.commands(advice),
         **advice.model_dump(mode="json"),
     }
@@ -87,13 +88,13 @@ def _print_answer(screen: Screen, advice: Advice, folder: Path, names: Names) ->
     verdict: tuple[tuple[str, Tone], ...] = ()
     if advice.verdict is not None:
         verdict = (("; ", ""), (advice.verdict, TONES[advice.verdict]))
-    screen.say((said.headline(advice, names).told(_ENGLISH), "strong"), *verdict)
+    screen.say((said.headline(advice, names).render(_ENGLISH), "strong"), *verdict)
     for phrase in (said.by_kind(advice, names), said.would_decide(advice, folder)):
         if phrase is not None:
             _say(screen, phrase)
     for program, command in said.commands(advice).items():
         if program in PROGRAMS and program != MEASURED:
-            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
+            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
         screen.say(f"  {pasted(command)}", wrap=False)
 
 
@@ -121,7 +122,7 @@ def _print_notes(screen: Screen, advice: Advice, folder: Path, names: Names, *, 
     if shown:
         screen.line()
     for note in shown:
-        screen.say(f"- {note.text.told(_ENGLISH)}", tone=note.tone)
+        screen.say(f"- {note.text.render(_ENGLISH)}", tone=note.tone)
     if len(found) > len(shown):
         more = counted(len(found) - len(shown), "more note")
         screen.say(f"- {more}, with `--details`", tone="faint")
@@ -132,8 +133,8 @@ def _took(advice: Advice) -> str:
     return f"{duration(advice.seconds)}{': ' if stages else ''}{stages}"
 
 
-def _say(screen: Screen, phrase: Phrase, tone: Tone = "") -> None:
-    screen.say(phrase.told(_ENGLISH), tone=tone)
+def _say(screen: Screen, phrase: Message, tone: Tone = "") -> None:
+    screen.say(phrase.render(_ENGLISH), tone=tone)
 
 
 def print_outline(screen: Screen, outline: Outline) -> None:
@@ -203,7 +204,7 @@ def schedule_document(schedule: Schedule, folder: Path) -> dict[str, Any]:
     whole = schedule.model_dump(mode="json")
     advices = [
         {
-            "headline": advice_report.headline(it, advice_report.names_of(it)).told(_ENGLISH),
+            "headline": advice_report.headline(it, advice_report.names_of(it)).render(_ENGLISH),
             "commands": advice_report.commands(it),
             **dumped,
         }
@@ -211,7 +212,7 @@ def schedule_document(schedule: Schedule, folder: Path) -> dict[str, Any]:
     ]
     return {
         "folder": str(folder),
-        "headline": schedule_report.headline(schedule).told(_ENGLISH),
+        "headline": schedule_report.headline(schedule).render(_ENGLISH),
         "pattern": schedule.pattern,
         "crossover": None if crossover is None else crossover.model_dump(mode="json"),
         **whole,
@@ -223,7 +224,7 @@ def _print_schedule_answer(screen: Screen, schedule: Schedule) -> None:
     verdict: tuple[tuple[str, Tone], ...] = ()
     if schedule.verdict is not None:
         verdict = (("; ", ""), (schedule.verdict, TONES[schedule.verdict]))
-    screen.say((schedule_report.headline(schedule).told(_ENGLISH), "strong"), *verdict)
+    screen.say((schedule_report.headline(schedule).render(_ENGLISH), "strong"), *verdict)
     again = schedule_report.again(schedule)
     if again is not None:
         _say(screen, again)
@@ -241,13 +242,13 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
     for load, program, line in lines:
         _say(screen, load, tone="faint")
         if program in PROGRAMS and program != MEASURED:
-            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
+            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
         screen.say(f"  {pasted(line)}", wrap=False)
     for program, found in schedule_report.elsewhere(schedule).items():
         if program in TABLES:
             screen.line()
         if found.lengths:
-            _say(screen, Phrase("advised.elsewhere", {"program": program}), tone="faint")
+            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
             screen.table(by_batch_size(found))
         if found.line:
             screen.say(f"  {pasted(found.line)}", wrap=False)
@@ -260,7 +261,7 @@ def _print_schedule_notes(screen: Screen, schedule: Schedule, folder: Path, *, e
     if shown:
         screen.line()
     for note in shown:
-        screen.say(f"- {note.text.told(_ENGLISH)}", tone=note.tone)
+        screen.say(f"- {note.text.render(_ENGLISH)}", tone=note.tone)
     if len(found) > len(shown):
         screen.say(f"- {counted(len(found) - len(shown), 'more note')}, with `--details`", tone="faint")
 
@@ -271,7 +272,7 @@ def _print_grids(screen: Screen, schedule: Schedule) -> None:
         if advice.fates:
             screen.line()
             found = grid(advice, advice_report.names_of(advice))
-            title = schedule_report.clients([clients_of(advice)]).told(_ENGLISH)
+            title = schedule_report.clients([clients_of(advice)]).render(_ENGLISH)
             screen.table(replace(found, title=title), caption=True)
 
 
@@ -333,7 +334,7 @@ class AdviceProgress:
         """A stage, or a block of the race, starts with these arms and so much of the budget left."""
         self._ends = self._clock() + left_s
         names = Names(arms.values())
-        self._names = {arm_id: names.told(arm_id, _ENGLISH) for arm_id in arms}
+        self._names = {arm_id: names.render(arm_id, _ENGLISH) for arm_id in arms}
         rivals = sum(arm.speculates for arm in arms.values())
         told = counted(rivals, "configuration") + " with plain decoding"
         text = _DOES[stage].format(arms=told)
@@ -347,7 +348,7 @@ class AdviceProgress:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
         if advice.speedup is None:
             return
-        answer = said.headline(advice, said.names_of(advice)).told(_ENGLISH)
+        answer = said.headline(advice, said.names_of(advice)).render(_ENGLISH)
         if answer == self._answer:
             return
         first = "first answer" if not self._answer else "so far"

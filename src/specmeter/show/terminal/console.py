@@ -18,7 +18,6 @@ from rich.segment import Segment
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from specmeter.show.table import told
 from specmeter.show.words import words
 from specmeter.text import as_started, encodable, printable
 
@@ -69,13 +68,13 @@ class Screen(Console):
         narrow = self.measure(drawn, options=unbounded).maximum > self.width
         if narrow:
             drawn = _drawn(table, english, heads=heads, narrow=True)
-        drawn.title = Text(told(table.caption, english), "bold") if caption else None
+        drawn.title = Text(english.render(table.caption), "bold") if caption else None
         self.print(drawn)
         if narrow and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
             self.say(table.about, tone="faint")
-        self.say_all((phrase.told(english) for phrase in table.legend), tone="faint")
+        self.say_all((phrase.render(english) for phrase in table.legend), tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Every piece of text on its way to the screen, cleaned, and in the characters that it has; rich's own controls
@@ -126,7 +125,7 @@ def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -
     for column in (table.columns[place] for place in kept):
         number = column.kind == "number"
         drawn.add_column(
-            Text(told(column.heading, english)),
+            Text(english.render(column.heading)),
             justify="right" if number else "left",
             no_wrap=number and not narrow,
             max_width=column.most,
@@ -141,7 +140,7 @@ def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -
 
 def _shown(cell: Cell, english: Words, *, point: bool) -> Text:
     """A cell: false numbers are said to be, doubtful ones have a question mark."""
-    text = as_started(told(cell.text, english))
+    text = as_started(english.render(cell.text))
     if cell.estimate is not None and not point:
         text += f" {cell.interval}"
     text += {"suspect": " ?", "unchecked": " (not checked)"}.get(cell.mark or "", "")

@@ -269,7 +269,9 @@ def overview(report: RunReport, names: Names, *, by_kind: bool = False) -> Table
             rows.append(Row((Cell(target), *(Cell(""),) * 3), tone="strong"))
         for base in (it for it in baselines if arms[it.arm_id].target == target):
             for arm in (base, *(it for it in report.summary.arms if it.baseline_id == base.arm_id)):
-                name = names.told(arm.arm_id, _ENGLISH) + (f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else "")
+                name = names.render(arm.arm_id, _ENGLISH) + (
+                    f" [cost probe: {arm.cost_probe}]" if arm.cost_probe else ""
+                )
                 rows.append(Row((Cell(indent + name), *_numbers(report, arm, arm))))
                 for kind, part in arm.kinds.items() if by_kind else ():
                     rows.append(Row((Cell(f"{indent}  {kind}"), *_numbers(report, arm, part)), tone="faint"))
@@ -506,7 +508,7 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
                 line += f", {estimated(ratio, 2)} times the baseline's"
         else:
             line = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
-        screen.say(f"  {names.told(arm.arm_id, english)}: {line}", tone="faint")
+        screen.say(f"  {names.render(arm.arm_id, english)}: {line}", tone="faint")
 
 
 def _document(report: RunReport) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter.show import figure as charts
 from specmeter.show.figure import CROSS, Datum, Figure, Panel, Spec, ratio_axis
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
@@ -402,7 +401,7 @@ class _PanelStyle:
 
         def draw(words: Words, palette: Palette) -> Spec:
             spec = self._rows(data, words, palette) if self.rows else self._plane(data, words, palette)
-            title: Spec = {"text": told(facet, words), "anchor": "start", "fontSize": 13}
+            title: Spec = {"text": words.render(facet), "anchor": "start", "fontSize": 13}
             title |= {"color": palette.ink, "font": palette.font}
             return ({"title": title} if facet else {}) | spec
 
@@ -440,7 +439,7 @@ class _PanelStyle:
         x: Spec
         if self.names:
             scale = {"domain": list(self.names)}
-            x = {"field": "x", "type": "ordinal", "scale": scale, "title": told(self.figure.x.title, words)}
+            x = {"field": "x", "type": "ordinal", "scale": scale, "title": words.render(self.figure.x.title)}
             x["axis"] = {"labelAngle": 0 if max(map(len, self.names)) * len(self.names) <= 48 else -40}
         else:
             numbers = [float(point.x) for point in self.figure.points]
@@ -474,7 +473,7 @@ class _PanelStyle:
             for point in self.figure.points:
                 spread += _ends(point) if point.y > 0 else ()
         low, high = min(spread), max(spread)
-        title, logarithmic = told(axis.title, words), axis.log and low > 0
+        title, logarithmic = words.render(axis.title), axis.log and low > 0
         if axis.ratio and logarithmic:
             limits, ticks = ratio_axis(spread)
             return charts.ratio(field, title, limits, ticks)
@@ -516,18 +515,20 @@ class _PanelStyle:
         return lines
 
     def _series(self, words: Words, palette: Palette) -> Mapping[str, Spec]:
-        return charts.series("series", told(self.figure.series_title, words), list(self.series), palette)
+        return charts.series("series", words.render(self.figure.series_title), list(self.series), palette)
 
     def _tips(self, words: Words, data: Sequence[Datum], *, named: bool) -> list[Spec]:
         def tip(field: str, title: str) -> Spec:
             return {"field": field, "type": "nominal", "title": title}
 
         tips = (
-            [tip("series", told(self.figure.series_title, words) or words("column.series"))] if any(self.series) else []
+            [tip("series", words.render(self.figure.series_title) or words("column.series"))]
+            if any(self.series)
+            else []
         )
         tips += [tip("label", words("column.about"))] if any(datum["label"] for datum in data) else []
-        tips.append(tip("arm" if named else "x", told(self.figure.x.title, words) or words("column.arm")))
-        tips.append(tip("shown", told(self.figure.y.title, words)))
+        tips.append(tip("arm" if named else "x", words.render(self.figure.x.title) or words("column.arm")))
+        tips.append(tip("shown", words.render(self.figure.y.title)))
         verdict = f"told_{words.language}"
         return tips + ([tip(verdict, words("column.verdict"))] if verdict in data[0] else [])
 

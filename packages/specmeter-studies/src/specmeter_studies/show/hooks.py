@@ -35,6 +35,11 @@ def sentences() -> Iterator[Traversable]:
             yield file
 
 
+def messages() -> Path:
+    """The folder of the catalogues."""
+    return Path(specmeter_studies.__file__).parent / "messages"
+
+
 def of_run(run: RunReport) -> StudyDocument | None:
     """What a run says about its study, where its experiment is one by itself; None for all other runs."""
     from specmeter_studies.show.document import document_of_run

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.show.page.files import copy_kept, make_folder, write_text
 from specmeter.show.page.site import DATA, INDEX, copy_documents, downloads_of, write_page_figures
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted
+from specmeter.show.table import Cell, Column, Row, Table, counted
 from specmeter.store.environment import private
 from specmeter.text import printable
 from specmeter_studies.folder import StudyFolder
@@ -112,8 +113,8 @@ def site_claims(studies: Sequence[StudyOnSite]) -> Table:
 def _counts(study: StudyOnSite) -> Row:
     cells = (
         Cell(printable(study.document.title)),
-        Cell(Phrase(f"state.{study.state}" if study.state else "study.origin.published")),
+        Cell(Message(f"state.{study.state}" if study.state else "study.origin.published")),
         *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
-        Cell(Phrase(f"verdict.{study.verdict}") if study.verdict else "-"),
+        Cell(Message(f"verdict.{study.verdict}") if study.verdict else "-"),
     )
     return Row(cells)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.record import Estimate
-from specmeter.show.table import Cell, Column, Phrase, Row, Table, counted, estimate_cell, made, sized
+from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, sized
 from specmeter.store.environment import private
 from specmeter.text import amount, printable
 from specmeter_studies.show.figures import slug, verdict_word
@@ -79,8 +80,8 @@ def rulings(claims: Sequence[ClaimRuling]) -> Table:
         claims,
         ("claim", "text", lambda claim: claim.claim),
         ("where", "text", lambda claim: claim.where),
-        ("ruling", "text", lambda claim: Phrase(f"ruling.{claim.ruling}")),
-        ("rests_on", "text", lambda claim: Phrase(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
+        ("ruling", "text", lambda claim: Message(f"ruling.{claim.ruling}")),
+        ("rests_on", "text", lambda claim: Message(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
         ("found", "text", lambda claim: claim.found),
     )
 
@@ -91,7 +92,7 @@ def parts(data: StudyData) -> Table:
         "study_parts",
         data.parts,
         ("study_part", "text", lambda part: part.part),
-        ("status", "text", lambda part: Phrase(f"ran.{part.status}")),
+        ("status", "text", lambda part: Message(f"ran.{part.status}")),
         ("why", "text", lambda part: part.reason or "-"),
     )
 
@@ -130,7 +131,7 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
     if line.claimed_speedup is not None:
         speedup = _cell(line.speedup_cell, strike=False, printed=printed)
     elif not line.speculates and line.speedup is None:
-        speedup = Cell(Phrase("cell.baseline"))
+        speedup = Cell(Message("cell.baseline"))
     return (
         Cell(line.suite or "-"),
         Cell(line.target),
@@ -148,7 +149,7 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
 
 
 def _verdict(verdict: Standing | None, origin: Origin) -> Cell:
-    return Cell(Phrase(f"verdict.{verdict_word(verdict, origin)}"))
+    return Cell(Message(f"verdict.{verdict_word(verdict, origin)}"))
 
 
 def _count(count: float | None) -> Cell:
