@@ -1,4 +1,4 @@
-"""One term per concept, in English and in Chinese: `show/words/glossary.toml` holds everything that is read."""
+"""One term per concept, in English and in Chinese: `data/glossary.toml` holds everything that is read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.show.words import en, zh
+from specmeter.messages import words
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ROOT / "src" / "specmeter" / "show" / "words"
 STUDIES = ROOT / "packages" / "specmeter-studies" / "src"
 LIBRARY = STUDIES / "specmeter_studies" / "library"
-TERMS: list[dict[str, Any]] = tomllib.loads((WORDS / "glossary.toml").read_text("utf-8"))["term"]
+TERMS: list[dict[str, Any]] = tomllib.loads((ROOT / "tests" / "data" / "glossary.toml").read_text("utf-8"))["term"]
 CATALOGUES = [*sorted((WORDS / "sentences").glob("*.toml")), *sorted(STUDIES.rglob("zh.toml"))]
 DOCS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.name != "notebook.md"]
 FOREIGN = ("audit/read", "theory/catalogue")
@@ -27,7 +27,7 @@ FOREIGN = ("audit/read", "theory/catalogue")
 
 def texts(language: str) -> Iterator[tuple[str, str]]:
     """(where, text) of all that a reader meets in a language."""
-    for key, text in (en if language == "en" else zh).TEXT.items():
+    for key, text in words(language).text.items():
         yield key, text
     for path in CATALOGUES:
         for table in tomllib.loads(path.read_text("utf-8")).values():

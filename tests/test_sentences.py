@@ -17,7 +17,7 @@ import specmeter
 import specmeter_studies
 from specmeter.show.page.page import Voice
 from specmeter.show.words import words
-from specmeter.show.words.sentences import LONGEST, Catalogue, catalogue, ours
+from specmeter.show.words.sentences import LONGEST, catalogue, ours
 
 SOURCE = Path(specmeter.__file__).parent
 STUDIES = Path(specmeter_studies.__file__).parent
@@ -253,12 +253,3 @@ def test_a_page_shows_both_and_escapes_the_values() -> None:
     assert "与基线" in told
     assert 'data-lang="en"' in told
     assert str(voice.say("gpt <i>")) == "<bdi>gpt &lt;i&gt;</bdi>"
-
-
-def test_a_users_study_brings_its_own_sentences_and_changes_none_of_ours() -> None:
-    own = words("zh", {"All {0} foxes jump.": "{0} 只狐狸都跳。", "nothing was drafted": "骗人"})
-    assert own.told("All 7 foxes jump.") == "7 只狐狸都跳。"
-    assert own.told("nothing was drafted") == "没有起草任何 token"
-    assert words("zh").told("All 7 foxes jump.") == "All 7 foxes jump."
-    assert words("en", {"a b": "c"}).told("a b") == "a b"
-    assert Catalogue({}).told("a b") is None
