@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from specmeter.experiments.file import load
 from specmeter.record import Arm, EngineSettings
 from specmeter.show.names import METHODS, PARAMETERS, POLICIES, SETTINGS, Names, label
-from specmeter.show.table import told
 from specmeter.show.words import LANGUAGES, Language, words
 
 
@@ -25,7 +24,7 @@ def arm(arm_id: str = "", **fields: Any) -> Arm:
 
 def named(*arms: Arm, language: Language = "en") -> list[str]:
     names = Names(arms)
-    return [told(names[it.id], words(language)) for it in arms]
+    return [words(language).render(names[it.id]) for it in arms]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_arms_of_bundled_experiments_have_short_names_of_their_own(name: str) ->
     arms = load(name).experiment.expand()
     for language in LANGUAGES:
         names = Names(arms)
-        shown = [(it.target, told(names[it.id], words(language))) for it in arms]
+        shown = [(it.target, words(language).render(names[it.id])) for it in arms]
         assert max(Counter(shown).values()) == 1
         assert max(len(text) for _, text in shown) <= 60
 

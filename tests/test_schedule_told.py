@@ -20,7 +20,6 @@ from specmeter.show import advice_report
 from specmeter.show import schedule_report as said
 from specmeter.show.notebook import ShownSchedule
 from specmeter.show.schedule_report import by_clients
-from specmeter.show.table import told
 from specmeter.show.terminal import advice as terminal
 from specmeter.show.terminal.console import Screen
 from specmeter.show.words import LANGUAGES, words
@@ -108,7 +107,7 @@ def test_every_schedule_is_told_in_both_languages(name: str) -> None:
 
 def test_the_table_has_a_row_for_each_load() -> None:
     found = by_clients(SCHEDULES["between"])
-    rows = [[told(cell.text, ENGLISH) for cell in row.cells] for row in found.rows]
+    rows = [[ENGLISH.render(cell.text) for cell in row.cells] for row in found.rows]
     assert [column.key for column in found.columns] == [
         *("clients", "use", "drafted_tokens", "expected", "raced", "confirmed", "verdict", "open")
     ]
@@ -120,8 +119,8 @@ def test_the_table_has_a_row_for_each_load() -> None:
     ]
     slower = undecided("too-noisy", basis="confirmed", speedup=paired(0.95, 0.5))
     first, *_ = by_clients(schedule(slower)).rows
-    assert [told(cell.text, ENGLISH) for cell in first.cells][1:3] == ["no speculation (undecided)", "0"]
-    assert told(by_clients(SCHEDULES["not-begun"]).rows[0].cells[-1].text, ENGLISH) == "not begun"
+    assert [ENGLISH.render(cell.text) for cell in first.cells][1:3] == ["no speculation (undecided)", "0"]
+    assert ENGLISH.render(by_clients(SCHEDULES["not-begun"]).rows[0].cells[-1].text) == "not begun"
     false = by_clients(SCHEDULES["invalid"]).rows[1]
     assert false.verdict == "invalid"
     assert any(cell.struck for cell in false.cells)
