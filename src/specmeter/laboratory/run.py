@@ -366,15 +366,12 @@ def choose_folder(
         for folder in reversed(find_runs(runs, name)):
             try:
                 with RunStore.open(folder, readonly=True) as store:
-                    if store.experiment_json == experiment_json and not _is_finished(store):
+                    same = store.experiment_json == experiment_json
+                    if same and not store.state().is_finished(checked=store.certificate() is not None):
                         return folder, True
             except StoreError:
                 continue
     return new_folder(name, runs), False
-
-
-def _is_finished(store: RunStore) -> bool:
-    return store.state().is_finished(checked=store.certificate() is not None)
 
 
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
