@@ -112,7 +112,7 @@ def _class(cls: type, level: int) -> str:
         if cls is not Claim or name not in _AUDITED
     ]
     if cls is Claim:
-        attributes.append(f"- as [a table's columns](../how-to/audit.md): {', '.join(f'`{it}`' for it in _AUDITED)}")
+        attributes.append(f"- as [a table's columns](audit.md#columns): {', '.join(f'`{it}`' for it in _AUDITED)}")
     methods = [it for _, it in _members(cls) if isinstance(it, FunctionType)] if cls in CLASSES else []
     attributes += [f"- `{_signature(it, '', wide=True)}`: {_doc(it)}" for it in methods]
     return "\n".join([*parts, *attributes, ""])
