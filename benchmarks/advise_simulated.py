@@ -37,8 +37,7 @@ from specmeter.engines import Launch
 from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide, eliminate
-from specmeter.numbers.estimates import bare
-from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.estimates import MARGIN, bare
 from specmeter.numbers.stats import STUDENT, t_interval
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 

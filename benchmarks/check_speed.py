@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from large_run import watched, write_experiment
 from specmeter.store import RunStore
-from specmeter.store.hashes import hash_data
+from specmeter.store.integrity import hash_data
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.run_data import read_run_data
 

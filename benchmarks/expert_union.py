@@ -19,7 +19,7 @@ from specmeter.llama_binding.model import Model
 from specmeter.models.bench import describe, parse
 from specmeter.models.reference import locate
 from specmeter.record import EngineSettings
-from specmeter.workloads.texts import held_out_text
+from specmeter.workloads.spec import held_out_text
 
 WINDOWS = (1, 2, 3, 5, 9, 17, 33)
 """gamma + 1 tokens are verified together."""

@@ -23,10 +23,9 @@ from statistics import median
 import numpy as np
 
 from specmeter.analysis.prediction.costs import probed
-from specmeter.probe import Probe, load_probe
-from specmeter.probe.reading import union_model
+from specmeter.probe import Probe, load_probe, union_model
 from specmeter.theory.curves import CostCurve, fit_cost
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 
 Predict = Callable[[Probe, list[int]], "np.ndarray"]
 SERVER = (1, 2, 3, 5, 9, 17)

@@ -29,7 +29,7 @@ from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import LoopbackClient
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
-from specmeter.measure.clients import Clients, DueRequest, Told, cpu_ms
+from specmeter.measure.load import Clients, DueRequest, Told, cpu_ms
 from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from specmeter.theory.acceptance import alpha_from_acceptance_rate, position_rates
 from specmeter.theory.catalogue.models import models
 from specmeter.theory.curves import CostCurve, compare_fits
-from specmeter.theory.experts import expected_union, fit_union
+from specmeter.theory.roofline import expected_union, fit_union
 
 
 def timed(name: str, repeats: int, work: Callable[[], object]) -> None:

@@ -22,7 +22,7 @@ from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.audit.read.columns import COLUMNS
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
-from specmeter.show.export.tables import ExportColumn
+from specmeter.show.export import ExportColumn
 from specmeter.store.reader import RunState
 from specmeter_studies.study import ClaimRuling, StudyFindings
 

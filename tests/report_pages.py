@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.cli import invoke
 from specmeter.store import RunStore
-from specmeter.store.hashes import hash_data
+from specmeter.store.integrity import hash_data
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

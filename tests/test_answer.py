@@ -11,7 +11,7 @@ import pytest
 
 from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
-from specmeter.numbers.margin import units_for
+from specmeter.numbers.estimates import units_for
 from specmeter.record import Arm
 from specmeter.show.sentence import details, sentence
 from specmeter.show.words import LANGUAGES, Language, words

@@ -21,7 +21,7 @@ from specmeter import api
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, StoreError, UsageError
-from specmeter.show.export.tables import TABLES
+from specmeter.show.export import TABLES
 
 ASKED: dict[str, Any] = {
     "name": "mine",

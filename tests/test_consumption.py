@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specmeter.analysis.consumption import Consumption, Energies
+from specmeter.analysis.requests import Consumption, Energies
 from specmeter.analysis.summary import ArmSummary, summarize
 from specmeter.record import PowerMeter, RequestEnergy
 from test_summary import ARMS, BASE, DRAFT, Fake, drafted

@@ -19,7 +19,7 @@ from specmeter.cli import invoke
 from specmeter.host import energy
 from specmeter.host.energy import EnergySources, find_sources
 from specmeter.store import RunStore
-from specmeter.store.hashes import hash_data
+from specmeter.store.integrity import hash_data
 
 EXPERIMENT = """
 name: metered

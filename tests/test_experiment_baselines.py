@@ -20,7 +20,7 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import in_turn
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import prepare
-from specmeter.numbers.gaps import additive
+from specmeter.numbers.stats import additive
 from specmeter.record import Finding, Prompt
 from specmeter.store import RunStore
 from specmeter.validity.checks.arrangement import incomplete_matrix, order_confounded

@@ -11,8 +11,7 @@ from coverage_worlds import covered_by_prompts, covered_shares, stalled_runs
 from gap_worlds import covered_with_gaps
 from specmeter.analysis.pairing import pooled_speedup, speedup_over_prompts
 from specmeter.analysis.requests import excesses, limit
-from specmeter.numbers.shares import bounded_ratio, over_prompts
-from specmeter.numbers.stats import LEAST_PROMPTS, Pool
+from specmeter.numbers.stats import LEAST_PROMPTS, Pool, bounded_ratio, over_prompts
 
 # --- over prompts ----------------------------------------------------------------------------------------------------
 

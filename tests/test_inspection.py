@@ -18,11 +18,10 @@ from specmeter.record import Unchecked
 from specmeter.record.verdict import about_arm, about_run
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, about_request
-from specmeter.validity.checks.judge import certify, judge
-from specmeter.validity.inspection import inspect
+from specmeter.validity.inspection import certify, inspect, judge
 from test_measure import faults, measured, write
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from specmeter.errors import EngineError
 from specmeter.experiments.file import load
-from specmeter.laboratory import evidence, pre_measure
+from specmeter.laboratory import pre_measure
 from specmeter.laboratory.run import prepare, run
 from specmeter.probe.replay import Round
 from specmeter.record import StepRound
@@ -131,5 +131,5 @@ def raising(error: BaseException) -> Callable[..., list[StepRound]]:
 
 def test_the_forward_after_a_rejection_is_no_step_of_its_own() -> None:
     rounds = [Round(3, 1), Round(0, 0), Round(0, 0), Round(3, 3), Round(2, 0), Round(0, 0), Round(1, 0)]
-    kept = evidence._without_replays(rounds)
+    kept = pre_measure._without_replays(rounds)
     assert kept == [Round(3, 1), Round(0, 0), Round(3, 3), Round(2, 0), Round(1, 0)]

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from mock_probe import mock_probe, written
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
-from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
+from specmeter.analysis.prediction.drafts import Counted, Given, NgramMap, SessionRequest, count_steps, counted, follow
 from specmeter.analysis.prediction.forecast import Forecaster, accuracy, synthetic
-from specmeter.analysis.prediction.ngram_replay import NgramMap, SessionRequest, follow
 from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
@@ -35,7 +34,7 @@ from specmeter.theory import cost
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.catalogue.models import model
 from specmeter.theory.curves import CostCurve
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 from test_measure import Interrupting, Silent, faults, measured, write
 
 

@@ -12,7 +12,7 @@ import yaml
 from mock_probe import mock_probe
 from specmeter.analysis.prediction.drafts import Given
 from specmeter.analysis.prediction.forecast import crossover_outcomes
-from specmeter.analysis.prediction.under_load import expected_crossover, mixed, over_clients, probed_at, with_prompts
+from specmeter.analysis.prediction.speedup import expected_crossover, mixed, over_clients, probed_at, with_prompts
 from specmeter.analysis.reading import read_run
 from specmeter.engines.mock import MockSpec
 from specmeter.errors import UsageError

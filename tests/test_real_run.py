@@ -12,7 +12,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.numbers import rates
 from specmeter.store import RunStore
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 from specmeter_studies.measured import from_run
 
 EXPERIMENT = """

@@ -36,25 +36,24 @@ MAKERS = [
     *sorted((SOURCE / "analysis" / "explain").glob("*.py")),
     *(SOURCE / "audit" / f"{name}.py" for name in ("across", "counters", "judge", "speedup")),
     SOURCE / "advise" / "export_commands.py",
-    SOURCE / "advise" / "oracle.py",
-    SOURCE / "analysis" / "consumption.py",
+    SOURCE / "advise" / "controllers.py",
+    SOURCE / "analysis" / "requests.py",
     SOURCE / "analysis" / "prediction" / "forecast.py",
-    SOURCE / "laboratory" / "evidence.py",
     SOURCE / "laboratory" / "pre_measure.py",
     SOURCE / "probe" / "replay.py",
-    SOURCE / "record" / "traits.py",
+    SOURCE / "record" / "spec.py",
     SOURCE / "store" / "integrity.py",
     *(path for path in sorted(STUDIES.rglob("*.py")) if path.relative_to(STUDIES).parts[0] not in NOT_MAKERS),
 ]
 """Files whose sentences a page shows."""
 NOT_TOLD = set(tomllib.loads((Path(__file__).parent / "data" / "not_told.toml").read_text("utf-8"))["forms"])
-"""Strings of these files that no page shows as a sentence: threats (told by key), methods of estimates, names, SQL."""
+"""Strings of these files that no page shows as a sentence: threats (told by key), methods of estimates, names."""
 HOLE = re.compile(r"\{\d\}")
 
 
 @cache
 def forms_of(path: Path) -> frozenset[str]:
-    """Every string of a file with words in it, `{0}`, `{1}` for its values; without docstrings and errors."""
+    """Every string of a file with words in it, `{0}`, `{1}` for its values; without docstrings, errors and SQL."""
 
     def visit(node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
@@ -79,7 +78,8 @@ def forms_of(path: Path) -> frozenset[str]:
                     assert isinstance(part, ast.FormattedValue)
                     yield from visit(part.value)
             literal = HOLE.sub("", text)
-            if " " in literal and re.search("[a-z]{2}", literal) and "\\" not in literal:
+            words = " " in literal and re.search("[a-z]{2}", literal) and "\\" not in literal
+            if words and not text.startswith("SELECT "):
                 yield text
             return
         if isinstance(node, ast.AnnAssign):

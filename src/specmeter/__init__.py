@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from specmeter.api.advice import advise, schedule
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
-    from specmeter.show.export.run_table import RunTable
+    from specmeter.show.export import RunTable
 
     studies: ModuleType
     """The package `specmeter_studies`, where it is installed."""
@@ -64,7 +64,7 @@ else:
         "Audit": "audit.reading",
         "Predicted": "analysis.prediction.speedup",
         "RunComparison": "analysis.comparison",
-        "RunTable": "show.export.run_table",
+        "RunTable": "show.export",
         "Schedule": "advise.schedule",
         "SpecmeterError": "errors",
         "advise": "api.advice",

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from specmeter.advise.advice import Advice, AdviceQuestion
-from specmeter.advise.folder import again, changes, holds
-from specmeter.advise.pipeline import Silent, advise
+from specmeter.advise.pipeline import Silent, advise, again, changes, holds
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.record import Request

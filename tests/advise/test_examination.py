@@ -14,8 +14,7 @@ from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
 from specmeter.advise.advice import read_advice, write_advice
 from specmeter.advise.confirm import Confirmed, Shown, decide, differences, examined
-from specmeter.advise.folder import again
-from specmeter.advise.pipeline import Silent, advise
+from specmeter.advise.pipeline import Silent, advise, again
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate

@@ -14,14 +14,13 @@ import pytest
 import specmeter
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates
-from specmeter.advise.folder import choose_again, choose_folder
-from specmeter.advise.pipeline import Silent, advise_loads, again_loads
+from specmeter.advise.pipeline import Silent, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.question import MOST_PER_KIND, ask, grid
 from specmeter.advise.schedule import Schedule, clients_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.store import RunStore
-from specmeter.workloads.texts import packaged
+from specmeter.workloads.spec import packaged
 
 if TYPE_CHECKING:
     from specmeter.record import Request

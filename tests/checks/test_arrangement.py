@@ -27,7 +27,7 @@ from mock_run import mock_run
 
 from specmeter.record import Arm, DeviceUse, Severity
 from specmeter.show.words import words
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import arrangement, baseline
 from specmeter.validity.checks.arrangement import (
     bimodal,

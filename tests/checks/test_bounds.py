@@ -27,7 +27,7 @@ from factory import (
 )
 
 from specmeter.record import Arm, DeviceUse, Gpu, StepProbe, StepRound
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import bounds
 from specmeter.validity.checks.bounds import (
     bandwidth_bound,
@@ -35,8 +35,8 @@ from specmeter.validity.checks.bounds import (
     speedup_above_cost_bound,
     speedup_above_tau,
 )
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RunData, Steps
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 GB = 1_000_000_000

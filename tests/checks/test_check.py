@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
 

@@ -9,7 +9,7 @@ import pytest
 
 from checks.factory import BASE, EPOCH, SD, TOKENS, found, load, run_data, simulated, with_requests, with_sessions
 from checks.mock_run import mock_run
-from specmeter.validity.checks.clocks import decode_time_differs, times_overlap
+from specmeter.validity.checks.records import decode_time_differs, times_overlap
 from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
 
 

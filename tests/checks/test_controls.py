@@ -24,12 +24,12 @@ from factory import (
 from mock_run import mock_run
 
 from specmeter.record import Arm
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import controls
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.controls import accept_all, accept_none, baseline_again
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.inspection import judge
 
 AGAIN, ALL, NONE = (f"{BASE}/{name}" for name in ("again", "accept-all", "accept-none"))
 ASKED = experiment(design={"blocks": 4, "controls": True})

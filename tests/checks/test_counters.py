@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.record import Prompt
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import bounds, counters
 from specmeter.validity.checks.counters import (
     clock_differs,
@@ -34,8 +34,8 @@ from specmeter.validity.checks.counters import (
     counters_absurd,
     window_mismatch,
 )
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 

@@ -26,7 +26,7 @@ from factory import (
 )
 
 from specmeter.audit.read.engine_log import Checkpoints, Sign
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import controls, decoding
 from specmeter.validity.checks.controls import synthetic_on, timing_only
 from specmeter.validity.checks.decoding import (
@@ -37,8 +37,8 @@ from specmeter.validity.checks.decoding import (
     speculation_not_active,
     target_decode_failed,
 )
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import judge
 
 FAILED = Sign(7, ("failed to decode, ret = -1",))
 CHECKS = (*decoding.CHECKS, *controls.COST_PROBE_CHECKS)

@@ -27,15 +27,14 @@ from mock_run import mock_run
 
 from specmeter.audit.read.engine_log import Sign
 from specmeter.record import Arm, DeviceUse, MethodName
-from specmeter.store.hashes import PARTS
-from specmeter.validity.checks import engine, settings
+from specmeter.store.integrity import PARTS
+from specmeter.validity.checks import engine
 from specmeter.validity.checks.check import Check
-from specmeter.validity.checks.engine import memory_fit, server_shared, two_binaries
+from specmeter.validity.checks.engine import default_drift, flag_inert, memory_fit, server_shared, two_binaries
 from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.settings import default_drift, flag_inert
 
 CLEAN = run_data()
-CHECKS = (*settings.CHECKS, *engine.CHECKS)
+CHECKS = (*engine.SETTINGS_CHECKS, *engine.CHECKS)
 PROMPTS = tuple(f"text/edit-{number}" for number in range(6))
 
 

@@ -10,7 +10,7 @@ from mock_run import mock_run
 
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.record import EngineSettings
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks.baseline import LIKENESS_CHECKS, baseline_unlike
 from specmeter.validity.checks.run_data import RunData
 

@@ -25,7 +25,7 @@ from factory import (
 )
 
 from specmeter.record import DeviceUse, Gpu
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import machine
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.machine import free_cores, host_busy, memory_short, power_source

@@ -27,9 +27,8 @@ from mock_run import mock_run
 
 from specmeter.record import Finding, Margin
 from specmeter.store import RequestKey, RequestRow
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import output
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.output import (
     NEAR_TIE,
     WIDEST_NEAR_TIE,
@@ -40,6 +39,7 @@ from specmeter.validity.checks.output import (
     thinking_truncated,
 )
 from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 CONTROLS = run_data(experiment(design={"blocks": 4, "controls": True}))

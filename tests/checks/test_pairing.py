@@ -26,9 +26,8 @@ from factory import (
 
 from specmeter.audit.read.engine_log import RpcBuffer, Sign
 from specmeter.record import DeviceUse, DraftPair
-from specmeter.store.hashes import PARTS
+from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import pairing
-from specmeter.validity.checks.judge import judge
 from specmeter.validity.checks.pairing import (
     draft_not_smaller,
     draft_special_tokens,
@@ -38,6 +37,7 @@ from specmeter.validity.checks.pairing import (
     vocab_mismatch,
 )
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 

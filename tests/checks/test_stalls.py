@@ -5,7 +5,7 @@ from __future__ import annotations
 from factory import BASE, SD, experiment, found, run_data, unchecked
 
 from specmeter.validity.checks.arrangement import pooled_vs_mean
-from specmeter.validity.checks.clocks import stalls
+from specmeter.validity.checks.records import stalls
 
 
 def test_a_clean_run_has_none() -> None:

@@ -8,15 +8,15 @@ from click.testing import CliRunner
 
 from specmeter.cli.doctor import command
 from specmeter.engines.libllama.engine import examine as examine_libllama
-from specmeter.engines.llama_cpp.engine import parse_devices
-from specmeter.engines.llama_cpp.spec import is_gpu
-from specmeter.engines.llama_cpp.status import (
+from specmeter.engines.llama_cpp.build import (
     drives,
     examine_embedded,
     examine_native,
     parse_features,
     status_of_wheel,
 )
+from specmeter.engines.llama_cpp.engine import parse_devices
+from specmeter.engines.llama_cpp.spec import is_gpu
 from specmeter.engines.registry import Device, EngineStatus
 from specmeter.errors import EngineStartError
 from specmeter.laboratory.doctor import Diagnosis, can_measure, diagnose_devices, diagnose_host, diagnose_models

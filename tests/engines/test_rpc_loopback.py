@@ -13,7 +13,7 @@ from llama_fixtures import NO_NATIVE, arm, gone_within, greedy, launch, native, 
 
 from specmeter.engines.llama_cpp import relay
 from specmeter.engines.llama_cpp.engine import NativeEngine
-from specmeter.engines.llama_cpp.rpc_loopback import SimulatedRemote
+from specmeter.engines.llama_cpp.tools import SimulatedRemote
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.traffic import RECEIVED
 from specmeter.errors import EngineStartError
@@ -107,7 +107,7 @@ def _take_all(connection: socket.socket, got: bytearray) -> None:
 
 
 def test_without_the_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter.engines.llama_cpp.rpc_loopback.find_program", lambda *_, **__: None)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.tools.find_program", lambda *_, **__: None)
     with pytest.raises(EngineStartError, match="there is no ggml-rpc-server") as error:
         SimulatedRemote(Network(1.0, None), tmp_path / "llama-server", 1)
     assert "specmeter engines build" in error.value.fix

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specmeter.host.gpu import (
+from specmeter.host.machine import (
     Nvml,
     cuda_version,
     find_cards,

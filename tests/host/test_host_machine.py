@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from specmeter.host import run_command
-from specmeter.host.gpu import read_gpus
 from specmeter.host.machine import (
     find_cgroup,
     hypervisor_of,
@@ -24,6 +23,7 @@ from specmeter.host.machine import (
     read_container,
     read_cpu,
     read_governor,
+    read_gpus,
     read_host,
     read_power_source,
     usable_cores,

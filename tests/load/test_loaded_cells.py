@@ -14,14 +14,14 @@ import yaml
 
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.errors import EngineError, ExperimentError, UsageError
-from specmeter.experiments.described import Described
+from specmeter.experiments.experiment import Described
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn, arrivals
 from specmeter.laboratory.plan import make_plan, queueing
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.record import Request, Sending
 from specmeter.store import RunState, RunStore
-from specmeter.workloads.texts import BETWEEN
+from specmeter.workloads.spec import BETWEEN
 
 
 class Silent:

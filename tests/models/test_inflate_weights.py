@@ -17,12 +17,17 @@ from specmeter.errors import ModelError
 from specmeter.models import bench
 from specmeter.models.bench import build, parse
 from specmeter.models.gguf import read_header
-from specmeter.models.inflate import CoreFile, Recipe, donors, fit, inflated, metadata
-from specmeter.models.tensors import (
+from specmeter.models.inflate import (
     CONVERTIBLE,
     RANDOM_ONLY,
+    CoreFile,
     RandomBits,
+    Recipe,
     convert,
+    donors,
+    fit,
+    inflated,
+    metadata,
     random_chunks,
     random_rows,
     write_gguf,

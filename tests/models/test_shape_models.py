@@ -7,11 +7,10 @@ import pytest
 from bench_engine import generate
 
 from specmeter.errors import ModelError
-from specmeter.models import bench, shapes
-from specmeter.models.bench import build, describe, parse
+from specmeter.models import bench
+from specmeter.models.bench import SHAPES, Shape, build, describe, is_timing_only, parse
 from specmeter.models.gguf import Metadata, read_header
-from specmeter.models.shapes import SHAPES, Shape, is_timing_only
-from specmeter.models.tensors import write_gguf
+from specmeter.models.inflate import write_gguf
 
 _PARAMETERS = {
     "qwen3.5-35b-a3b": 34.7e9,
@@ -61,7 +60,7 @@ def test_the_engine_loads_and_decodes_every_shape(name: str, tmp_path: Path) -> 
     path = tmp_path / f"{name}.gguf"
     tokenizer = read_header(bench.shipped()["dense"].path)
     with path.open("wb") as file:
-        write_gguf(file, shapes.metadata(shape, name, "Q8_0", tokenizer), shapes.tensors(shape, "Q8_0"))
+        write_gguf(file, bench.shape_metadata(shape, name, "Q8_0", tokenizer), bench.shape_tensors(shape, "Q8_0"))
     (reply,) = generate(path, ["Where is the river?"], 4, 1)
     assert len(reply["tokens"]) == 4
     for step in reply["completion_probabilities"]:
@@ -82,11 +81,11 @@ def test_a_built_shape_runs_with_its_whole_vocabulary(name: str) -> None:
 
 
 def test_expert_formats_are_for_experts() -> None:
-    kinds = {t.name: t.kind for t in shapes.tensors(SHAPES["gpt-oss-20b"].scaled(0.01), "MXFP4")}
+    kinds = {t.name: t.kind for t in bench.shape_tensors(SHAPES["gpt-oss-20b"].scaled(0.01), "MXFP4")}
     assert kinds["blk.0.ffn_up_exps.weight"] == "MXFP4"
     assert kinds["blk.0.attn_q.weight"] == kinds["token_embd.weight"] == "Q8_0"
     with pytest.raises(ModelError, match="for experts"):
-        shapes.tensors(SHAPES["qwen3.5-9b"], "MXFP4")
+        bench.shape_tensors(SHAPES["qwen3.5-9b"], "MXFP4")
 
 
 def test_trained_models_are_not_for_timing_only() -> None:

@@ -12,12 +12,12 @@ from engines.llama_fixtures import core
 from probe.probes import probe
 from specmeter.errors import UsageError
 from specmeter.llama_binding.context import Context, Forward
-from specmeter.probe import Probe, reading
+from specmeter.probe import Probe, batch_sentence, surface_of
 from specmeter.probe.routing import Routing
 from specmeter.probe.sweep import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.record import EngineSettings
-from specmeter.theory.experts import expected_union
-from specmeter.workloads.texts import held_out_text
+from specmeter.theory.roofline import expected_union
+from specmeter.workloads.spec import held_out_text
 
 
 def order(**changes: Any) -> BatchSweep:
@@ -86,10 +86,10 @@ def test_a_probe_with_batches_is_kept_and_one_of_old_opens() -> None:
     made = probe(batches=batch_points(sweep_batches(order(), lambda _: None), 24, None), kv_unified=False)
     again = Probe.model_validate_json(made.model_dump_json())
     assert again == made
-    surface = reading.surface(again)
+    surface = surface_of(again)
     assert surface is not None
     assert surface.covers(3, 4)
-    assert "with 1 in flight" in reading.batch_sentence(surface)
+    assert "with 1 in flight" in batch_sentence(surface)
     old = probe().model_dump(mode="json")
     del old["batches"], old["kv_unified"]
-    assert reading.surface(Probe.model_validate(old)) is None
+    assert surface_of(Probe.model_validate(old)) is None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from probe.probes import curve, model, probe
-from specmeter.probe.reading import break_even, fits, sentence, told_apart
+from specmeter.probe import break_even, fits, sentence, told_apart
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.curves import CostCurve
-from specmeter.theory.experts import union_of_draws
+from specmeter.theory.roofline import union_of_draws
 
 N = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33)
 

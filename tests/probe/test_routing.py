@@ -23,8 +23,8 @@ from specmeter.probe.routing import (
     unions,
 )
 from specmeter.record import EngineSettings
-from specmeter.theory.experts import expected_union
-from specmeter.workloads.texts import held_out_text
+from specmeter.theory.roofline import expected_union
+from specmeter.workloads.spec import held_out_text
 
 
 def drawn(layers: int, tokens: int, used: int, experts: int, seed: int) -> np.ndarray:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from engines.llama_fixtures import core
-from specmeter.engines import process, subprocess_job
+from specmeter.engines import process
 from specmeter.errors import EngineDiedError, EngineError, UsageError
 from specmeter.llama_binding.context import Context
 from specmeter.probe import sweep as sweeping
 from specmeter.probe.make import measure_sweep
 from specmeter.probe.sweep import DRAFT_TOKENS, Samples, Sweep, longest_chain, sweep
 from specmeter.record import EngineSettings
-from specmeter.workloads.texts import held_out_text
+from specmeter.workloads.spec import held_out_text
 
 
 def order(**changes: Any) -> Sweep:
@@ -143,7 +143,7 @@ def test_a_crash_ends_the_child_and_nothing_else(tmp_path: Path, monkeypatch: py
         def __init__(self, argv: Any, **options: Any) -> None:
             super().__init__((argv[0], str(killer)), **options)
 
-    monkeypatch.setattr(subprocess_job, "EngineProcess", Crashing)
+    monkeypatch.setattr(process, "EngineProcess", Crashing)
     with pytest.raises(EngineDiedError, match="GGML_ASSERT"):
         measure_sweep(order(), tmp_path, lambda _: None)
 

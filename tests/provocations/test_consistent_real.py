@@ -13,12 +13,10 @@ from provocations.provoked import Outcome, write
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
-from specmeter.validity.checks import clocks, plan_fidelity, records
+from specmeter.validity.checks import plan_fidelity, records
 from test_measure import Interrupting, Silent
 
-CONSISTENCY = {check.id for checks in (records, clocks, records, plan_fidelity) for check in checks.CHECKS} | {
-    "data-changed"
-}
+CONSISTENCY = {check.id for check in (*records.CHECKS, *records.CLOCK_CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
 
 
 @pytest.fixture(scope="module", params=["embedded", "libllama"])

@@ -26,7 +26,7 @@ from specmeter.record import (
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow, RunStore
-from specmeter.store.hashes import changed, hash_data
+from specmeter.store.integrity import changed, hash_data
 
 
 def test_what_goes_in_comes_out(store, make_request, make_session):

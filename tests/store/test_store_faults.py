@@ -19,7 +19,7 @@ from specmeter.analysis.requests import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, rows
-from specmeter.store.lock import is_written
+from specmeter.store.guarded import is_written
 from specmeter.validity.checks import run_data
 
 PROMPT = Prompt(id="p", workload="w", kind="code", text="x", sha256="1")

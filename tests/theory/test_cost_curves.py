@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
 from specmeter.theory.curves import CostCurve, CostModel, CostPoint, compare_fits, fit_cost
-from specmeter.theory.experts import expected_union, fit_union
+from specmeter.theory.roofline import expected_union, fit_union
 
 moderate = settings(max_examples=40, deadline=None)
 TOKENS = np.array([1, 2, 3, 5, 9, 17, 33])

@@ -10,8 +10,8 @@ import pytest
 
 from specmeter.errors import UsageError
 from specmeter.record import BatchPoint, Estimate
-from specmeter.theory.experts import expected_union
-from specmeter.theory.surfaces import CostSurface, fit_surface
+from specmeter.theory.curves import CostSurface, fit_surface
+from specmeter.theory.roofline import expected_union
 
 B, N = (1, 2, 4, 8, 16), (1, 2, 3, 5, 9)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.errors import UsageError
-from specmeter.theory import experts as moe
+from specmeter.theory import roofline as moe
 
 moderate = settings(max_examples=60, deadline=None)
 

@@ -8,8 +8,8 @@ from math import prod
 import pytest
 
 from specmeter.errors import UsageError
+from specmeter.models.bench import SHAPES, shape_tensors
 from specmeter.models.gguf import TYPE_BY_NAME
-from specmeter.models.shapes import SHAPES, tensors
 from specmeter.theory.catalogue import models as catalogue
 from specmeter.theory.catalogue.models import ModelEntry, find, formats, model, models, number_format
 
@@ -80,7 +80,7 @@ def test_shapes(name: str, layers: int, hidden: int, experts: int, used: int, wi
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_tensors_of_timing_models_count_as_many_parameters(name: str) -> None:
-    counted = sum(prod(tensor.shape) for tensor in tensors(SHAPES[name], "F16"))
+    counted = sum(prod(tensor.shape) for tensor in shape_tensors(SHAPES[name], "F16"))
     assert model(name).total_parameters == pytest.approx(counted, rel=0.001)
 
 

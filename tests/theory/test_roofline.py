@@ -15,8 +15,7 @@ from specmeter.theory import roofline
 from specmeter.theory.bounds import traffic
 from specmeter.theory.catalogue import find
 from specmeter.theory.catalogue.models import model
-from specmeter.theory.experts import expected_union
-from specmeter.theory.roofline import Footprint, MachineRates
+from specmeter.theory.roofline import Footprint, MachineRates, expected_union
 
 moderate = settings(max_examples=60, deadline=None)
 DENSE = Footprint(always_bytes=4e9, flops_per_token=8e9)

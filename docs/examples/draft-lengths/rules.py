@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 
 from specmeter_studies.rules import exceeded, lies
-from specmeter_studies.study import ArmResult, StudyData
-from specmeter_studies.telling import Found
+from specmeter_studies.study import ArmResult, Found, StudyData
 
 
 def _drafting(data: StudyData) -> list[ArmResult]:

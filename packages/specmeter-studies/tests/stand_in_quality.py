@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.engines.subprocess_job import Heard
+from specmeter.engines.process import Heard
 from specmeter_studies.quality.scoring import Scores, Scoring, Times, Timing
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from specmeter.record import Estimate
 from specmeter_studies import findings
-from specmeter_studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
 from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, speculative, suite
 from specmeter_studies.library.moe_306.published import published
+from specmeter_studies.library.moe_306.tables import equations, rounds, tokens_generated, traffic
 from specmeter_studies.measured import rulings
 from specmeter_studies.study import ClaimRuling, StudyData, StudyFindings, StudyTable
 

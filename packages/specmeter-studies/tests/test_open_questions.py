@@ -9,8 +9,8 @@ import pytest
 import specmeter_studies as studies
 from claims_of import ruled, rulings, said
 from moe306_data import estimate
-from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
+from specmeter.analysis.requests import Consumption
 from specmeter.experiments.file import load
 from specmeter.record import Estimate
 from specmeter.workloads.spec import LengthWorkload

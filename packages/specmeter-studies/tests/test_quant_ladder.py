@@ -9,7 +9,7 @@ from engines.llama_fixtures import NO_NATIVE, native
 from quant_data import SIZES, ladder
 from specmeter.record import Estimate
 from specmeter_studies import find, findings
-from specmeter_studies.library.apple_quant_ladder.published import ladder as published
+from specmeter_studies.library.apple_quant_ladder.extra import ladder as published
 from specmeter_studies.measured import from_quality
 from specmeter_studies.quality.plan import load_plan, measure_plan
 from specmeter_studies.rungs import faster, named, rungs, worse

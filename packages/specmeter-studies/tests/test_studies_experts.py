@@ -9,7 +9,7 @@ import pytest
 import specmeter_studies as studies
 from specmeter.analysis.explain.parts import union_at
 from specmeter.record import Estimate, ExpertUnion, UnionPoint
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 from specmeter_studies.study import ArmResult, ModelUsed, StudyData
 
 UNION = ExpertUnion(

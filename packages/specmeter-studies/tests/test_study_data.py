@@ -19,8 +19,7 @@ from specmeter.record import Request
 from specmeter_studies import measured as from_claims
 from specmeter_studies import setting
 from specmeter_studies.measured import from_run, merged
-from specmeter_studies.study import ArmResult, Ran
-from specmeter_studies.telling import fallen
+from specmeter_studies.study import ArmResult, Ran, fallen
 from stand_in_study import NAME, install
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from specmeter.advise.advice import AdviceQuestion, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.experiments.described import LOOKUP, name_of
+from specmeter.experiments.experiment import LOOKUP, name_of
 from specmeter.experiments.file import load
 from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.doctor import SMALLER

@@ -27,7 +27,7 @@ from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
-from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import simultaneous
 from specmeter.store import RunStore
 

@@ -13,38 +13,312 @@ Whatever is decided is decided by what lies in these folders: a course that was 
 The course of a schedule: one advice after the other, the fewest clients first, within one budget.
 
 Each load may take an equal share of what is left of the budget, so what one did not need goes to those behind it.
+
+The folder of an advice: which one a question goes on in, and what it is begun with.
+
+Whether an older advice still holds: its arm is confirmed anew, on today's machine, build and models.
+
+Nothing is looked for a second time: where it does not hold, what is best now is another question.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import Advice, AdviceQuestion, Fate
-from specmeter.advise.confirm import confirm
-from specmeter.advise.folder import again, begun, choose_folder
+from specmeter.advise.advice import GRID_NAME, Advice, AdviceQuestion, Again, Changed, Fate, read_advice, write_advice
+from specmeter.advise.confirm import Confirmed, confirm, confirmed, examined
 from specmeter.advise.question import grid_of
-from specmeter.advise.race import failed_arms, race
+from specmeter.advise.race import failed_arms, race, settle, to_try
 from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule, write_schedule
 from specmeter.advise.screen import choose, explore, look, pilots
 from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s
-from specmeter.advise.settings import settle, to_try
 from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, StoreError, UsageError
+from specmeter.experiments.experiment import name_of
+from specmeter.experiments.file import load, parse
+from specmeter.files import write_inside
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.numbers.estimates import above, bare
 from specmeter.store import RunStore
-from specmeter.store.locate import is_schedule
+from specmeter.store.locate import (
+    ADVICE_NAME,
+    RUNS_FOLDER,
+    find_advice,
+    find_advices,
+    find_schedules,
+    is_advice,
+    is_schedule,
+    new_folder,
+)
 from specmeter.text import counted, duration
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Decision, LeftOutDraft
     from specmeter.advise.candidates import Candidates
+    from specmeter.advise.confirm import Ruling
     from specmeter.advise.session import AdviseObserver
     from specmeter.experiments.file import LoadedExperiment
+    from specmeter.record import ModelIdentity
+
+
+def choose_folder(
+    asked: AdviceQuestion, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
+) -> tuple[Path, bool]:
+    """(folder, whether it is gone on with): `out`, or the latest unfinished advice or schedule that was asked the
+    same, whatever the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds
+    one, and for a folder of another question."""
+    name = f"{'schedule' if asked.clients else 'advise'}-{name_of(asked.target or asked.from_file or 'advice')}"
+    if out is not None:
+        held = _held(out)
+        if held is None:
+            return out, False
+        if new:
+            raise StoreError(f"{out}: holds an advice already, and --new asks for another", fix="name another folder")
+        if not _same_question(held().asked, asked):
+            raise StoreError(
+                f"{out}: holds the advice of another question",
+                fix="repeat the command that it was begun with, or name another folder with --out",
+            )
+        return out, True
+    for folder in () if new else reversed((find_schedules if asked.clients else find_advices)(runs, name)):
+        before = _readable(folder)
+        if (
+            before is not None
+            and not before.finished
+            and before.again_of is None
+            and _same_question(before.asked, asked)
+        ):
+            return folder, True
+    return new_folder(name, runs), False
+
+
+def _held(folder: Path) -> Callable[[], Advice | Schedule] | None:
+    """How to read what a folder holds; None where it holds neither an advice nor a schedule."""
+    if is_schedule(folder):
+        return partial(read_schedule, folder, examine=False)
+    return partial(read_advice, folder) if is_advice(folder) else None
+
+
+def choose_again(
+    before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
+) -> tuple[Path, Path, bool]:
+    """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
+    named, or the latest that was finished; an unfinished confirmation of it is gone on with. Raises `StoreError` where
+    there is none."""
+    folders = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
+    advices = {it: found for it in folders if (found := _readable(it)) is not None}
+    if before is not None:
+        older = find_advice(before, runs)
+    else:
+        older = next((it for it in reversed(advices) if advices[it].finished and advices[it].again_of is None), None)
+        if older is None:
+            raise StoreError(f"{runs}: holds no finished advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+    if out is not None:
+        return older, out, _held(out) is not None
+    name = f"again-{older.name}"
+    for folder in reversed((*find_advices(runs, name), *find_schedules(runs, name))):
+        if folder in advices and not advices[folder].finished:
+            return older, folder, True
+    return older, new_folder(name, runs), False
+
+
+def _readable(folder: Path) -> Advice | Schedule | None:
+    held = _held(folder)
+    try:
+        return None if held is None else held()
+    except UsageError:
+        return None
+
+
+def _same_question(one: AdviceQuestion, other: AdviceQuestion) -> bool:
+    return one.model_copy(update={"budget_s": other.budget_s}) == other
+
+
+def begun(asked: AdviceQuestion, grid: LoadedExperiment, folder: Path, left_out: Sequence[LeftOutDraft]) -> Advice:
+    """The advice of a folder, or a new one in it."""
+    if (folder / ADVICE_NAME).is_file():
+        before = read_advice(folder)
+        if not _same_question(before.asked, asked):
+            raise StoreError(f"{folder}: holds the advice of another question", fix="name another folder with --out")
+        return before if before.finished else before.model_copy(update={"asked": asked})
+    advice = Advice(
+        asked=asked,
+        made_at=time.time(),
+        finished=False,
+        decision="undecided",
+        basis="predicted",
+        arm=None,
+        speedup=None,
+        verdict=None,
+        left_out=tuple(left_out),
+    )
+    return beginning(advice, grid, folder)
+
+
+def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:
+    """Begin an advice in a new folder, with its grid. Raises `StoreError` where that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_inside(folder, GRID_NAME, grid.text.encode())
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be written ({error.strerror})", fix="name another folder with --out"
+        ) from None
+    write_advice(advice, folder)
+    return advice
+
+
+Holds = Literal["holds", "does-not-hold", "cannot-tell"]
+
+NAME = "confirm"
+_DECISIONS: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
+
+
+def again(
+    before: Path,
+    folder: Path,
+    observer: AdviseObserver,
+    *,
+    fetching: Fetching = ONLINE,
+) -> Advice:
+    """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
+
+    Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
+    are gone, `StoreError`, and `EngineError` where nothing can be measured.
+    """
+    old = examined(read_advice(before), before)
+    arm = old.arm.id if old.arm is not None else old.speedup_of
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
+            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
+        )
+    if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
+        raise UsageError(
+            f"{before}: this advice decided nothing that could hold again",
+            fix="finish it with the command that it was begun with, or ask anew",
+        )
+    advice = _begun(old, before, folder, confirmation.certificate_sha256)
+    if advice.finished:
+        return advice
+    ledger = AdviseSession(advice, folder, observer, fetching=fetching)
+    with RunStore.open(before / confirmation.folder, readonly=True) as store:
+        plan = StagePlan(
+            "confirm",
+            NAME,
+            (*ledger.with_baselines([arm]), arm),
+            tuple(prompt.id for prompt in store.prompts()),
+            (
+                f"design.blocks={least_units(1)}",
+                "design.probe=off",
+                "design.controls=false",
+                f"generation.max_tokens={_tokens(store)}",
+            ),
+        )
+    try:
+        ledger.carry_out(plan, thorough=True)
+        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal)
+        _finish_again(ledger, old, found)
+    except KeyboardInterrupt:
+        ledger.interrupted()
+    return ledger.advice
+
+
+def _tokens(store: RunStore) -> int:
+    """Tokens that a run generated for each prompt."""
+    return parse(store.experiment_yaml).generation.max_tokens
+
+
+def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> Advice:
+    if (folder / ADVICE_NAME).is_file():
+        there = read_advice(folder)
+        if there.again_of != certificate:
+            raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
+        return there
+    fates: list[Fate] = [it for it in old.fates if it.confirmed is not None]
+    advice = Advice(
+        asked=old.asked,
+        made_at=time.time(),
+        finished=False,
+        decision="undecided",
+        basis="confirmed",
+        arm=None,
+        speedup=None,
+        verdict=None,
+        settings=old.settings,
+        fates=tuple(it.model_copy(update={"confirmed": None}) for it in fates),
+        again_of=certificate,
+    )
+    return beginning(advice, load(str(before / GRID_NAME)), folder)
+
+
+def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
+    decision = _DECISIONS.get(found.ruling, "undecided")
+    ledger.set_fates(
+        [
+            it.model_copy(update={"confirmed": found.speedup, "code": "winner" if decision == "speculate" else "open"})
+            for it in ledger.advice.fates
+            if it.arm_id == found.arm_id
+        ]
+    )
+    ledger.answer(
+        decision,
+        "confirmed",
+        found.arm_id,
+        found.speedup,
+        found.verdict,
+        tau=found.tau,
+        confirmation=NAME,
+        finished=True,
+        why_undecided=found.why_open if decision == "undecided" else "",
+        again=Again(
+            holds=holds(old.decision, found.ruling),
+            before=old.speedup,
+            made_at=old.made_at,
+            changed=tuple(changes(old, ledger.advice, _draft(old, ledger))),
+        ),
+    )
+
+
+def holds(decision: Decision, ruling: Ruling) -> Holds:
+    """Whether what was decided is what is found now."""
+    now = _DECISIONS.get(ruling)
+    return "cannot-tell" if now is None else "holds" if now == decision else "does-not-hold"
+
+
+def _draft(old: Advice, ledger: AdviseSession) -> ModelIdentity | None:
+    """The draft model of the arm that was advised, as it is now."""
+    return None if old.arm is None else ledger.whole.work.models.get(old.arm.draft or "")
+
+
+def changes(old: Advice, new: Advice, draft: ModelIdentity | None) -> Iterator[Changed]:
+    """What an advice rests on, and is not what it was; `draft` is that of its arm now."""
+    if old.host is not None and new.host is not None:
+        if (old.host.hostname_sha256, old.host.cpu) != (new.host.hostname_sha256, new.host.cpu):
+            yield Changed(what="host", before=old.host.cpu, now=new.host.cpu)
+        if old.host.specmeter != new.host.specmeter:
+            yield Changed(what="specmeter", before=old.host.specmeter, now=new.host.specmeter)
+    if old.engine is not None and new.engine is not None:
+        was, is_ = old.engine, new.engine
+        if (was.kind, was.binary_sha256, was.libraries) != (is_.kind, is_.binary_sha256, is_.libraries):
+            before, now = f"{was.kind} {was.version} {was.build}", f"{is_.kind} {is_.version} {is_.build}"
+            if before == now:
+                before, now = (f"{it.version}, {it.binary_sha256[:12]}" for it in (was, is_))
+            yield Changed(what="engine", before=before, now=now)
+    models: tuple[tuple[Literal["target", "draft"], ModelIdentity | None, ModelIdentity | None], ...] = (
+        ("target", old.target, new.target),
+        ("draft", old.draft, draft),
+    )
+    for what, was, is_ in models:
+        if was is not None and is_ is not None and was.sha256 != is_.sha256:
+            yield Changed(what=what, before=was.sha256[:12], now=is_.sha256[:12])
 
 
 __all__ = ["Silent", "advise", "choose_folder"]

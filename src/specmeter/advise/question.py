@@ -32,14 +32,19 @@ from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError, UsageError
-from specmeter.experiments.described import LOOKUP, file_workload, refuse_absent_prompts, refuse_engine, with_simulation
+from specmeter.experiments.experiment import (
+    LOOKUP,
+    file_workload,
+    refuse_absent_prompts,
+    refuse_engine,
+    with_simulation,
+)
 from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
 from specmeter.models.reference import ONLINE, Fetching, absolute
 from specmeter.record import Prompt, Record
-from specmeter.workloads.spec import ALL_KINDS
-from specmeter.workloads.texts import Folder
+from specmeter.workloads.spec import ALL_KINDS, Folder
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal

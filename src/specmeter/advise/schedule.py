@@ -20,7 +20,7 @@ from typing import Literal
 
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.confirm import examined
-from specmeter.analysis.prediction.under_load import ExpectedCrossover, expected_crossover
+from specmeter.analysis.prediction.speedup import ExpectedCrossover, expected_crossover
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record

@@ -29,8 +29,7 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
-from specmeter.laboratory.pre_measure import Scout
+from specmeter.laboratory.pre_measure import Evidence, Scout, at_once, probe_key, why_not_replayed
 from specmeter.numbers.estimates import of_draws
 from specmeter.text import counted
 

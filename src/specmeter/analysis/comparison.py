@@ -39,8 +39,7 @@ from specmeter.analysis.reading import RunReport, read_run
 from specmeter.analysis.requests import BlockKey
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import student_geometric
-from specmeter.numbers.gaps import additive
-from specmeter.numbers.stats import ratio_of_groups
+from specmeter.numbers.stats import additive, ratio_of_groups
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, Load, Record, Verdict
 from specmeter.record.verdict import worst
 from specmeter.store import RunStore

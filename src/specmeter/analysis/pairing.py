@@ -48,13 +48,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.numbers.estimates import from_log
-from specmeter.numbers.gaps import Doubt, additive, doubt
 from specmeter.numbers.stats import (
     LEAST_PROMPTS,
     SAME,
     STUDENT,
+    Doubt,
     Pair,
     Pool,
+    additive,
+    doubt,
     geometric_speedup,
     no_interval,
     simultaneous,

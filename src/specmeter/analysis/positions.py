@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.analysis.requests import Tallies, read_tallies
 from specmeter.experiments.schedule import first_id
 from specmeter.experiments.spec import id_without_load
-from specmeter.numbers.shares import over_prompts
+from specmeter.numbers.stats import over_prompts
 from specmeter.record import UNKNOWN_TOKEN, Arm, Estimate, Prompt, Record
 from specmeter.store import RequestKey
-from specmeter.store.hashes import output_digest
+from specmeter.store.integrity import output_digest
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
-from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.load.crossover import Crossover, crossovers
 from specmeter.analysis.load.summary import LoadTable, measured_cells
 from specmeter.analysis.prediction.forecast import PredictionOutcome, outcomes
+from specmeter.analysis.requests import energies_of
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
-from specmeter.store.hashes import hash_data
-from specmeter.store.integrity import certificate_beside, changes
+from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 
 @dataclass(frozen=True)

@@ -33,18 +33,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from specmeter.analysis.consumption import Consumption, Energies, consumption
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
 from specmeter.analysis.pairing import Family, Gain, families, gain_of, meet
-from specmeter.analysis.requests import RequestCounts, RequestTable, Stalls, find_stalls
+from specmeter.analysis.requests import (
+    Consumption,
+    Energies,
+    RequestCounts,
+    RequestTable,
+    Stalls,
+    consumption,
+    find_stalls,
+)
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
-from specmeter.numbers.margin import MarginTest, compare, units_for
-from specmeter.numbers.shares import over_prompts
+from specmeter.numbers.estimates import MarginTest, compare, units_for
 from specmeter.numbers.stats import (
     Pair,
     Pool,
     bootstrap_speedup,
+    over_prompts,
     pooled_rate,
     simultaneous,
     speedup_over_invocations,

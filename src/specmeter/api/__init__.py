@@ -30,8 +30,7 @@ from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
-from specmeter.show.export import TableName
-from specmeter.show.export.run_table import RunTable
+from specmeter.show.export import RunTable, TableName
 from specmeter.show.notebook import ShownAudit, ShownComparison, ShownPrediction, run_html, run_text
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_page

@@ -8,9 +8,8 @@ from typing import get_args
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import Candidates, find_candidates
-from specmeter.advise.folder import choose_folder
 from specmeter.advise.pipeline import advise as carry_out
-from specmeter.advise.pipeline import advise_loads
+from specmeter.advise.pipeline import advise_loads, choose_folder
 from specmeter.advise.question import ask, grid_of, refuse_long_prompts
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent

@@ -2,25 +2,32 @@
 
 stdout is data, stderr is progress and errors. Exit codes: 0 ran and valid, 1 findings, 2 usage or experiment,
 3 engine failed or output not written, 130 interrupted.
+
+Standard output and standard error as they may be: closed, full, or in an encoding that lacks most letters.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
+import select
 import signal
 import sys
-from typing import TYPE_CHECKING, cast
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
 from specmeter import __version__, extensions
-from specmeter.cli import streams
 from specmeter.errors import SpecmeterError
 from specmeter.text import as_started, printable, printable_lines, program
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
 
 COMMANDS = {
     "advise": "Find the fastest way to serve a model here, with proof.",
@@ -98,9 +105,9 @@ class _LazyGroup(click.Group):
             return result
         except BrokenPipeError as error:
             # click takes any for one of standard output, and ends without a word.
-            if not streams.reader_is_gone():
+            if not reader_is_gone():
                 raise ConnectionError(str(error)) from error
-            return streams.swallow()
+            return swallow()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -183,7 +190,7 @@ def main() -> None:
 
 def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
-    streams.prepare()
+    prepare_streams()
     try:
         result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -201,8 +208,8 @@ def invoke(argv: list[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except OSError as error:
-        if error.errno in streams.FULL:
-            streams.swallow()
+        if error.errno in FULL:
+            swallow()
             why = printable_lines(": ".join(map(str, filter(None, (error.strerror, error.filename)))))
             click.echo(f"error: the output could not be written ({why})\n  fix: make room for it", err=True)
             return 3
@@ -212,7 +219,7 @@ def invoke(argv: list[str]) -> int:
         click.echo(f"error: {name}...: the name is too long for a file\n  fix: name a file or folder", err=True)
         return 2
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
-        return streams.swallow()
+        return swallow()
     except Exception as error:
         return _unexpected(error)
 
@@ -257,3 +264,78 @@ def _guest(error: Exception) -> str | None:
         if module.startswith(extensions.OWN_CODE):
             return frame.f_code.co_filename
     return None
+
+
+def prepare_streams() -> None:
+    """Make both fit to print on.
+
+    A closed one (`specmeter show RUN >&-`) swallows what is written to it. One that cannot say a letter (a folder's
+    name in Chinese, where the locale knows ASCII alone) says its number instead: `\\u65e5`. A standard error that is
+    full, as a log on a full disk, loses what is said to it: nothing ends for want of a message.
+    """
+    if os.name == "posix" and sys.stderr is not None and sys.stderr is sys.__stderr__ and not sys.stderr.isatty():
+        sys.stderr = _forgiving(sys.stderr)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # open till the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if os.name == "posix" else {errno.ENOSPC, errno.EFBIG})
+"""What the system says where nothing more fits."""
+
+
+class _Forgiving(io.FileIO):
+    """A file that loses what does not fit on its disk; that a reader has gone is still said."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return len(data)
+
+
+def _forgiving(stream: TextIO) -> TextIO:
+    """The same file, through `_Forgiving`."""
+    raw = io.BufferedWriter(_Forgiving(stream.fileno(), "wb", closefd=False))
+    return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True, write_through=True)
+
+
+class Printable(io.RawIOBase):
+    """A binary stream whose text goes to a terminal, made harmless; data that goes elsewhere keeps every character."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        for line in self._decoder.decode(bytes(data)).splitlines(keepends=True):
+            text = line.rstrip("\r\n")
+            self._terminal.write(printable(text) + ("\n" if line.endswith("\n") else ""))
+        return len(data)
+
+
+def reader_is_gone() -> bool:
+    """Whether standard output is a pipe whose reader has gone (`specmeter show RUN | head -1`)."""
+    if not hasattr(select, "poll"):
+        return True  # Windows cannot be asked, and another pipe than that one hardly breaks
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # no descriptor of its own
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def swallow() -> int:
+    """Let nothing complain of what is still to be written to a reader that is gone; the exit code: nothing is wrong."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -12,9 +12,8 @@ import click
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal, read_advice, write_advice
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
-from specmeter.advise.folder import again as measure_again
-from specmeter.advise.folder import choose_again, choose_folder
-from specmeter.advise.pipeline import advise, advise_loads, again_loads
+from specmeter.advise.pipeline import advise, advise_loads, again_loads, choose_again, choose_folder
+from specmeter.advise.pipeline import again as measure_again
 from specmeter.advise.question import ask, grid_of, outline, refuse_long_prompts
 from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule
 from specmeter.cli.run import stop_like_ctrl_c

@@ -9,11 +9,11 @@ import click
 
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
 from specmeter.errors import UsageError
-from specmeter.show.page.compare_page import compare_page
 from specmeter.show.page.files import write_text
+from specmeter.show.page.page import compare_page
 from specmeter.show.studies import needed
-from specmeter.show.terminal.compare import print_comparison
 from specmeter.show.terminal.console import errors, say_json
+from specmeter.show.terminal.run import print_comparison
 from specmeter.show.words import Language
 from specmeter.store.locate import find_run
 

@@ -9,8 +9,7 @@ import click
 
 from specmeter.analysis.prediction.costs import Costs
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
-from specmeter.analysis.prediction.speedup import predict, surface
-from specmeter.analysis.prediction.under_load import over_clients, probed_at
+from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
 from specmeter.cli import flag
 from specmeter.errors import UsageError
 from specmeter.probe import Probe, load_probe

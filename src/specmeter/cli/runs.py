@@ -12,7 +12,7 @@ from typing import IO, cast, get_args
 
 import click
 
-from specmeter.cli.streams import Printable
+from specmeter.cli import Printable
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import Message
 from specmeter.show.export import FormatName, TableName
@@ -231,7 +231,7 @@ def export(run: str, chosen: str | None, table: str, out: Path | None) -> None:
       specmeter export demo-20261121-101500 --table steps --format jsonl
       specmeter export latest --out requests.parquet
     """
-    from specmeter.show.export.run_table import RunTable
+    from specmeter.show.export import RunTable
 
     printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
     count = RunTable(find_run(run), table).write(out or printed, chosen)

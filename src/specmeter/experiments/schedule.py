@@ -138,7 +138,7 @@ def in_turn(prompt_ids: Sequence[str], count: int, turn: int, seed: int) -> tupl
     They are dealt out one after the other, in a circle drawn by the seed and the prompts' own ids: after any number of
     turns no prompt was left out more than once more than any other. When all have had equally many turns, the next
     round begins one place further on, so that prompts do not come in the same company for ever: only then can what a
-    prompt adds be told from what a block adds (`specmeter.numbers.gaps`).
+    prompt adds be told from what a block adds (`specmeter.numbers.stats`).
     """
     if not prompt_ids:
         return ()

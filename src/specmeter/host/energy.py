@@ -43,8 +43,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from specmeter.host import read_int, read_text
-from specmeter.host.gpu import Nvml
-from specmeter.host.machine import read_container
+from specmeter.host.machine import Nvml, read_container
 from specmeter.host.telemetry import CpuTimer, share
 from specmeter.record import PowerMeter
 

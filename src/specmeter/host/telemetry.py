@@ -18,8 +18,7 @@ from typing import Self
 import psutil
 
 from specmeter.host import read_int, read_text, scaled
-from specmeter.host.gpu import Nvml
-from specmeter.host.machine import find_cgroup, read_power_source
+from specmeter.host.machine import Nvml, find_cgroup, read_power_source
 from specmeter.record import Telemetry
 
 # A battery's controller is slow to answer, and its state does not change often.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from specmeter.engines.llama_cpp.status import gpu_fix
+from specmeter.engines.llama_cpp.build import gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import SpecmeterError
 from specmeter.files import cache_dir

@@ -34,8 +34,7 @@ from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import foresee as look
 from specmeter.validity.inspection import issue, refuse_changed_data
-from specmeter.workloads.spec import LengthWorkload, RandomWorkload
-from specmeter.workloads.texts import Tokenizer
+from specmeter.workloads.spec import LengthWorkload, RandomWorkload, Tokenizer
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment

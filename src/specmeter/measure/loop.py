@@ -21,8 +21,7 @@ from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler
-from specmeter.measure.clients import DueRequest
-from specmeter.measure.load import Kept, LoadedCell, block_seed, request_of
+from specmeter.measure.load import DueRequest, Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
     EngineTraits,

@@ -15,7 +15,7 @@ error allowed is spent over the looks: a_b, that of look b, is proportional to 1
 
 - as *slower* than j when U_ij < 0: its rate is shown to be below that of j;
 - as *equivalent* to a simpler j, or to one that is ahead, when U_ij < ln(1 + margin): it is shown not to be faster by
-  more than the margin. That is one of two one-sided tests (`numbers.margin`): whether it is slower does not matter,
+  more than the margin. That is one of two one-sided tests (`numbers.estimates`): whether it is slower does not matter,
   since j is preferred either way. Where each could stand for the other, the simpler one stays.
 
 Losing more than the margin by leaving out the best arm i takes U_ij below the true d_ij for some j at some look. By
@@ -57,8 +57,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.numbers.estimates import from_log
-from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.estimates import MARGIN, from_log
 from specmeter.numbers.stats import SAME, STUDENT, log_half, t_critical
 from specmeter.record import Estimate, Record
 

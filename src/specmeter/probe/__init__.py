@@ -10,19 +10,23 @@ A probe that was taken beside other work looks like any other: its times are too
 So it records what else was running, and suspicions are drawn from that.
 
 Probes are kept as files (JSON, one each) in a folder of this machine, where runs look for them.
+
+What a probe says: v(n), the models that fit its curve, and what verification asks of a draft; measures nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specmeter.errors import UsageError
 from specmeter.files import cache_dir
 from specmeter.host.telemetry import busy_percent, is_busy
+from specmeter.numbers.estimates import exceeds
 from specmeter.record import (
     BatchPoint,
     EngineIdentity,
@@ -34,8 +38,13 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import read_record, write_record
-from specmeter.text import percent
-from specmeter.theory.curves import CostCurve
+from specmeter.text import estimated, percent
+from specmeter.theory.cost import break_even_alpha, step_cost
+from specmeter.theory.curves import CostCurve, CostFit, CostSurface, SurfaceFit, compare_fits, fit_surface
+from specmeter.theory.roofline import fit_union
+
+if TYPE_CHECKING:
+    from specmeter.theory.arguments import Floats
 
 
 class Probe(Record):
@@ -183,3 +192,123 @@ def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
             yield path, load_probe(path)
         except UsageError:
             continue
+
+
+TYPICAL_GAMMA = 4
+"""Draft tokens that the sentence speaks of, where the curve reaches so far."""
+_NO_DIFFERENCE = 2.0
+"""Difference of AICc below which a curve does not tell two models apart."""
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """What drafts of `gamma` tokens must bring so that nothing is lost."""
+
+    gamma: int
+    verification: Estimate
+    """v(gamma) = T(gamma + 1) / T(1)."""
+    tokens: float
+    """Tokens that a step must yield: its cost in forwards of one token, drafting and overhead included."""
+    alpha: float | None
+    """Acceptance per token that yields them, the same for every token; None where even full acceptance does not."""
+    with_draft: bool
+    """Whether the cost of drafting is in it."""
+
+
+def fits(probe: Probe) -> tuple[CostFit, ...]:
+    """Models of T(n), best first; empty where there are too few points to compare any."""
+    union = None
+    if probe.union is not None and len(probe.union.points) > 1 and probe.union.used < probe.union.experts:
+        union = union_model(probe.union)
+    try:
+        return compare_fits(probe.target_ms, union)
+    except UsageError:
+        return ()
+
+
+def surface_of(probe: Probe) -> CostSurface | None:
+    """T(b, n); None where it was not measured."""
+    return CostSurface.of(probe.batches) if probe.batches else None
+
+
+def surface_fits(probe: Probe) -> tuple[SurfaceFit, ...]:
+    """Models of T(b, n), best first; empty where there are too few points to compare any."""
+    header = probe.target.header
+    experts, used = (header.experts, header.experts_used) if header is not None else (0, 0)
+    return fit_surface(probe.batches, experts, used)
+
+
+def union_model(union: ExpertUnion) -> Callable[[Floats], float | Floats]:
+    """U(n) as a function: the overlap model `draws`, fitted to the measured unions."""
+    n = [float(point.tokens) for point in union.points]
+    return fit_union(n, [point.union.point for point in union.points], union.experts, union.used).union
+
+
+def told_apart(models: Sequence[CostFit | SurfaceFit]) -> bool:
+    """Whether the best model is better than the next by more than noise."""
+    return len(models) < 2 or models[1].aicc - models[0].aicc > _NO_DIFFERENCE
+
+
+def break_even(probe: Probe, gamma: int | None = None) -> BreakEven | None:
+    """For `gamma`, else for `TYPICAL_GAMMA` or the longest draft below it; None where only T(1) was measured."""
+    measured = [point.tokens - 1 for point in probe.target_ms.points if point.tokens > 1]
+    able = [each for each in measured if each <= (gamma or TYPICAL_GAMMA)] or measured[:1]
+    if not able or (gamma is not None and gamma not in able):
+        return None
+    chosen = max(able)
+    verification = probe.target_ms.verification_estimate(chosen)
+    rest = probe.overhead_ms.point if probe.overhead_ms else 0.0
+    plain = probe.target_ms.ms_at(1.0) + rest  # a plain token pays the overhead too
+    draft = probe.draft_ms.ms_at(1.0) if probe.draft_ms else 0.0
+    relative = probe.target_ms.ms_at(chosen + 1.0) / plain
+    tokens = step_cost(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
+    alpha = break_even_alpha(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
+    return BreakEven(chosen, verification, tokens, alpha if alpha <= 1 else None, probe.draft_ms is not None)
+
+
+def batch_sentence(found: CostSurface) -> str:
+    """What sharing the machine does to verification, in plain words."""
+    ends = [(b, curve) for b, curve in found.curves if len(curve.points) > 1]
+    if len(ends) < 2:
+        return "Too few shapes were measured to say what sharing the machine does to verification."
+    (few, first), (many, last) = ends[0], ends[-1]
+    shared = sorted({point.tokens for point in first.points} & {point.tokens for point in last.points} - {1})
+    if not shared:
+        return "Too few shapes were measured to say what sharing the machine does to verification."
+    n = max([each for each in shared if each <= TYPICAL_GAMMA + 1] or shared[:1])
+    alone, shared_by_many = (found.verification(b, n - 1) for b in (few, many))
+    told = (
+        f"Verifying {n} tokens of each request costs {estimated(alone, 2)} plain forwards with {few} in flight and "
+        f"{estimated(shared_by_many, 2)} with {many}"
+    )
+    if exceeds(shared_by_many, alone):
+        return f"{told}: more when the machine is shared."
+    if exceeds(alone, shared_by_many):
+        return f"{told}: less when the machine is shared."
+    return f"{told}; the intervals overlap."
+
+
+def sentence(probe: Probe) -> str:
+    """What the probe means, in plain words."""
+    found = break_even(probe)
+    if found is None:
+        return "Only T(1) was measured, so the cost of verification is unknown."
+    v = found.verification
+    interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
+    n = found.gamma + 1
+    words = f"Verifying {n} tokens costs {v.point:.2f}{interval} forwards of one token. "
+    recurrent = probe.target.header is not None and probe.target.header.recurrent
+    drafting = "drafting included" if found.with_draft else "drafting not counted"
+    drafting += ", replays not counted" if recurrent else ""
+    drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
+    if found.alpha is None:
+        return words + (
+            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and emits at most {n}."
+        )
+    replays = " A rejection also costs a replay, which `specmeter predict` counts." if recurrent else ""
+    if found.tokens <= 1:
+        return words + f"So {drafts} pay even if nothing is accepted ({drafting}).{replays}"
+    return words + (
+        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each "
+        f"drafted token is accepted with a probability above {found.alpha:.2f}.{replays}"
+    )

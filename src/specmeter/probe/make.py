@@ -12,11 +12,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.engines import load_engine
-from specmeter.engines.process import default_threads
-from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
+from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineProtocolError, UsageError
-from specmeter.host.gpu import read_gpus
-from specmeter.host.machine import memory_available_bytes
+from specmeter.host.machine import memory_available_bytes, read_gpus
 from specmeter.host.telemetry import TelemetrySampler
 from specmeter.models import preflight
 from specmeter.models.reference import peek
@@ -47,7 +45,7 @@ from specmeter.probe.sweep import (
 from specmeter.record import Arm, EngineSettings, ModelIdentity, Record, Telemetry
 from specmeter.text import size
 from specmeter.theory.curves import CostCurve, CostPoint
-from specmeter.workloads.texts import held_out_text, natural_text
+from specmeter.workloads.spec import held_out_text, natural_text
 
 if TYPE_CHECKING:
     from specmeter.probe.routing import Routing

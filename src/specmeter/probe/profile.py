@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from specmeter.engines.process import default_threads
-from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
+from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineError
 from specmeter.llama_binding import capi
 from specmeter.llama_binding.context import Context

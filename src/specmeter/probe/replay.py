@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from specmeter.engines.libllama.spec import longest
 from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.errors import UsageError
-from specmeter.store.hashes import output_digest
+from specmeter.store.integrity import output_digest
 
 if TYPE_CHECKING:
     from specmeter.record import Arm, EngineTraits, Generation, MatchProfile, ModelIdentity

@@ -4,8 +4,8 @@ The text is decoded in segments, each from an empty memory. For every token and 
 kept, one byte each up to 256 experts, two beyond. From them alone:
 
     unions      U(n): distinct experts of a layer in windows of n consecutive tokens, mean over windows and layers
-    uniform     what uniform independent routing would touch (`theory.experts.expected_union`)
-    overlap     the parameters of `theory.experts` that fit these unions
+    uniform     what uniform independent routing would touch (`theory.roofline.expected_union`)
+    overlap     the parameters of `theory.roofline` that fit these unions
     balance     how evenly experts are used: entropy of their loads over ln E, and the largest load over the mean
     shared      share of a token's experts that the token before it chose, too
 
@@ -45,7 +45,7 @@ from specmeter.llama_binding.model import Model
 from specmeter.numbers.estimates import student_mean
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, Record, UnionPoint
-from specmeter.theory.experts import expected_union, fit_union
+from specmeter.theory.roofline import expected_union, fit_union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,7 +150,7 @@ class Hot(Record):
 
 
 class Overlap(Record):
-    """One model of `theory.experts` for the measured unions."""
+    """One model of `theory.roofline` for the measured unions."""
 
     model: str
     parameter: float

@@ -7,19 +7,6 @@ types. Units live in names (`decode_ms`, `size_bytes`); times of day are seconds
 from __future__ import annotations
 
 from specmeter.record.base import Record
-from specmeter.record.derived import (
-    Estimate,
-    ExpertUnion,
-    Margin,
-    MatchProfile,
-    Prediction,
-    Profiled,
-    PromptTokens,
-    StepProbe,
-    StepRound,
-    TextRouting,
-    UnionPoint,
-)
 from specmeter.record.machine import (
     Condition,
     DraftPair,
@@ -38,24 +25,41 @@ from specmeter.record.measured import (
     BatchPoint,
     DeviceUse,
     Drafting,
+    Estimate,
+    ExpertUnion,
     LoadCell,
+    Margin,
+    MatchProfile,
+    Prediction,
+    Profiled,
+    PromptTokens,
     Reply,
     Request,
     Sending,
     Session,
     Step,
+    StepProbe,
+    StepRound,
+    TextRouting,
     Timings,
+    UnionPoint,
     WarmUp,
 )
 from specmeter.record.spec import (
+    PARAMETERS,
+    PLAIN,
+    TRUTHS,
     Address,
     Arm,
     ChatMessage,
     EngineSettings,
+    EngineTraits,
     FlashAttention,
     Generation,
     KvType,
     Load,
+    MethodName,
+    MethodTraits,
     Network,
     PolicyName,
     ProbeSetting,
@@ -63,9 +67,9 @@ from specmeter.record.spec import (
     RefusedDraft,
     RuleName,
     Slo,
+    Truth,
     network_of,
 )
-from specmeter.record.traits import PARAMETERS, PLAIN, TRUTHS, EngineTraits, MethodName, MethodTraits, Truth
 from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.record.base import Record
-from specmeter.record.traits import EngineTraits
+from specmeter.record.spec import EngineTraits
 
 
 class Telemetry(Record):

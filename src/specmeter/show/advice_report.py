@@ -18,7 +18,7 @@ from specmeter.advise.export_commands import MEASURED, elsewhere
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.messages import Message, Value, words
-from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.estimates import MARGIN
 from specmeter.show.names import Names, clients_name
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, row
 from specmeter.text import brackets, duration, estimated, quoted

@@ -21,11 +21,11 @@ from specmeter.show.figure import (
     shown,
     tooltip,
 )
-from specmeter.show.load_report import interval, loaded, loads_of, targets_of
 from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
 from specmeter.show.page.document import who
 from specmeter.show.run_figures import predictions
+from specmeter.show.sentence import interval, loaded, loads_of, targets_of
 from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, printable
 

@@ -15,11 +15,10 @@ from specmeter.record.verdict import grouped
 from specmeter.show import advice_report as said
 from specmeter.show import schedule_report
 from specmeter.show.advice_report import compared
-from specmeter.show.load_report import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
 from specmeter.show.schedule_report import by_clients
-from specmeter.show.sentence import comparison_sentence, sentence
+from specmeter.show.sentence import comparison_sentence, crossover_sentence, main_crossovers, sentence, untold
 from specmeter.show.table import Cell, Table, estimate_cell, html, numbers, row, text
 from specmeter.show.terminal.explain import best_line
 from specmeter.show.words import words

@@ -16,7 +16,7 @@ from specmeter.advise.schedule import clients_of, folder_of, is_decided
 from specmeter.messages import Message, Value
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import HEADINGS, Note
-from specmeter.show.load_report import spread
+from specmeter.show.sentence import spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from specmeter.advise.advice import Advice, Fate
     from specmeter.advise.schedule import Schedule
-    from specmeter.analysis.prediction.under_load import ExpectedCrossover
+    from specmeter.analysis.prediction.speedup import ExpectedCrossover
     from specmeter.record import Estimate
     from specmeter.show.names import Name
 

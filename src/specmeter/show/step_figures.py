@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
+from specmeter.probe import surface_of
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.probe.draft_lengths import LONGEST
-from specmeter.probe.reading import surface
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
 from specmeter.show.page.document import who
 from specmeter.text import estimated, printable
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.analysis.positions import ArmPositions
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
     from specmeter.show.words import Words
-    from specmeter.theory.curves import CostCurve
-    from specmeter.theory.surfaces import CostSurface
+    from specmeter.theory.curves import CostCurve, CostSurface
 
 MOST_ARMS = 12
 """Runs with more arms show those of their answers."""
@@ -287,7 +286,7 @@ def _surfaces(probes: Sequence[Probe], names: Mapping[str, str]) -> Iterator[tup
     """Each target's first surface of several sequences, by the name of the model."""
     seen: set[str] = set()
     for probe in probes:
-        name, found = called(probe.target, names), surface(probe)
+        name, found = called(probe.target, names), surface_of(probe)
         if found is not None and len(found.curves) > 1 and name not in seen:
             seen.add(name)
             yield name, found

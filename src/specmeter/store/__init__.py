@@ -14,8 +14,7 @@ The folder may come from a stranger: nothing in it is followed out of it, and wh
 
 from __future__ import annotations
 
-from specmeter.store.identity import Change, RunIdentity, compare_identity
-from specmeter.store.reader import RunReader, RunState
+from specmeter.store.reader import Change, RunIdentity, RunReader, RunState, compare_identity
 from specmeter.store.rows import RequestKey, RequestRow
 from specmeter.store.run import RunStore
 

@@ -57,10 +57,8 @@ from specmeter.store.database import (
     open_to_write,
     sqlite_errors,
 )
-from specmeter.store.guarded import GuardedDatabase, is_run
-from specmeter.store.identity import RunIdentity, compare_identity
-from specmeter.store.lock import LOCK_NAME, RunLock
-from specmeter.store.reader import CERTIFICATE_NAME, RunReader
+from specmeter.store.guarded import LOCK_NAME, GuardedDatabase, RunLock, is_run
+from specmeter.store.reader import CERTIFICATE_NAME, RunIdentity, RunReader, compare_identity
 from specmeter.store.rows import insert
 
 EXPERIMENT_NAME = "experiment.yaml"

@@ -10,7 +10,7 @@ Costs are in units of one target forward of one token, T(1):
 
 v = 1 and r = 0 give the classical formula of Leviathan et al. 2023 (arXiv 2211.17192, Theorem 3.8; read in the
 paper). Verification at the price of one token is nearly true of a dense model whose weights have to be read anyway
-while arithmetic is spare; a mixture of experts reads more experts for more tokens (`theory.experts`), and there v is
+while arithmetic is spare; a mixture of experts reads more experts for more tokens (`theory.roofline`), and there v is
 what decides. The general form is exact as an identity between means over steps: with mean draft length for gamma and
 mean costs it is the measured speedup. As a prediction it is as good as its inputs.
 """

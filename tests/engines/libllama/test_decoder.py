@@ -11,8 +11,16 @@ from scipy.stats import chisquare
 
 from engines.libllama.contexts import Opened
 from engines.llama_fixtures import TEXT
-from specmeter.engines.libllama.decoder import Decoder, Generated
-from specmeter.engines.libllama.drafting import Draft, Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
+from specmeter.engines.libllama.decoder import (
+    Decoder,
+    Draft,
+    Drafter,
+    FirstOf,
+    Generated,
+    ModelDrafter,
+    NgramDrafter,
+    Oracle,
+)
 from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
 from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.llama_binding.context import Context, RoutingTap, Work, alone

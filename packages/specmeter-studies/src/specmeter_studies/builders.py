@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from specmeter.analysis.explain.parts import union_at
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 from specmeter_studies.setting import Make, Row, line_of, name_of, selected, shown, value
 from specmeter_studies.study import ArmResult, Axis, Point, StudyCell, StudyFigure, StudyTable
 
 if TYPE_CHECKING:
-    from specmeter_studies.definition import AxisForm, ColumnForm, FigureForm, TableForm
+    from specmeter_studies.setting import AxisForm, ColumnForm, FigureForm, TableForm
     from specmeter_studies.study import StudyData
 
 

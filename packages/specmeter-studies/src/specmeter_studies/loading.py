@@ -17,15 +17,13 @@ from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
 from specmeter.text import quoted
 from specmeter_studies import builders
-from specmeter_studies.definition import FORM, ClaimForm, FigureForm, StudyForm, TableForm
-from specmeter_studies.study import StudyFindings
-from specmeter_studies.telling import only_of, ruling
+from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
+from specmeter_studies.study import StudyFindings, only_of, ruling
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm
-    from specmeter_studies.study import ArmResult, ClaimRuling, StudyData, StudyFigure, StudyTable
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import ArmResult, ClaimRuling, Found, StudyData, StudyFigure, StudyTable
 
 FILE_NAME = "study.yaml"
 LIBRARY = "specmeter_studies.library"

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.numbers.estimates import quotient, ratio_of_means
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
 from specmeter.theory.cost import break_even_rate
-from specmeter_studies.study import StudyCell
-from specmeter_studies.telling import quoted, share
+from specmeter_studies.study import StudyCell, quoted, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -2,7 +2,7 @@
 
 A row is for the claim, against it, or neither: nothing is decided by an interval that holds both. All rows for it
 support a claim, one against it contradicts. Rows that do not stand count for nothing. What counts as evidence is said
-in `specmeter_studies.telling`, in one place for all studies. Quantities are named as tables name them
+in `specmeter_studies.study`, in one place for all studies. Quantities are named as tables name them
 (`specmeter_studies.setting`).
 
 `found` is told with the ruling, or with each of them; {shown}, {n} rows, {for} and {against} it are filled in, and the
@@ -18,8 +18,7 @@ from specmeter.numbers.estimates import above, below, between, exceeds
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
 from specmeter_studies.setting import Row, estimate, line_of, name_of, shown
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, by_values, fallen, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, fallen, quoted
 
 Template = str | Mapping[RulingWord, str]
 NOTHING = "None of this was measured."

@@ -55,7 +55,7 @@ from specmeter.analysis.prediction.costs import footprint_of
 from specmeter.analysis.requests import TIMES, Tally
 from specmeter.numbers.estimates import quotient
 from specmeter.record import Arm, Estimate, Record
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
@@ -265,7 +265,7 @@ class ExpertUse:
         return _on_a_line({1: float(self.used), **dict(self.unions)}, tokens)
 
     def uniform(self, tokens: float) -> float:
-        """The same if routing were uniform and independent (`theory.experts`)."""
+        """The same if routing were uniform and independent (`theory.roofline`)."""
         return float(expected_union(tokens, self.total, self.used))
 
     def told(self, tokens: float) -> str:

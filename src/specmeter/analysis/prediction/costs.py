@@ -37,11 +37,10 @@ import numpy as np
 
 from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
-from specmeter.probe.reading import union_model
+from specmeter.probe import union_model
 from specmeter.text import counted as quantity
 from specmeter.theory.curves import PARAMETERS, fit_cost
-from specmeter.theory.experts import expected_union
-from specmeter.theory.roofline import Footprint, forward_bytes
+from specmeter.theory.roofline import Footprint, expected_union, forward_bytes
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -8,7 +8,7 @@ baseline has generated, else what other arms of the run with the same target, dr
 prompts so far, whatever their gamma; else an assumed range, said to be one.
 
 Under load both are those of the arm's own load: steps of all its clients together, texts of its baseline at that load.
-What prompts take of the time of its baseline stays as it is (`under_load`).
+What prompts take of the time of its baseline stays as it is (`speedup`).
 
 All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
 itself takes milliseconds, and taking in a request less than its own bookkeeping.
@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from specmeter.analysis.load.crossover import Crossover
 from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
-from specmeter.analysis.prediction.speedup import predict
-from specmeter.analysis.prediction.under_load import (
+from specmeter.analysis.prediction.speedup import (
     ExpectedCrossover,
     covers,
     expected_crossover,
     mixed,
+    predict,
     probed_at,
     with_prompts,
 )

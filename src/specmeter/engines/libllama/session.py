@@ -17,12 +17,20 @@ import numpy as np
 
 from specmeter.engines import Candidate
 from specmeter.engines.libllama.adaptive import CostTable, Utility
-from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
-from specmeter.engines.libllama.drafting import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
+from specmeter.engines.libllama.decoder import (
+    Decoder,
+    Drafter,
+    FirstOf,
+    Generated,
+    ModelDrafter,
+    NgramDrafter,
+    Oracle,
+    Progress,
+)
 from specmeter.engines.libllama.policies import Confidence, DraftPolicy, EntropyStop, Fixed
 from specmeter.engines.libllama.spec import least_probability, longest, parameters
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_GAMMA, NGRAM_N, NgramLookup
-from specmeter.engines.llama_cpp.reply import split_reasoning
+from specmeter.engines.llama_cpp.server import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError
 from specmeter.llama_binding.context import Context, RoutingTap, alone
 from specmeter.llama_binding.model import Model, log_softmax

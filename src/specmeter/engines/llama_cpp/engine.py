@@ -29,7 +29,6 @@ from specmeter.engines.http_client import LoopbackClient, json_object
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.log import LoadLog, parse_load
 from specmeter.engines.llama_cpp.options import known_flags, to_fields, to_flags
-from specmeter.engines.llama_cpp.rpc_loopback import SimulatedRemote
 from specmeter.engines.llama_cpp.server import LlamaSession, died_while_starting, quoted_log
 from specmeter.engines.llama_cpp.spec import (
     EMBEDDED,
@@ -43,6 +42,7 @@ from specmeter.engines.llama_cpp.spec import (
 from specmeter.engines.llama_cpp.tools import (
     BINARY_VARIABLE,
     BUILD_COMMAND,
+    SimulatedRemote,
     binary_libraries,
     checksums,
     executable,

@@ -359,7 +359,7 @@ EMBEDDED = EngineSpec(
     make=lambda _: late("specmeter.engines.llama_cpp.engine:EmbeddedEngine")(),
     check_arm=check_embedded,
     serve=command,
-    examine=late("specmeter.engines.llama_cpp.status:examine_embedded"),
+    examine=late("specmeter.engines.llama_cpp.build:examine_embedded"),
 )
 
 NATIVE = EngineSpec(
@@ -368,5 +368,5 @@ NATIVE = EngineSpec(
     options=NativeOptions,
     check_arm=check_arm,
     serve=command,
-    examine=late("specmeter.engines.llama_cpp.status:examine_native"),
+    examine=late("specmeter.engines.llama_cpp.build:examine_native"),
 )

@@ -6,6 +6,12 @@ last, beside the first `llama-server` on `PATH`, `PATH`. So programs that are us
 
 A build is a folder under `native/` in the cache. Its record is written when everything is built and removed before
 anything of it is built anew, so that what an interrupted build left behind is never taken for a program.
+
+This machine as the other machine: `ggml-rpc-server` behind a relay that makes a slow network of none.
+
+Drafts really cross a connection, in llama.cpp's own protocol, and wait for the round trips and bytes that a network
+would make them wait for. What is not as on two machines: both ends share processor and memory. Server and relay are
+processes of their own under `engines.guard`, so that neither takes time from what measures, nor outlives it.
 """
 
 from __future__ import annotations
@@ -14,17 +20,24 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from specmeter.errors import SpecmeterError, UsageError
+from specmeter.engines.llama_cpp import relay
+from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, free_port
+from specmeter.errors import EngineStartError, SpecmeterError, UsageError
 from specmeter.files import cache_dir, file_sha256
-from specmeter.record import Record
+from specmeter.record import Network, Record
 from specmeter.record.base import read_record, write_record
 
 Program = Literal[
@@ -180,3 +193,70 @@ def _linked(binary: Path) -> list[Path]:
         paths = (Path(path) for path in re.findall(r"(?:=> |^\s)(/[^\s(]+)", listing, re.MULTILINE))
         return [path for path in paths if path.is_file()]
     return []
+
+
+_START_S = 20.0
+_PORT = re.compile(rf"^{relay.LISTENING} (\d{{1,5}})$", re.MULTILINE)
+
+
+class SimulatedRemote:
+    """A running `ggml-rpc-server` behind a relay."""
+
+    def __init__(self, network: Network, beside: Path, threads: int) -> None:
+        """Start both and wait until they answer. `beside` is the llama-server in use, whose build the other end has to
+        be of. Raises `EngineStartError`."""
+        server = find_program("ggml-rpc-server", beside=beside)
+        if server is None:
+            raise EngineStartError(
+                f"there is no ggml-rpc-server beside {beside} or elsewhere, so another machine cannot be simulated",
+                fix=f"`{BUILD_COMMAND}` builds both",
+            )
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specmeter-remote-")))
+            port = free_port()
+            command = (str(server), "-H", LOOPBACK, "-p", str(port), "-t", str(threads))
+            far = EngineProcess(command, env=clean_environment(trace=False), log_path=folder / "rpc-server.txt")
+            stack.callback(far.close)
+            _wait(lambda: _answers(port), far, server.name)
+            rate = 0.0 if network.mbit_per_s is None else network.mbit_per_s * 1e6 / 8
+            order = (LOOPBACK, str(port), str(network.rtt_ms / 2e3), str(rate))
+            between = EngineProcess(
+                (sys.executable, "-I", "-S", relay.__file__, *order),
+                env=clean_environment(trace=False),
+                log_path=folder / "relay.txt",
+            )
+            stack.callback(between.close)
+            _wait(lambda: _PORT.search(_text(between)), between, "the relay")
+            found = _PORT.search(_text(between))
+            assert found is not None
+            self.address = f"{LOOPBACK}:{found[1]}"
+            """Where a llama-server finds it."""
+            self.pids = (*far.pids(), *between.pids())
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """End both; safe to call twice."""
+        self._stack.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _wait(done: Callable[[], object], process: EngineProcess, name: str) -> None:
+    deadline = time.monotonic() + _START_S
+    while not done():
+        if (code := process.exit_code()) is not None or time.monotonic() > deadline:
+            said = "".join(f"\n  | {line[:300]}" for line in _text(process).splitlines()[-5:])
+            how = "was not ready in time" if code is None else f"ended with exit code {code}"
+            raise EngineStartError(f"{name} {how}{said}", fix="run it by hand to see why")
+        process.wait(0.01)
+
+
+def _text(process: EngineProcess) -> str:
+    with process.log_path.open("rb") as log:
+        return log.read(100_000).decode("utf-8", "replace")

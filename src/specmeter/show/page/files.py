@@ -19,15 +19,15 @@ from specmeter.files import (
     write_inside,
     write_whole,
 )
-from specmeter.show.export.run_table import RunTable
+from specmeter.show.export import RunTable
 from specmeter.show.figure import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.table import FORMATS
 from specmeter.show.words import words
 from specmeter.store.guarded import is_run
+from specmeter.store.integrity import sealed
 from specmeter.store.locate import is_advice, is_schedule, is_study
-from specmeter.store.page_digest import sealed
 
 if TYPE_CHECKING:
     from specmeter.show.figure import Figure

@@ -3,6 +3,8 @@
 What comes from outside is cleaned of control and direction characters before it is escaped, and isolated (`bdi`), so
 that it can neither act nor rearrange its surroundings. The page's own policy forbids every request and every script but
 the two whose hashes it names; Vega's expressions are therefore interpreted, never compiled to functions.
+
+Comparisons of runs as one page.
 """
 
 from __future__ import annotations
@@ -21,21 +23,41 @@ from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
 from specmeter.messages import Message, Value
 from specmeter.show import certification, run_tables
-from specmeter.show.figure import PAGE, Figure, specification
+from specmeter.show import figure as charts
+from specmeter.show.figure import (
+    PAGE,
+    Datum,
+    Figure,
+    Spec,
+    distinct,
+    ratio,
+    ratio_axis,
+    rows,
+    shown,
+    single,
+    specification,
+    tooltip,
+)
 from specmeter.show.load_figures import load_figures
-from specmeter.show.load_report import (
+from specmeter.show.names import Names
+from specmeter.show.page.document import choices
+from specmeter.show.run_figures import run_figures
+from specmeter.show.sentence import (
+    at_load,
+    comparison_sentence,
     crossover_sentence,
+    details,
     foreseen_sentence,
     left_out,
     loaded,
     main_crossovers,
+    ratio_of,
+    sentence,
     untold,
     window_span,
 )
-from specmeter.show.page.document import choices
-from specmeter.show.run_figures import run_figures
-from specmeter.show.sentence import at_load, details, sentence
 from specmeter.show.step_figures import called, probe_figures
+from specmeter.show.table import Cell, Table, counted, estimate_cell, made
 from specmeter.show.words import LANGUAGES, Language, Words, words
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines, size
@@ -46,10 +68,12 @@ if TYPE_CHECKING:
 
     from specmeter.advise.controllers import Certified
     from specmeter.analysis.answer import Answer
+    from specmeter.analysis.comparison import RunComparison
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.record import Host
-    from specmeter.show.names import Names
+    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+
 
 _LONGEST_TEXT = 400_000
 _CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
@@ -379,3 +403,91 @@ def machine(host: Host) -> list[tuple[str, str | None]]:
         ("specmeter", host.specmeter),
         ("machine_id", host.hostname_sha256[:16]),
     ]
+
+
+def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] = LANGUAGES) -> str:
+    """The page: each run against the first, the worst news first in words, then in a chart and tables."""
+    figure = ratios(found)
+    names = " · ".join(printable(name) for name in (found[0].reference, *(one.other for one in found)))
+    return render(
+        "compare.html",
+        languages,
+        [] if figure is None else [figure],
+        figures={} if figure is None else {figure.name: figure},
+        title=f"{names} · specmeter",
+        found=found,
+        tables=[arms(one) for one in found],
+        differences=[differences(one) for one in found],
+        told=comparison_sentence,
+    )
+
+
+def ratios(found: Sequence[RunComparison]) -> Figure | None:
+    """Ratio of every arm in every pair, with its interval, the threshold and 1."""
+    data: list[Datum] = []
+    for one in found:
+        for arm in one.arms:
+            value = ratio_of(arm, one)
+            name = printable(f"{one.other} · {arm.arm_id}")
+            who: Datum = {"arm": name, "run": printable(one.other), "conclusion": arm.conclusion}
+            who["verdict"] = "invalid" if arm.conclusion == "invalid" else arm.verdict or "unchecked"
+            if value is None:
+                data += [who] if arm.conclusion == "invalid" else []
+                continue
+            data.append({**who, **shown(value, 3)})
+    if not data:
+        return None
+    floor = 1 - found[0].threshold
+    estimates = [value for one in found for arm in one.arms if (value := ratio_of(arm, one)) is not None]
+    limits, ticks = ratio_axis([*estimates, floor])
+    runs = distinct(data, "run")
+
+    def draw(words: Words, palette: Palette) -> Spec:
+        x, y = ratio("point", words(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data)
+        look = charts.series("run", words("column.run"), runs, palette)
+        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.ratio"), ("verdict", "column.verdict"))
+        line: Spec = {
+            "data": {"values": [{}]},
+            "mark": {"type": "rule", "stroke": palette.bad, "strokeDash": [6, 3], "aria": False},
+            "encoding": {"x": {"datum": floor, "type": "quantitative"}},
+        }
+        return {
+            "height": {"step": 26},
+            "layer": [
+                line,
+                charts.one_line(palette),
+                *charts.numbers(x, y, look, tips),
+                charts.withheld(words, palette, y),
+            ],
+        }
+
+    return single("ratios", data, draw)
+
+
+def arms(found: RunComparison) -> Table:
+    """The arms of one pair."""
+    names = Names(found.asked)
+    return made(
+        "arms",
+        found.arms,
+        ("arm", "text", lambda arm: Cell(names[arm.arm_id], id=arm.arm_id)),
+        ("reference_rate", "number", lambda arm: estimate_cell(arm.reference_rate, 1)),
+        ("other_rate", "number", lambda arm: estimate_cell(arm.other_rate, 1)),
+        ("ratio_rate", "number", lambda arm: estimate_cell(arm.rate, 3)),
+        ("ratio_speedup", "number", lambda arm: estimate_cell(arm.speedup, 3)),
+        ("prompts", "number", lambda arm: counted(arm.prompts)),
+        ("conclusion", "text", lambda arm: Message(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
+        ("verdict", "text", lambda arm: Message(f"verdict.{arm.verdict or 'unchecked'}")),
+        verdict=lambda arm: arm.verdict,
+    )
+
+
+def differences(found: RunComparison) -> Table:
+    """What else is not the same."""
+    return made(
+        "differences",
+        found.differences,
+        ("what", "text", lambda it: it.what),
+        ("reference_run", "text", lambda it: it.reference),
+        ("other_run", "text", lambda it: it.other),
+    )

@@ -18,7 +18,7 @@ from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, number
 from specmeter.show.terminal.console import Screen, output
 from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, ratio, size
-from specmeter.theory.experts import expected_union
+from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.positions import ArmPositions
     from specmeter.analysis.prediction.forecast import PredictionOutcome
-    from specmeter.analysis.prediction.speedup import Predicted, Surface
-    from specmeter.analysis.prediction.under_load import ExpectedCrossover, LoadForecast
+    from specmeter.analysis.prediction.speedup import ExpectedCrossover, LoadForecast, Predicted, Surface
     from specmeter.analysis.reading import RunReport
     from specmeter.probe.draft_lengths import DraftLength
     from specmeter.record import Estimate, TextRouting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.numbers.estimates import above, below
-from specmeter.probe import reading, suspicions
+from specmeter.probe import batch_sentence, fits, sentence, surface_fits, surface_of, suspicions, told_apart
 from specmeter.show.table import Row, Table, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.text import brackets, estimated, milliseconds, percent
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
     from specmeter.show.terminal.console import Screen
-    from specmeter.theory.curves import CostFit
-    from specmeter.theory.surfaces import CostSurface, SurfaceFit
+    from specmeter.theory.curves import CostFit, CostSurface, SurfaceFit
 
 
 def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     """What the probe means, then its numbers and the models that fit them."""
-    models, doubts = reading.fits(probe), suspicions(probe)
+    models, doubts = fits(probe), suspicions(probe)
     if as_json:
         curve = probe.target_ms
         answer: dict[str, object] = {
@@ -35,11 +34,11 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
                 curve.verification_estimate(point.tokens - 1).model_dump(mode="json") for point in curve.points
             ],
             "fits": [_as_json(fit) for fit in models],
-            "sentence": reading.sentence(probe),
+            "sentence": sentence(probe),
         }
-        if (surface := reading.surface(probe)) is not None:
+        if (surface := surface_of(probe)) is not None:
             answer["surface"] = {
-                "sentence": reading.batch_sentence(surface),
+                "sentence": batch_sentence(surface),
                 "target_efficiency": [
                     {
                         "sequences": point.sequences,
@@ -48,14 +47,14 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
                     }
                     for point in probe.batches
                 ],
-                "fits": [_as_json(fit) for fit in reading.surface_fits(probe)],
+                "fits": [_as_json(fit) for fit in surface_fits(probe)],
             }
         say_json(answer)
         return
     screen = output()
     threads = f"{probe.settings.threads} threads" if probe.settings.threads else "all physical cores"
     how = "measured directly" if probe.source == "libllama" else "estimated through a server"
-    screen.say((reading.sentence(probe), "strong"))
+    screen.say((sentence(probe), "strong"))
     screen.line()
     screen.say(
         (probe.target.reference, "strong"),
@@ -75,9 +74,9 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     if models:
         screen.line()
         screen.table(_models(models))
-        if not reading.told_apart(models):
+        if not told_apart(models):
             screen.say("the first two models fit equally well (their AICc differ by less than 2)")
-    if (surface := reading.surface(probe)) is not None:
+    if (surface := surface_of(probe)) is not None:
         _say_surface(screen, probe, surface)
     if doubts:
         screen.line()
@@ -214,7 +213,7 @@ def _say_surface(screen: Screen, probe: Probe, surface: CostSurface) -> None:
     screen.say(
         ("Several sequences in one forward", "strong"), f" (consecutive numbers, {memory}, {surface.depth} tokens deep)"
     )
-    screen.say(reading.batch_sentence(surface))
+    screen.say(batch_sentence(surface))
     screen.line()
     times: list[Row] = []
     shares: list[Row] = []
@@ -236,10 +235,10 @@ def _say_surface(screen: Screen, probe: Probe, surface: CostSurface) -> None:
         screen.line()
         screen.say("experts of a layer that such a forward reads")
         screen.table(Table("unions", numbers("b", *(f"n = {n}" for n in counts)), read))
-    if models := reading.surface_fits(probe):
+    if models := surface_fits(probe):
         screen.line()
         screen.table(_surface_models(models))
-        if not reading.told_apart(models):
+        if not told_apart(models):
             screen.say("the first two models fit equally well (their AICc differ by less than 2)")
 
 

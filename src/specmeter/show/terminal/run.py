@@ -10,6 +10,8 @@ Notes come in this order, and what stands later is left to `--details`: what mak
 run); findings about what the answers rest on, the worst first; numbers that were not checked; a kind of text on which
 speculation pays though the answer is not to; findings about other arms, one per arm; what is missing (requests that
 failed, then what each answer lacks); other answers for one kind of text; and what the models are.
+
+Prints runs, or machines, beside each other.
 """
 
 from __future__ import annotations
@@ -23,33 +25,37 @@ from specmeter.analysis.positions import positions
 from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
 from specmeter.analysis.reading import read_run
 from specmeter.record.verdict import grouped
-from specmeter.show.load_report import (
+from specmeter.show.names import Names
+from specmeter.show.run_tables import brief
+from specmeter.show.sentence import (
+    cautions,
+    comparison_sentence,
     crossover_sentence,
+    details,
     left_out,
     load_overview,
     load_table,
     loaded,
     main_crossovers,
+    sentence,
     speedups_by_load,
     targets_of,
     untold,
     window_span,
 )
-from specmeter.show.names import Names
-from specmeter.show.run_tables import brief
-from specmeter.show.sentence import cautions, details, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.words import words
 from specmeter.store import RunStore
-from specmeter.store.hashes import FILES
+from specmeter.store.integrity import FILES
 from specmeter.text import counted, estimated, pasted, percent, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from specmeter.analysis.answer import Answer
+    from specmeter.analysis.comparison import Conclusion, RunComparison
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.record import Certificate, CheckOutcome, Finding, Severity, Verdict
@@ -532,3 +538,64 @@ def _document(report: RunReport) -> dict[str, Any]:
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in report.answers],
         "summary": report.summary.model_dump(mode="json"),
     }
+
+
+_TONES: dict[Conclusion, Tone] = {
+    "regression": "bad",
+    "same data": "doubtful",
+    "slower": "doubtful",
+    "invalid": "bad",
+    "faster": "good",
+    "same": "good",
+    "no regression": "good",
+}
+_MOST_DIFFERENCES = 20
+
+
+def print_comparison(found: RunComparison) -> None:
+    """The answer, one table over the prompts that both runs have, and what else differs."""
+    screen, names, english = output(), Names(found.asked), words("en")
+    screen.say((comparison_sentence(found, english), "strong"))
+    screen.line()
+    rates = (Column(name, "number", f"{name}, tok/s", narrow="drop") for name in ("reference", "other"))
+    columns = (
+        Column("configuration", title=" ", most=44),
+        *rates,
+        *numbers("rate, x", "speedup, x"),
+        *text(f"by {found.measure}"),
+    )
+    rows: list[Row] = []
+    for arm in found.arms:
+        mark = "suspect" if arm.verdict == "suspect" else "unchecked" if arm.verdict is None else None
+        tone = _TONES.get(arm.conclusion, "") if arm.conclusion else ""
+        rates_ = (Cell("-" if it is None else f"{it.point:.1f}") for it in (arm.reference_rate, arm.other_rate))
+        ratios = (estimate_cell(arm.rate, 3), estimate_cell(arm.speedup, 3))
+        rows.append(
+            row(names.in_full(arm.arm_id, english), *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone))
+        )
+    screen.table(Table("arms", columns, rows))
+    if found.arms:
+        screen.say(
+            "rates and ratios are over the prompts that both runs completed; [low, high]: 95% interval", tone="faint"
+        )
+    under_load = {arm.id for arm in found.asked if arm.load is not None}
+    if any(arm.arm_id in under_load for arm in found.arms):
+        screen.say("under load: total tokens per second of all clients, over cells with the same texts", tone="faint")
+    for name, crossed in ((found.reference, found.reference_crossovers), (found.other, found.other_crossovers)):
+        for it in main_crossovers(crossed):
+            screen.say(f"{name}: {crossover_sentence(it, english, names)}")
+    _print_differences(screen, found)
+
+
+def _print_differences(screen: Screen, found: RunComparison) -> None:
+    if found.differences:
+        screen.line()
+        screen.say("what differs:")
+    for difference in found.differences[:_MOST_DIFFERENCES]:
+        screen.say(f"  {difference.what}: {difference.reference} -> {difference.other}", wrap=False)
+    if len(found.differences) > _MOST_DIFFERENCES:
+        screen.say(f"  and {len(found.differences) - _MOST_DIFFERENCES} more; --json has all")
+    for name, arms in ((found.reference, found.only_reference), (found.other, found.only_other)):
+        if arms:
+            screen.say(f"only in {name}: {', '.join(arms)}", wrap=False)
+    screen.line()

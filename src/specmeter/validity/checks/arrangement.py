@@ -1,7 +1,7 @@
 """Whether the measurements were arranged so that their comparison means something.
 
 Order, repetition, completeness, and what a mean may hide. Speeds are compared within prompts and as
-natural logarithms (`specmeter.validity.checks.speeds`): 0.05 is 5 % up or down.
+natural logarithms (`specmeter.validity.checks.baseline`): 0.05 is 5 % up or down.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.text import counted, percent
-from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, unseen
-from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.checks.speeds import (
+from specmeter.validity.checks.baseline import (
     LEAST_REPEATS,
     BlockEffect,
     Drift,
@@ -30,6 +28,8 @@ from specmeter.validity.checks.speeds import (
     speeds_of,
     two_levels,
 )
+from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, unseen
+from specmeter.validity.checks.run_data import RunData
 
 if TYPE_CHECKING:
     pass

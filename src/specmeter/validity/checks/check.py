@@ -30,7 +30,7 @@ class Check:
     """The most that it finds. Where a check for `invalid` had nothing to look at, an arm is at most suspect."""
     look: Callable[[RunData], Findings]
     saw: tuple[str, ...]
-    """Parts of the run's data that it reads, by the names of `specmeter.store.hashes.PARTS`."""
+    """Parts of the run's data that it reads, by the names of `specmeter.store.integrity.PARTS`."""
     needs: tuple[Truth, ...] = ()
     """What the engine must tell; of an engine that does not, nothing was looked at."""
     before: bool = False

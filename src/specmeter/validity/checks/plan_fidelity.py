@@ -20,8 +20,7 @@ from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.validity.checks.check import Check, not_applicable, sessions_by_arm, shown, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
-from specmeter.workloads.spec import FileWorkload, WorkloadSpec
-from specmeter.workloads.texts import BETWEEN
+from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
 
 _REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
 _SHOWN = 3

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specmeter import __version__
-from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
 from specmeter.analysis.positions import Text, find_divergences, references
+from specmeter.analysis.requests import Energies, energies_of
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
 from specmeter.engines.registry import traits_on_record
@@ -53,7 +53,7 @@ from specmeter.record import (
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow
-from specmeter.store.hashes import output_digest
+from specmeter.store.integrity import output_digest
 from specmeter.store.rows import REQUEST_COLUMNS, shared
 
 if TYPE_CHECKING:

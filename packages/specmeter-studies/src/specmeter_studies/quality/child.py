@@ -1,4 +1,4 @@
-"""Scoring and timing in a process of their own; see `engines.subprocess_job`."""
+"""Scoring and timing in a process of their own; see `engines.process`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from specmeter.analysis.quality import SpeedTest
-from specmeter.engines.subprocess_job import Heard, read_result, run_in_subprocess, serve
+from specmeter.engines.process import Heard, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineStartError, UsageError
 from specmeter.record import EngineIdentity, ModelIdentity, Record
 from specmeter_studies.quality import mlx

@@ -26,7 +26,7 @@ from specmeter.engines.process import EngineProcess, clean_environment, default_
 from specmeter.errors import EngineError, ModelError
 from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models.gguf import TYPE_BY_NAME, Header, Tensor, read_parts
-from specmeter.models.tensors import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
+from specmeter.models.inflate import CONVERTIBLE, FILE_TYPE, TensorSource, convert, file_bytes, write_gguf
 
 if TYPE_CHECKING:
     from specmeter.models.gguf import Value

@@ -22,7 +22,7 @@ from specmeter.store.locate import find_run, is_study
 from specmeter.text import bandwidth, counted, milliseconds, percent, size
 from specmeter.text import estimated as told
 from specmeter_studies.folder import StudyFolder
-from specmeter_studies.library.cross_device.latency import break_even
+from specmeter_studies.library.cross_device.costs import break_even
 from specmeter_studies.library.hardware_comparison.extra import of_machines
 from specmeter_studies.machines import MachineLine, MachineSide, MachineTable, from_quality, from_run, merge
 from specmeter_studies.show.document import study_document, study_page
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from specmeter.record import EngineIdentity, Estimate
     from specmeter.show.words import Language
     from specmeter_studies.latency import DraftStep
-    from specmeter_studies.library.cross_device.latency import Fitted, Forecast
+    from specmeter_studies.library.cross_device.costs import Fitted, Forecast
 
 
 _GB = 1e9

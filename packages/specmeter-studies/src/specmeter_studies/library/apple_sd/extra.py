@@ -19,11 +19,10 @@ from specmeter.theory.cost import permitted_speedup
 from specmeter_studies import apple_published
 from specmeter_studies.pairings import RULE, Pairing, believable, pairings
 from specmeter_studies.rules import exceeded
-from specmeter_studies.telling import by_counts, fallen, share
+from specmeter_studies.study import by_counts, fallen, share
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 CLAIMED = 1.257
 BEST = ("0.8B_Q8", 4)

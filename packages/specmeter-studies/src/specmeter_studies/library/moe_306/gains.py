@@ -6,22 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise, permutations
 
 from specmeter.numbers.estimates import above, below
-from specmeter_studies.library.moe_306.blocks import (
-    acceptance_of,
-    acceptances,
-    any_against,
-    best_first,
-    faster,
-    gains,
-    in_the_mean,
-    mean_ratio,
-    percent,
-    together,
-    unanimous,
-    undecided,
-    without,
-)
-from specmeter_studies.library.moe_306.equations import at_acceptance
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
     GAMMAS,
@@ -29,22 +13,34 @@ from specmeter_studies.library.moe_306.lines import (
     LEAST_EXACT,
     MOE,
     SMALL,
+    acceptance_of,
+    acceptances,
+    any_against,
     at,
     believable,
+    best_first,
     by_kind,
     by_length,
+    faster,
+    gains,
+    in_the_mean,
     label,
     listed,
+    mean_ratio,
     model,
     named,
     overall,
+    percent,
     speculative,
+    together,
+    unanimous,
+    undecided,
+    without,
 )
 from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
-from specmeter_studies.library.moe_306.tables import Configuration, baselines
+from specmeter_studies.library.moe_306.tables import Configuration, at_acceptance, baselines
 from specmeter_studies.rules import exceeded
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, by_values, denied_by, quoted, resting_on
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, denied_by, quoted, resting_on
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 

@@ -6,16 +6,34 @@ Suites, as the paper's Table 3 names them:
     C   dense models by themselves                      D   dense targets with drafts
     F   prompts of 32 to 1024 tokens, with and without drafts
     E   another architecture (numbered in the paper's data, not measured there; optional here)
+
+moe-306: configurations against each other, block by block, from single generations.
+
+Two speedups of one target share a baseline, and its noise. Their ratio does not need it: within each block both ran
+the same prompts, so the logarithm of the ratio of their rates, in the mean over prompts, is one value per block, with
+Student's t over blocks. Several such comparisons are averaged within each block before the t: blocks, not comparisons,
+are what repeats. Configurations of different targets are compared by their gains, each over its own baseline in the
+same block; a baseline that ran its prompts in turn is completed by least squares (`specmeter.numbers.stats`).
+
+Where a claim fails by a single counterexample among several, each is judged by an interval that holds for all of them
+together (Bonferroni).
+
+How a ruling comes from lines, and what is said where none can, follows from these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from specmeter.numbers.estimates import above, below, scaled
+from specmeter.numbers.stats import Pool, additive, geometric_speedup, t_critical
 from specmeter.record import Estimate
-from specmeter_studies.study import ArmResult, ModelUsed, StudyData
-from specmeter_studies.telling import quoted
+from specmeter_studies.study import ArmResult, Found, ModelUsed, RulingWord, StudyData, fallen, quoted
 
 SUITES = {
     "A": "MoE baselines (no speculation)",
@@ -206,3 +224,183 @@ def listed(lines: Iterable[ArmResult], most: int = 6) -> str:
     texts = [f"{named(line)} {quoted(line.speedup, unit='x')}" for line in lines]
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
+
+
+Logs = Mapping[int, float]
+"""Block -> logarithm of a ratio."""
+
+
+def ratio(data: StudyData, first: ArmResult, second: ArmResult) -> Estimate | None:
+    """How much faster the first is; of different targets, how much more it gains. None without single generations."""
+    return _estimate(_logs(data, first, second))
+
+
+def mean_ratio(data: StudyData, pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Estimate | None:
+    """The geometric mean of several ratios; None unless all of them were measured in some block."""
+    found = [_logs(data, first, second) for first, second in pairs]
+    if not found:
+        return None
+    blocks = set(found[0]).intersection(*found[1:])
+    return _estimate({block: math.fsum(logs[block] for logs in found) / len(found) for block in sorted(blocks)})
+
+
+def mean_gain(data: StudyData, lines: Sequence[ArmResult]) -> Estimate | None:
+    """The geometric mean of the speedups of several configurations."""
+    pairs = [(line, base) for line in lines if (base := baseline_of(data, line)) is not None]
+    return mean_ratio(data, pairs) if len(pairs) == len(lines) else None
+
+
+def faster(data: StudyData, first: ArmResult, second: ArmResult, *, among: int = 1) -> bool:
+    """Whether the first is faster (gains more) beyond the interval, as one of `among` such comparisons.
+
+    Without single generations: whether the two speedups differ beyond their intervals, taken as independent.
+    """
+    paired = ratio(data, first, second)
+    if paired is not None and paired.low is not None:
+        return above(widened(paired, among), 1)
+    return _differ(first.speedup, second.speedup, among)
+
+
+def widened(estimate: Estimate, among: int) -> Estimate:
+    """One of `among` intervals that hold together; each side by the ratio of Student's critical values."""
+    if among <= 1 or estimate.n < 2 or estimate.low is None or estimate.high is None or estimate.point <= 0:
+        return estimate
+    by = t_critical(estimate.n - 1, 1 - (1 - estimate.level) / among) / t_critical(estimate.n - 1, estimate.level)
+    low, high = (estimate.point * (end / estimate.point) ** by for end in (estimate.low, estimate.high))
+    return estimate.model_copy(update={"low": low, "high": high})
+
+
+def _differ(first: Estimate | None, second: Estimate | None, among: int) -> bool:
+    """By half widths in logarithms, added as squares."""
+    if first is None or second is None or first.low is None or second.high is None:
+        return False
+    first, second = widened(first, among), widened(second, among)
+    if not first.low or not second.high:
+        return False
+    down, up = math.log(first.point / first.low), math.log(second.high / second.point)
+    return math.log(first.point / second.point) > math.hypot(down, up)
+
+
+def _logs(data: StudyData, first: ArmResult, second: ArmResult) -> Logs:
+    if first.target == second.target:
+        return _same_target(data, first, second)
+    bases = baseline_of(data, first), baseline_of(data, second)
+    if bases[0] is None or bases[1] is None:
+        return {}
+    gains = _same_target(data, first, bases[0]), _same_target(data, second, bases[1])
+    return {block: gains[0][block] - gains[1][block] for block in sorted(gains[0].keys() & gains[1].keys())}
+
+
+def _same_target(data: StudyData, first: ArmResult, second: ArmResult) -> Logs:
+    """Mean over prompts of the log ratio in each block; prompts that only one of them ran there are completed."""
+    ours, theirs = _rates(data, first), _rates(data, second)
+    met = sorted(ours.keys() & theirs.keys())
+    if not met:
+        return {}
+    names = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompt for _, prompt in met))}
+    blocks, prompts = np.array([block for block, _ in met]), np.array([names[prompt] for _, prompt in met])
+    fitted = additive(np.array([math.log(ours[key] / theirs[key]) for key in met]), prompts, blocks)
+    if fitted is None:
+        return {}
+    of_prompt, of_block = fitted
+    mean = math.fsum(of_prompt.values()) / len(of_prompt)
+    return {block: mean + value for block, value in of_block.items()}
+
+
+def _rates(data: StudyData, line: ArmResult) -> Mapping[tuple[int, str], float]:
+    """(block, prompt) -> tok/s."""
+    return {
+        (result.repeat, result.prompt): result.decode_rate
+        for result in data.results
+        if result.config == line.config and result.decode_rate
+    }
+
+
+def _estimate(logs: Logs) -> Estimate | None:
+    if not logs:
+        return None
+    return geometric_speedup([(Pool(math.exp(value), 1000.0), Pool(1.0, 1000.0)) for value in logs.values()])
+
+
+def unanimous(
+    lines: Sequence[ArmResult], for_it: Callable[[ArmResult], bool], against: Callable[[ArmResult], bool]
+) -> RulingWord:
+    """Supported when all lines are for it, contradicted when all are against it."""
+    if lines and all(map(for_it, lines)):
+        return "supported"
+    return "contradicted" if lines and all(map(against, lines)) else "cannot tell"
+
+
+def any_against(
+    lines: Sequence[ArmResult], for_it: Callable[[ArmResult], bool], against: Callable[[ArmResult], bool]
+) -> RulingWord:
+    """For claims of every case: one line against it contradicts."""
+    if any(map(against, lines)):
+        return "contradicted"
+    return "supported" if lines and all(map(for_it, lines)) else "cannot tell"
+
+
+def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
+    """Whether all lines gain, and their mean in words.
+
+    Contradicted where they lose on the whole, or where one of them does beyond its interval.
+    """
+    mean = mean_gain(data, lines)
+    if below(mean, 1):
+        ruling: RulingWord = "contradicted"
+    else:
+        ruling = any_against(
+            lines,
+            lambda line: above(line.speedup, 1),
+            lambda line: line.speedup is not None and below(widened(line.speedup, len(lines)), 1),
+        )
+    return ruling, in_the_mean(mean, "; all together")
+
+
+def in_the_mean(mean: Estimate | None, words: str) -> str:
+    """Words and the estimate; nothing without one."""
+    return "" if mean is None else f"{words} {quoted(mean, unit='x')}"
+
+
+def together(rulings: Sequence[RulingWord]) -> RulingWord:
+    """Of a claim in several parts."""
+    if "contradicted" in rulings:
+        return "contradicted"
+    return "supported" if all(ruling == "supported" for ruling in rulings) else "cannot tell"
+
+
+def undecided(lines: Sequence[ArmResult]) -> Found:
+    """No speedup that could decide: what is wrong with those that are there."""
+    return "cannot tell", without(lines)
+
+
+def without(lines: Sequence[ArmResult]) -> str:
+    refuted = [line for line in lines if not line.stands]
+    if not lines:
+        return "The configurations that decide were not measured."
+    if not refuted and believable(lines):
+        return f"Not all configurations that decide were measured; known are: {listed(believable(lines))}."
+    if not refuted:
+        return f"None of {len(lines)} configurations has a baseline on its own prompts in its own blocks."
+    bounds = Counter(line.why.partition(":")[0] for line in refuted)
+    counted = ", ".join(f"{count} break {bound}" for bound, count in bounds.most_common())
+    worst = max(refuted, key=lambda line: line.claimed_speedup or 0)
+    return f"{fallen(refuted, len(lines))[:-1]} ({counted}). For example {named(worst)}: {worst.why}."
+
+
+def best_first(lines: Iterable[ArmResult]) -> list[ArmResult]:
+    """By speedup, the highest first."""
+    return sorted(lines, key=lambda line: line.speedup.point if line.speedup else 0, reverse=True)
+
+
+def acceptance_of(line: ArmResult) -> float:
+    return line.acceptance.point if line.acceptance else 0.0
+
+
+def acceptances(lines: Sequence[ArmResult]) -> str:
+    shares = sorted(map(acceptance_of, lines))
+    return f"{100 * shares[0]:.0f} to {100 * shares[-1]:.0f} %"
+
+
+def percent(estimate: Estimate | None) -> str:
+    return "unknown" if estimate is None else quoted(scaled(estimate, 100), 1, " %")

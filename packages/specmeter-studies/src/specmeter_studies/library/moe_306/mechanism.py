@@ -11,23 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.numbers.estimates import above, below, quotient, scaled
-from specmeter.numbers.margin import MARGIN
+from specmeter.numbers.estimates import MARGIN, above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter_studies.apple_published import raw_logs
-from specmeter_studies.library.moe_306.equations import (
-    Equations,
-    Traffic,
-    at_acceptance,
-    equations,
-    evaluate,
-    nothing_accepted,
-    rounds,
-    step_ms,
-    tokens_generated,
-    traffic,
-)
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
     LARGE,
@@ -44,8 +31,19 @@ from specmeter_studies.library.moe_306.lines import (
     overall,
     speculative,
 )
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, by_counts, by_values, quoted
+from specmeter_studies.library.moe_306.tables import (
+    Equations,
+    Traffic,
+    at_acceptance,
+    equations,
+    evaluate,
+    nothing_accepted,
+    rounds,
+    step_ms,
+    tokens_generated,
+    traffic,
+)
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_counts, by_values, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

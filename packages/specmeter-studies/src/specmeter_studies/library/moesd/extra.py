@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from specmeter.numbers.estimates import above, exceeds, scaled
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
-from specmeter_studies.telling import quoted
+from specmeter_studies.study import quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import ArmResult, StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import ArmResult, Found, StudyData
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,21 @@ from dataclasses import replace
 
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
-from specmeter_studies.library.moe_306.blocks import acceptances, best_first, faster, together, unanimous
-from specmeter_studies.library.moe_306.lines import LEAST_EXACT, SMALL, believable, label, listed, named
+from specmeter_studies.library.moe_306.lines import (
+    LEAST_EXACT,
+    SMALL,
+    acceptances,
+    believable,
+    best_first,
+    faster,
+    label,
+    listed,
+    named,
+    together,
+    unanimous,
+)
 from specmeter_studies.rules import lies
-from specmeter_studies.study import ArmResult, RulingWord, StudyCell, StudyData
-from specmeter_studies.telling import Found, by_counts, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData, by_counts, quoted
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
-from specmeter.numbers.dip import DIP_LIMIT, dip
-from specmeter.numbers.estimates import above, below
-from specmeter.numbers.margin import MARGIN
-from specmeter.theory.experts import expected_union
+from specmeter.numbers.distributions import DIP_LIMIT, dip
+from specmeter.numbers.estimates import MARGIN, above, below
+from specmeter.theory.roofline import expected_union
 from specmeter_studies.library.rtx3090_19.lines import (
     F16,
     LONGER,
@@ -32,7 +31,7 @@ from specmeter_studies.library.rtx3090_19.lines import (
     percent,
     ratio,
 )
-from specmeter_studies.library.rtx3090_19.mechanism import (
+from specmeter_studies.library.rtx3090_19.tables import (
     SPARSITY,
     THRESHOLD,
     UNEXPLAINED,
@@ -42,8 +41,7 @@ from specmeter_studies.library.rtx3090_19.mechanism import (
     of_model,
     saturation,
 )
-from specmeter_studies.study import RulingWord, StudyData
-from specmeter_studies.telling import Found, by_counts
+from specmeter_studies.study import Found, RulingWord, StudyData, by_counts
 
 HALF = 0.5
 """Of the baseline's rate; the tail as printed lies at 43 to 49 %."""
