@@ -14,7 +14,7 @@ from specmeter.show.page.page import compare_page
 from specmeter.show.studies import needed
 from specmeter.show.terminal.console import errors, say_json
 from specmeter.show.terminal.run import print_comparison
-from specmeter.show.words import Language
+from specmeter.show.words import LANGUAGES
 from specmeter.store.locate import find_run
 
 
@@ -50,7 +50,7 @@ from specmeter.store.locate import find_run
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page to share.")
 @click.option(
-    "--lang", type=click.Choice(["en", "zh", "both"]), default="both", show_default=True, help="Language of the page."
+    "--lang", type=click.Choice([*LANGUAGES, "all"]), default="all", show_default=True, help="Language of the page."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
@@ -88,7 +88,7 @@ def command(
     """
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
-    languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else ("en", "zh")
+    languages = LANGUAGES if lang == "all" else (lang,)
     if machines:
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:

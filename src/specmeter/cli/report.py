@@ -56,10 +56,10 @@ from specmeter.text import counted
 )
 @click.option(
     "--lang",
-    type=click.Choice(["en", "zh", "both"]),
-    default="both",
+    type=click.Choice([*LANGUAGES, "all"]),
+    default="all",
     show_default=True,
-    help="Language; both: switch on the page.",
+    help="Language; all: switch on the page.",
 )
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @click.option(
@@ -129,7 +129,7 @@ def command(
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
-    languages: tuple[Language, ...] = ("en",) if lang == "en" else ("zh",) if lang == "zh" else LANGUAGES
+    languages = LANGUAGES if lang == "all" else (lang,)
     if site is not None:
         _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
         written = _site(site, runs, published, languages)

@@ -135,7 +135,7 @@ def _told(folder: Path, answer: Message, made_at: float, *, finished: bool) -> d
         "folder": str(folder),
         "state": "complete" if finished else "unfinished",
         "started": day(made_at),
-        "headline": answer.render(words("en")),
+        "headline": answer.render(words()),
     }
 
 

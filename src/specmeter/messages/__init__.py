@@ -230,9 +230,14 @@ def languages() -> tuple[str, ...]:
     return tuple(sorted((file.stem for file in Path(__file__).parent.glob("*.json")), key=lambda it: (it != "en", it)))
 
 
+def words(language: str = "en") -> Words:
+    """The words of a language, those of installed packages among them; of terminals and files unless told. What it
+    lacks is said in English."""
+    return _words(language)
+
+
 @cache
-def words(language: str) -> Words:
-    """The words of a language, those of installed packages among them. What it lacks is said in English."""
+def _words(language: str) -> Words:
     studies = extensions.studies()
     folders = [Path(__file__).parent, *(() if studies is None else (studies.messages(),))]
     text: dict[str, str] = {}

@@ -132,7 +132,7 @@ def _again(advice: Advice, said: dict[str, Value]) -> Message:
 def why_undecided(advice: Advice) -> str | Message:
     """Why it is undecided, in a few words; a code of a later version as it is."""
     code = advice.why_undecided or "unfinished"
-    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words("en") else code
+    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words() else code
 
 
 def ratio(speedup: Estimate) -> Message:
@@ -204,7 +204,7 @@ def _is_measured(advice: Advice, program: str) -> bool:
 def would_decide(advice: Advice, folder: Path) -> Message | None:
     """What would decide an undecided advice."""
     name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
-    if not is_open(advice) or name not in words("en"):
+    if not is_open(advice) or name not in words():
         return None
     return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder))
 

@@ -104,7 +104,7 @@ def print_certifications(found: Sequence[Certification], *, as_json: bool) -> No
 
 
 def _print(found: Certification) -> None:
-    screen, names, english = output(), names_of(found), words("en")
+    screen, names, english = output(), names_of(found), words()
     if not found.complete:
         screen.say("unfinished: what was measured so far", tone="doubtful")
     for controller in found.controllers:

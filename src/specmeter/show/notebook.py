@@ -64,7 +64,7 @@ class ShownComparison(RunComparison):
     """A comparison that shows itself."""
 
     def _repr_html_(self) -> str:
-        names, english = Names(self.asked), words("en")
+        names, english = Names(self.asked), words()
         rows = [
             row(
                 names.in_full(arm.arm_id, english),
@@ -83,10 +83,10 @@ class ShownAdvice(Advice):
     """An advice that shows itself."""
 
     def __str__(self) -> str:
-        return said.headline(self, said.names_of(self)).render(words("en"))
+        return said.headline(self, said.names_of(self)).render(words())
 
     def _repr_html_(self) -> str:
-        english, names = words("en"), said.names_of(self)
+        english, names = words(), said.names_of(self)
         phrases = (said.by_kind(self, names), said.reason(self), said.counts(self))
         commands = "".join(f"<pre>{_safe(pasted(command))}</pre>" for command in said.commands(self).values())
         verdict = _verdict_html(self.verdict)
@@ -99,10 +99,10 @@ class ShownSchedule(Schedule):
     """A schedule that shows itself."""
 
     def __str__(self) -> str:
-        return schedule_report.headline(self).render(words("en"))
+        return schedule_report.headline(self).render(words())
 
     def _repr_html_(self) -> str:
-        english = words("en")
+        english = words()
         commands = "".join(
             f"<p>{_safe(load.render(english))}</p><pre>{_safe(pasted(line))}</pre>"
             for load, _, line in schedule_report.commands(self)
@@ -152,7 +152,7 @@ def _verdict_html(verdict: Verdict | None) -> str:
 
 
 def _answers(run: RunReport) -> list[str]:
-    english, names = words("en"), Names(run.arms)
+    english, names = words(), Names(run.arms)
     crossed = [crossover_sentence(it, english, names) for it in main_crossovers(run.crossovers)]
     alone = [answer for answer in run.answers if answer.load is None or answer in untold(run)]
     told = [*crossed, *(sentence(answer, english, names) for answer in alone)]

@@ -348,7 +348,7 @@ def _beginning(text: str) -> str:
 def _threat(outcome: CheckOutcome) -> str | Message:
     """Checks of other versions have no words here but their own."""
     key = f"threat.{outcome.check}"
-    return Message(key, threat=outcome.threat) if key in words("en") else outcome.threat
+    return Message(key, threat=outcome.threat) if key in words() else outcome.threat
 
 
 def _status(outcome: CheckOutcome) -> str:
@@ -391,7 +391,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         rows.append(
             Row(
                 (
-                    Cell(names.render(arm.arm_id, words("en")) + probe),
+                    Cell(names.render(arm.arm_id, words()) + probe),
                     *cells,
                     *joules,
                     Cell(count),

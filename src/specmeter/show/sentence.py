@@ -475,7 +475,7 @@ def speedups_by_load(report: RunReport, target: str) -> list[Table]:
 
 def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
     arms = {arm.id: arm for arm in report.arms}
-    names, english = Names(report.arms), words("en")
+    names, english = Names(report.arms), words()
     labels = {load.label for load in loads}
     rows: dict[str, dict[str, ArmSummary]] = {}
     for arm, it in loaded(report):
@@ -493,8 +493,7 @@ def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
         cells = (_of_load(report, of.get(load.label)) for load in loads)
         shown.append(Row((Cell(name), *cells)))
     columns = [
-        Column(named, "number", named, narrow="point")
-        for named in [words("en").render(load_name(load)) for load in loads]
+        Column(named, "number", named, narrow="point") for named in [words().render(load_name(load)) for load in loads]
     ]
     return Table("speedups_by_load", (Column("configuration", title=target), *columns), shown)
 
@@ -583,7 +582,7 @@ def _speedup(report: RunReport, arm: ArmSummary) -> Cell:
 
 def load_overview(report: RunReport) -> Table:
     """The same in brief, for terminals: points alone, grouped by target and load."""
-    arms, names, english = {arm.id: arm for arm in report.arms}, Names(report.arms), words("en")
+    arms, names, english = {arm.id: arm for arm in report.arms}, Names(report.arms), words()
     found = loaded(report)
     good = any(it.goodput is not None for _, it in found)
     busy = any(it.busy_slots is not None for _, it in found)
@@ -632,7 +631,7 @@ def window_span(report: RunReport) -> tuple[str, str] | None:
 
 def left_out(report: RunReport) -> list[str]:
     """Arms whose cells do not all count, each with why; what a reader of the tables must know."""
-    english, names = words("en"), Names(report.arms)
+    english, names = words(), Names(report.arms)
     return [
         english(
             "load.left_out",

@@ -167,7 +167,7 @@ def render(
     from markupsafe import Markup
 
     voice = Voice([words(language, chinese) for language in languages])
-    css, script, vega = asset("page.css"), asset("page.js"), asset("vega.js")
+    css, script, vega = asset("page.css") + _one_at_a_time(languages), asset("page.js"), asset("vega.js")
     text: str = (
         _environment()
         .get_template(template)
@@ -184,6 +184,7 @@ def render(
             spoken=voice.spoken,
             headline=voice.headline,
             languages=languages,
+            every=voice.languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
             policy=policy(css, vega, script),
             css=Markup(css),
@@ -194,6 +195,13 @@ def render(
         )
     )
     return text
+
+
+def _one_at_a_time(languages: Sequence[Language]) -> str:
+    """The style by which a page shows one of its languages."""
+    return "".join(
+        f'html[data-language="{it}"] [data-lang]:not([data-lang="{it}"]) {{ display: none; }}\n' for it in languages
+    )
 
 
 class Voice:

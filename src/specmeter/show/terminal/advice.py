@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MOST_NOTES = 3
 _WIDE = 160
 """Of details off a terminal."""
-_ENGLISH = words("en")
+_ENGLISH = words()
 
 
 def print_advice(advice: Advice, folder: Path, *, as_json: bool, everything: bool = False) -> None:

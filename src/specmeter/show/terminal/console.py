@@ -62,7 +62,7 @@ class Screen(Console):
 
     def table(self, table: Table, *, caption: bool = False, heads: bool = True) -> None:
         """A table, and below it what its marks mean; `caption`: under its title, `heads`: with headings."""
-        english = words("en")
+        english = words()
         drawn = _drawn(table, english, heads=heads)
         unbounded = self.options.update(max_width=_ENDLESS)
         narrow = self.measure(drawn, options=unbounded).maximum > self.width

@@ -177,7 +177,7 @@ def print_account(
     report: RunReport,
 ) -> None:
     """Sentences and a table for each target, then the other methods' results."""
-    screen, names, english = output(), Names(report.arms), words("en")
+    screen, names, english = output(), Names(report.arms), words()
     for baseline in (arm for arm in account.arms if arm.baseline_id is None):
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
         for arm in group:

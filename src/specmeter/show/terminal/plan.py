@@ -38,7 +38,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         chosen = f"variants chosen: {', '.join(plan.applied) or 'none'}"
         screen.say(chosen + (f"; others: {', '.join(others)}" if others else ""))
         screen.line()
-    names, english = Names(item.arm for item in plan.arms), words("en")
+    names, english = Names(item.arm for item in plan.arms), words()
     arms = [
         row(
             names.in_full(item.arm.id, english),

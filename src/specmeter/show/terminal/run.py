@@ -202,7 +202,7 @@ def _explained_loads(report: RunReport) -> list[str]:
 
 MOST_NOTES = 3
 _ARMS_NAMED = 2
-_ENGLISH = words("en")
+_ENGLISH = words()
 
 
 class Note(NamedTuple):
@@ -425,7 +425,7 @@ def _print_details(screen: Screen, report: RunReport, names: Names, *, by_kind: 
     if loaded(report):
         screen.table(load_table(report))
         screen.line()
-    english = words("en")
+    english = words()
     for crossover in report.crossovers:
         screen.say(crossover_sentence(crossover, english, names))
     for answer in report.answers:
@@ -506,7 +506,7 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
         f"baseline's{rest}",
         tone="faint",
     )
-    english, names = words("en"), Names(report.arms)
+    english, names = words(), Names(report.arms)
     for arm, energy in found:
         if energy.above_idle is not None and energy.power_w is not None:
             line = f"{energy.power_w:.1f} W; above rest {estimated(energy.above_idle, 3)} J/token"
@@ -554,7 +554,7 @@ _MOST_DIFFERENCES = 20
 
 def print_comparison(found: RunComparison) -> None:
     """The answer, one table over the prompts that both runs have, and what else differs."""
-    screen, names, english = output(), Names(found.asked), words("en")
+    screen, names, english = output(), Names(found.asked), words()
     screen.say((comparison_sentence(found, english), "strong"))
     screen.line()
     rates = (Column(name, "number", f"{name}, tok/s", narrow="drop") for name in ("reference", "other"))

@@ -16,6 +16,6 @@ __all__ = ["LANGUAGES", "Language", "Words", "words"]
 messages.SENTENCES["zh"] = lambda text: catalogue().told(text)
 
 
-def words(language: Language, chinese: Mapping[str, str] | None = None) -> Words:
+def words(language: Language = "en", chinese: Mapping[str, str] | None = None) -> Words:
     """The words of a language; `chinese`: further texts of a user's own study."""
     return with_own(messages.words(language), chinese or {})

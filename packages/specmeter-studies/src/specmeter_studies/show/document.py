@@ -267,7 +267,7 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
     written: list[Path] = []
     for table in document.tables:
         written.append(out / f"{table.name}.csv")
-        write_text(written[-1], csv_text(table, words("en")), inside=True)
+        write_text(written[-1], csv_text(table, words()), inside=True)
     for part in parts:
         run = folder.run_folder(part.name)
         requests, environment = (

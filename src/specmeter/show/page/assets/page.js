@@ -16,8 +16,10 @@
   const languages = root.dataset.languages.split(" ");
   function setLanguage(language) {
     root.dataset.language = language;
-    root.lang = language === "zh" ? "zh-Hans" : "en";
-    each("[data-set-language]", (b) => b.setAttribute("aria-pressed", String(b.dataset.setLanguage === language)));
+    each("[data-set-language]", (b) => {
+      b.setAttribute("aria-pressed", String(b.dataset.setLanguage === language));
+      if (b.dataset.setLanguage === language) root.lang = b.lang;
+    });
     each("[data-label-" + language + "]", (e) => e.setAttribute("aria-label", e.getAttribute("data-label-" + language)));
     each("option", (e) => { e.textContent = e.getAttribute("data-say-" + language); });
     show();
@@ -289,8 +291,8 @@
   each("[data-needs-script]", (e) => { e.hidden = false; });
   setTheme(recall("theme") ?? "auto");
   chooseHere();
-  const wanted = recall("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
-  setLanguage(languages.includes(wanted) ? wanted : languages[0]);
+  const wanted = recall("language") ?? navigator.language;
+  setLanguage(languages.find((it) => wanted.startsWith(it)) ?? languages[0]);
   // Charts push down what the address leads to.
   if (anchor()) drawing = drawing.then(() => unfoldTo(decoded(anchor()), true));
 })();
