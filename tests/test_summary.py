@@ -20,16 +20,15 @@ from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speed
 from specmeter.record import Arm, Estimate
 from specmeter.show.sentence import details
 from specmeter.show.sentence import sentence as say
-from specmeter.show.words import words
 from specmeter.store import RequestRow
 
 
 def sentence(answer: Answer) -> str:
-    return say(answer, words("en"))
+    return str(say(answer))
 
 
 def told(answer: Answer) -> list[str]:
-    return details(answer, words("en"))
+    return [str(it) for it in details(answer)]
 
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")

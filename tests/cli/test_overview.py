@@ -115,7 +115,7 @@ def test_an_absurd_range_is_said_to_be_noise(report: RunReport) -> None:
 
 
 def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
-    assert told(report)[0].text.startswith("simulated")
+    assert str(told(report)[0].text).startswith("simulated")
     measured = replace(report, models=())
     few = [note.text for note in told(measured)]
     load = about_run("host-load", "suspect", "the machine was busy", "end it")
@@ -129,7 +129,7 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
     # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
     other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
     apart = tuple(about_arm(name, "invalid", other, name, "report it") for name in ("first", "second"))
-    texts = [note.text.partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))]
+    texts = [str(note.text).partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))]
     assert texts[0] == "suspect: the machine was busy"
     assert texts[1].startswith("moe on edit: "), "speculation pays there, where the answer says not to"
     assert texts[2] == "invalid: first"

@@ -205,8 +205,8 @@ def at(low: float | None, high: float | None) -> Estimate:
 )
 def test_what_is_said_of_a_crossover(found: Crossover, sentence: str) -> None:
     names = Names(ARMS)
-    assert crossover_sentence(found, words("en"), names) == sentence
-    assert "dense" in crossover_sentence(found, words("zh"), names)
+    assert words("en").render(crossover_sentence(found, names)) == sentence
+    assert "dense" in words("zh").render(crossover_sentence(found, names))
 
 
 def test_arms_are_called_by_their_load() -> None:
@@ -216,7 +216,7 @@ def test_arms_are_called_by_their_load() -> None:
     assert names.render(ARMS[0].id, words("en")) == "small draft, 4 tokens, 1 client"
     assert names.render("dense/x/r2", words("en")).startswith("small draft, 4 tokens")
     assert "0.5 requests/s, 64 tokens deep" in names.render("dense/x/r2", words("en"))
-    assert names.without_load(ARMS[2].id, words("en")) == "small draft, 4 tokens"
+    assert words("en").render(names.alone(ARMS[2].id)) == "small draft, 4 tokens"
 
 
 def test_a_page_says_what_was_foreseen_and_has_no_empty_table(run: Path) -> None:
@@ -226,5 +226,5 @@ def test_a_page_says_what_was_foreseen_and_has_no_empty_table(run: Path) -> None
     assert 'id="table-kinds"' not in page
     told = [(at.clients, at.speedup) for at in found.loads]
     outcome = CrossoverOutcome(arm=found.arm, depth=found.depth, predicted=expected_crossover(told), measured=found)
-    assert "predicted before measuring" in foreseen_sentence(outcome, words("en"), names)
-    assert "测量前预测" in foreseen_sentence(outcome, words("zh"), names)
+    assert "predicted before measuring" in words("en").render(foreseen_sentence(outcome, names))
+    assert "测量前预测" in words("zh").render(foreseen_sentence(outcome, names))

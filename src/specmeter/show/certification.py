@@ -20,7 +20,6 @@ from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.advise.controllers import Certification, Certified, Held
-    from specmeter.show.words import Words
 
 
 _NUMBERS = ("off", "best_fixed", "over_off", "over_best", "over_oracle", "of_oracle")
@@ -32,27 +31,24 @@ def names_of(found: Certification) -> Names:
     return Names(found.arms)
 
 
-def sentence(controller: Certified, words: Words, names: Names) -> str:
+def sentence(controller: Certified, names: Names) -> Message:
     """The ruling: never below, the best fixed length, the oracle; no more than the intervals hold."""
-    ruling, *others = _parts(controller, words)
-    for other in others:
-        ruling = words("certify.also", one=ruling, other=other)
-    return words("certify.said", name=names.in_full(controller.arm_id, words), ruling=ruling)
+    return Message("certify.said", name=names.in_full(controller.arm_id), rulings=list(_parts(controller)))
 
 
-def _parts(controller: Certified, words: Words) -> Iterator[str]:
+def _parts(controller: Certified) -> Iterator[Message]:
     if controller.worst is None or not controller.rows:
-        yield words("certify.invalid")
+        yield Message("certify.invalid")
         return
-    worst = told(controller.worst, 2)
+    worst: Value = told(controller.worst, 2)
     if controller.worst_kind != ALL:
-        worst = words("certify.on", number=worst, kind=controller.worst_kind)
-    yield words(f"certify.{controller.ruling}", floor=f"{FLOOR:.2f}", worst=worst)
+        worst = Message("certify.on", number=worst, kind=controller.worst_kind)
+    yield Message(f"certify.{controller.ruling}", floor=f"{FLOOR:.2f}", worst=worst)
     whole = controller.rows[-1]
     if whole.over_best is not None:
-        yield words("certify.best", number=told(whole.over_best, 2))
+        yield Message("certify.best", number=told(whole.over_best, 2))
     if whole.over_oracle is not None:
-        yield words("certify.oracle", number=told(whole.over_oracle, 2))
+        yield Message("certify.oracle", number=told(whole.over_oracle, 2))
 
 
 def table(controller: Certified, found: Certification) -> Table:
@@ -110,11 +106,11 @@ def _print(found: Certification) -> None:
     for controller in found.controllers:
         verdict = controller.verdict
         said = ("not checked", "doubtful") if verdict is None else (verdict, VERDICTS[verdict])
-        screen.say((sentence(controller, english, names), TONES[controller.ruling]), "; ", said)
+        screen.say((sentence(controller, names), TONES[controller.ruling]), "; ", said)
         screen.line()
         if controller.rows:
             screen.table(table(controller, found))
-        screen.say_all((phrase.render(english) for phrase in notes(controller)), tone="faint")
+        screen.say_all(notes(controller), tone="faint")
         screen.line()
     screen.say(english("certify.intervals"), tone="faint")
     screen.say(f"run folder: {found.folder}", wrap=False)

@@ -53,7 +53,7 @@ def load_matrix(document: Document) -> Figure | None:
         for arm, it in found:
             if arm.role == "baseline" or (arm.speedup is None and arm.arm_id not in document.run.invalid):
                 continue
-            row = {f"row_{one}": document.names.without_load(arm.arm_id, words(one)) for one in LANGUAGES}
+            row = {f"row_{one}": words(one).render(document.names.alone(arm.arm_id)) for one in LANGUAGES}
             at = {f"at_{one}": words(one).render(load_name(it.load)) for one in LANGUAGES}
             cells.append(
                 {**who(document, arm.arm_id), **row, **at, **shown(arm.speedup, 2), **cell_colour(arm.speedup)}
@@ -109,7 +109,7 @@ def _crossings(ways: list[Crossover]) -> list[Datum]:
     found: list[Datum] = []
     for it in ways:
         if it.clients is not None:
-            said = {f"crossing_{one}": f"{it.clients.point:.1f}{interval(it, words(one))}" for one in LANGUAGES}
+            said = {f"crossing_{one}": f"{it.clients.point:.1f}{words(one).render(interval(it))}" for one in LANGUAGES}
             ends = {"from": it.clients.low, "to": it.clients.high}
             found.append({"arm": it.loads[0].arm_id, "crossing": it.clients.point, **ends, **said})
     return found
@@ -296,7 +296,7 @@ def _by_target(document: Document) -> dict[str, list[tuple[ArmSummary, LoadSumma
 
 def _way(document: Document, arm_id: str) -> Datum:
     """`who`, and what the arm shares with those that differ from it in their load alone."""
-    names = {f"way_{one}": document.names.without_load(arm_id, words(one)) for one in LANGUAGES}
+    names = {f"way_{one}": words(one).render(document.names.alone(arm_id)) for one in LANGUAGES}
     return {**who(document, arm_id), **names}
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from specmeter.messages import Message, Value
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
-from specmeter.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,16 +73,11 @@ class Names:
         """An arm's name without its load, for what is told of one load: `small draft, 4 tokens`."""
         return self._without_load.get(arm_id) or label(arm_id)
 
-    def without_load(self, arm_id: str, words: Words) -> str:
-        """The same in words."""
-        return words.render(self.alone(arm_id))
-
-    def in_full(self, arm_id: str, words: Words) -> str:
+    def in_full(self, arm_id: str) -> Name:
         """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
         if self._one_target:
-            return self.render(arm_id, words)
-        target = self._targets.get(arm_id, arm_id.partition("/")[0])
-        return words("arm.of", target=printable(target), name=self.render(arm_id, words))
+            return self[arm_id]
+        return _word("of", target=self._targets.get(arm_id, arm_id.partition("/")[0]), name=self[arm_id])
 
 
 def under_load(name: Name, arm: Arm) -> Name:

@@ -64,10 +64,10 @@ class ShownComparison(RunComparison):
     """A comparison that shows itself."""
 
     def _repr_html_(self) -> str:
-        names, english = Names(self.asked), words()
+        names = Names(self.asked)
         rows = [
             row(
-                names.in_full(arm.arm_id, english),
+                names.in_full(arm.arm_id),
                 *(estimate_cell(rate, 1) for rate in (arm.reference_rate, arm.other_rate)),
                 *(estimate_cell(ratio, 3) for ratio in (arm.rate, arm.speedup)),
                 Cell(arm.conclusion or "-"),
@@ -76,7 +76,7 @@ class ShownComparison(RunComparison):
         ]
         ratios = numbers("reference, tok/s", "other, tok/s", "rate, x", "speedup, x")
         columns = (*text(" "), *ratios, *text("conclusion"))
-        return _page(comparison_sentence(self, english), Table("arms", columns, rows))
+        return _page(str(comparison_sentence(self)), Table("arms", columns, rows))
 
 
 class ShownAdvice(Advice):
@@ -152,11 +152,11 @@ def _verdict_html(verdict: Verdict | None) -> str:
 
 
 def _answers(run: RunReport) -> list[str]:
-    english, names = words(), Names(run.arms)
-    crossed = [crossover_sentence(it, english, names) for it in main_crossovers(run.crossovers)]
+    names = Names(run.arms)
+    crossed = [crossover_sentence(it, names) for it in main_crossovers(run.crossovers)]
     alone = [answer for answer in run.answers if answer.load is None or answer in untold(run)]
-    told = [*crossed, *(sentence(answer, english, names) for answer in alone)]
-    return [printable(line) for line in told] or ["no answer yet"]
+    told = [*crossed, *(sentence(answer, names) for answer in alone)]
+    return [str(line) for line in told] or ["no answer yet"]
 
 
 def _verdict(run: RunReport) -> str:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN, least_units, says_nothing
 from specmeter.analysis.load.crossover import way
-from specmeter.messages import Message
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
-from specmeter.show.names import Names, load_name
+from specmeter.show.names import Name, Names, load_name
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
 from specmeter.show.words import words
 from specmeter.text import bound, brackets, percent, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from specmeter.analysis.answer import Answer, OfKind
     from specmeter.analysis.comparison import ArmComparison, RunComparison
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from specmeter.analysis.requests import Stalls
     from specmeter.analysis.summary import ArmSummary
     from specmeter.record import Estimate, Load
-    from specmeter.show.words import Words
 
 
 _PATIENCE = 200
@@ -43,73 +42,72 @@ GAP = 0.01
 """Total time and the mean over blocks that differ by more are worth a word."""
 
 
-def sentence(answer: Answer, words: Words, names: Names = NAMELESS) -> str:
+def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     """Like `dense: 1.93x as fast with small draft, 4 tokens (1.85 to 2.01; 4 blocks of 4 prompts)`."""
     if answer.load is not None:
-        return _at_load(answer, answer.load, words, names)
+        return _at_load(answer, answer.load, names)
     alone, together, equivalence = answer.speedup, answer.speedup_simultaneous, answer.comparison.equivalence
-    said = {
+    said: dict[str, Value] = {
         "target": answer.baseline_id.replace("/none", "", 1),
-        "method": names.render(answer.arm_id, words),
-        "where": words("answer.where", kind=answer.kind) if answer.kind else "",
+        "method": names[answer.arm_id],
+        "where": Message("answer.where", kind=answer.kind) if answer.kind else "",
         "speedup": f"{alone.point:.2f}",
-        "rests": _rests(answer, words),
+        "rests": _rests(answer),
         "margin": f"{answer.comparison.margin:.0%}",
     }
     if answer.arm_id in answer.idle:
-        return words("answer.idle", **said)
-    failed = {"failed": answer.failed, "tried": answer.tried}
+        return Message("answer.idle", **said)
+    failed: dict[str, Value] = {"failed": answer.failed, "tried": answer.tried}
     if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
-        return words("answer.failed_most", **said, **failed)
+        return Message("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
-        more = words(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
-        return words("answer.no_interval", **said, more=more)
+        more = Message(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
+        return Message("answer.no_interval", **said, more=more)
     if answer.decision == "do not speculate":
         behind = any(it.prompts for it in answer.behind)
-        return words("answer.slower_rest" if behind else "answer.slower", **said)
+        return Message("answer.slower_rest" if behind else "answer.slower", **said)
     if answer.decision == "depends on the text":
-        kinds = words.listed(_on_kind(it, answer.arm_id, words, names) for it in answer.by_kind)
-        return words("answer.depends", **said, kinds=kinds)
+        kinds = [_on_kind(it, answer.arm_id, names) for it in answer.by_kind]
+        return Message("answer.depends", **said, kinds=kinds)
     if answer.decision == "not advised":
-        return words("answer.not_advised", **said, **failed)
+        return Message("answer.not_advised", **said, **failed)
     if answer.decision == "too few":
-        return words(f"answer.too_few_{answer.unit}s", **said, least=answer.units_least)
+        return Message(f"answer.too_few_{answer.unit}s", **said, least=answer.units_least)
     if answer.decision == "too noisy":
-        over = {"units": _units(answer, together, words), "prompts": _which_prompts(answer, words)}
-        return words("answer.too_noisy", **said, **over, advice=_help(answer, words))
+        over: dict[str, Value] = {"units": _units(answer, together), "prompts": _which_prompts(answer)}
+        return Message("answer.too_noisy", **said, **over, advice=_help(answer))
     if answer.decision == "speculate":
-        return words("answer.faster", **said, advice=_advice(answer, words) if _is_wide(together) else "")
+        return Message("answer.faster", **said, advice=_advice(answer) if _is_wide(together) else "")
     if answer.comparison.conclusion == "equivalent":
-        return words("answer.equivalent", **said)
+        return Message("answer.equivalent", **said)
     if answer.comparison.conclusion == "not worse" and (equivalence.low or 0.0) <= 1:
-        return words("answer.not_worse", **said)
-    return words("answer.not_shown", **said, advice=_advice(answer, words))
+        return Message("answer.not_worse", **said)
+    return Message("answer.not_shown", **said, advice=_advice(answer))
 
 
-def at_load(answer: Answer, load: Load, words: Words) -> str:
+def at_load(answer: Answer, load: Load) -> Message:
     """`dense at 4 clients`."""
-    said = words.render(load_name(load))
-    return answer.baseline_id.partition("/")[0] + words("answer.at", load=said, where="")
+    return Message("answer.with_load", target=answer.baseline_id.partition("/")[0], load=load_name(load))
 
 
-def _at_load(answer: Answer, load: Load, words: Words, names: Names) -> str:
+def _at_load(answer: Answer, load: Load, names: Names) -> Message:
     """Like `dense at 4 clients: 1.18x the tokens per second of plain decoding with small draft, 4 tokens (...)`."""
-    where = words("answer.where", kind=answer.kind) if answer.kind else ""
-    more = words(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
+    where = Message("answer.where", kind=answer.kind) if answer.kind else ""
+    more = Message(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
     ratio = f"{answer.speedup.point:.2f}"
-    return words(
+    return Message(
         "answer.idle" if answer.arm_id in answer.idle else f"answer.load.{answer.decision}",
-        target=at_load(answer, load, words),
+        target=at_load(answer, load),
         at=where,
         where=where,
-        method=names.without_load(answer.arm_id, words),
-        speedup=words("answer.of_rate" if load.clients is None else "answer.of_clients", speedup=ratio),
-        rests=_rests(answer, words),
+        method=names.alone(answer.arm_id),
+        speedup=Message("answer.of_rate" if load.clients is None else "answer.of_clients", speedup=ratio),
+        rests=_rests(answer),
         failed=answer.failed,
         tried=answer.tried,
-        units=words(f"headline.{answer.unit}s"),
-        least=words(f"found.{answer.unit}s", count=answer.units_least).strip(),
-        advice=_help(answer, words),
+        units=Message(f"headline.{answer.unit}s"),
+        least=Message(f"found.{answer.unit}s", count=answer.units_least),
+        advice=_help(answer),
         more=more,
     )
 
@@ -124,118 +122,118 @@ def _interval(answer: Answer) -> Estimate:
     return equivalence if answer.decision == "not shown" and alike else answer.speedup_simultaneous
 
 
-def _rests(answer: Answer, words: Words) -> str:
+def _rests(answer: Answer) -> Name:
     """`1.85 to 2.01; 4 blocks of 4 prompts`; empty without an interval."""
     found = _interval(answer)
     if found.low is None or found.high is None:
         return ""
     low, high = bound(found.low, 2), bound(found.high, 2)
-    prompts = _which_prompts(answer, words)
+    prompts = _which_prompts(answer)
     usual = found.level == answer.speedup.level
-    told = {"low": low, "high": high, "units": _units(answer, found, words), "prompts": prompts}
-    return words("found.rests", **told) if usual else words("found.rests_level", **told, level=f"{found.level:.0%}")
+    told: dict[str, Value] = {"low": low, "high": high, "units": _units(answer, found), "prompts": prompts}
+    return Message("found.rests", **told) if usual else Message("found.rests_level", **told, level=f"{found.level:.0%}")
 
 
-def _units(answer: Answer, found: Estimate, words: Words) -> str:
-    return words(f"found.{answer.unit}s", count=found.n)
+def _units(answer: Answer, found: Estimate) -> Message:
+    return Message(f"found.{answer.unit}s", count=found.n)
 
 
-def _on_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
+def _on_kind(it: OfKind, best: str, names: Names) -> Message:
     """`code 1.08x`, with what else it is worth saying: that it may be none, and with which arm if not the best one."""
     name = "answer.on_kind_open" if it.sign == "open" else "answer.on_kind"
-    said = words(name, kind=it.kind, speedup=f"{it.speedup.point:.2f}")
-    method = names.render(it.arm_id, words)
-    return said if it.arm_id == best else words("answer.on_kind_with", said=said, method=method)
+    said = Message(name, kind=it.kind, speedup=f"{it.speedup.point:.2f}")
+    method = names[it.arm_id]
+    return said if it.arm_id == best else Message("answer.on_kind_with", said=said, method=method)
 
 
-def details(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
+def details(answer: Answer, names: Names = NAMELESS) -> list[Message]:
     """What else is true of the answer: its interval, other ways to count, other prompts, and its cautions."""
     gain, among = answer.gain, answer.among
     tells = answer.decision not in ("cannot tell", "too noisy")
     unlike = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
     apart = answer.decision == "depends on the text" or unlike
     return [
-        *([_told_interval(answer, words)] if tells else []),
-        *([words("detail.by_kind", kinds=_kinds(answer, words, names))] if apart else []),
+        *([_told_interval(answer)] if tells else []),
+        *([Message("detail.by_kind", kinds=_kinds(answer, names))] if apart else []),
         *(
-            [_with_prompt(gain.with_prompt, among, words), _pooled(answer, words), _prompts(answer, words)]
+            [_with_prompt(gain.with_prompt, among), _pooled(answer), _prompts(answer)]
             if tells and answer.load is None
             else []
         ),
-        *cautions(answer, words, names),
+        *cautions(answer, names),
     ]
 
 
-def cautions(answer: Answer, words: Words, names: Names = NAMELESS) -> list[str]:
+def cautions(answer: Answer, names: Names = NAMELESS) -> list[Message]:
     """What an answer lacks: prompts, requests or arms that are missing in it, and what stalled."""
     others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
     return [
-        *([_counted("left_out", answer.left_out, words)] if answer.left_out else []),
-        *([_counted("completed", answer.gain.completed, words)] if answer.gain.completed else []),
-        *([_behind(answer, words, names)] if answer.behind else []),
-        *([words("detail.idle", arms=words.listed(names.render(it, words) for it in others))] if others else []),
-        *([_stalls("stalls", answer.stalls, words, arm=names.render(answer.arm_id, words))] if answer.stalls else []),
-        *([_stalls("baseline_stalls", answer.baseline_stalls, words)] if answer.baseline_stalls else []),
+        *([_counted("left_out", answer.left_out)] if answer.left_out else []),
+        *([_counted("completed", answer.gain.completed)] if answer.gain.completed else []),
+        *([_behind(answer, names)] if answer.behind else []),
+        *([Message("detail.idle", arms=[names[it] for it in others])] if others else []),
+        *([_stalls("stalls", answer.stalls, arm=names[answer.arm_id])] if answer.stalls else []),
+        *([_stalls("baseline_stalls", answer.baseline_stalls)] if answer.baseline_stalls else []),
     ]
 
 
-def _told_interval(answer: Answer, words: Words) -> str:
+def _told_interval(answer: Answer) -> Message:
     """What the interval is of, and for which choice it makes up."""
     found = _interval(answer)
-    return words(
+    return Message(
         "detail.interval" if answer.load is None else "detail.interval.load",
         low="?" if found.low is None else bound(found.low, 2),
         high="?" if found.high is None else bound(found.high, 2),
         level=f"{found.level:.0%}",
-        units=_units(answer, found, words),
-        adjusted=_adjusted(1 if found is answer.speedup else answer.among, words),
+        units=_units(answer, found),
+        adjusted=_adjusted(1 if found is answer.speedup else answer.among),
     )
 
 
-def _adjusted(among: int, words: Words) -> str:
-    return words("found.adjusted", among=among) if among > 1 else ""
+def _adjusted(among: int) -> Name:
+    return Message("found.adjusted", among=among) if among > 1 else ""
 
 
-def _which_prompts(answer: Answer, words: Words) -> str:
+def _which_prompts(answer: Answer) -> Message:
     """`4 prompts`, or `the 4 of 8 prompts that it completed; it failed the others`."""
     count = answer.gain.prompts
     if answer.left_out:
         name = "found.completed" if answer.never_completed == answer.left_out else "found.both_completed"
-        return words(name, count=count, all=answer.prompts_given)
-    return words("found.prompt") if count == 1 else words("found.prompts", count=count)
+        return Message(name, count=count, all=answer.prompts_given)
+    return Message("found.prompt") if count == 1 else Message("found.prompts", count=count)
 
 
-def _behind(answer: Answer, words: Words, names: Names) -> str:
+def _behind(answer: Answer, names: Names) -> Message:
     """Which arms were not compared, and what each gained on what it completed."""
-    told = (
-        names.render(it.arm_id, words)
+    told = [
+        names[it.arm_id]
         if it.speedup is None
-        else words(
+        else Message(
             "detail.behind_one",
-            method=names.render(it.arm_id, words),
+            method=names[it.arm_id],
             speedup=f"{it.speedup.point:.2f}",
             count=it.prompts,
             all=it.of,
         )
         for it in answer.behind
-    )
-    return words("detail.behind", arms=words.listed(told))
+    ]
+    return Message("detail.behind", arms=told)
 
 
-def _kinds(answer: Answer, words: Words, names: Names) -> str:
+def _kinds(answer: Answer, names: Names) -> Value:
     """Every kind with its interval, and what these intervals hold for."""
-    listed = words.listed(_of_kind(it, answer.arm_id, words, names) for it in answer.by_kind)
+    listed = [_of_kind(it, answer.arm_id, names) for it in answer.by_kind]
     level = f"{answer.by_kind[0].speedup.level:.0%}" if answer.by_kind else ""
-    return words("answer.kinds", listed=listed, level=level, count=len(answer.by_kind)) if answer.by_kind else listed
+    return Message("answer.kinds", listed=listed, level=level, count=len(answer.by_kind)) if answer.by_kind else listed
 
 
-def _of_kind(it: OfKind, best: str, words: Words, names: Names) -> str:
+def _of_kind(it: OfKind, best: str, names: Names) -> Message:
     """`code 1.08x (1.01 to 1.15)`, and with which arm where it is not the best one over all."""
     low, high = ("?" if end is None else bound(end, 2) for end in (it.speedup.low, it.speedup.high))
-    said = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
+    said: dict[str, Value] = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
     if it.arm_id == best:
-        return words("answer.of_kind", **said)
-    return words("answer.of_kind_with", **said, method=names.render(it.arm_id, words))
+        return Message("answer.of_kind", **said)
+    return Message("answer.of_kind_with", **said, method=names[it.arm_id])
 
 
 def _is_wide(speedup: Estimate) -> bool:
@@ -243,69 +241,69 @@ def _is_wide(speedup: Estimate) -> bool:
     return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
 
 
-def _advice(answer: Answer, words: Words) -> str:
+def _advice(answer: Answer) -> Message:
     """How much more measuring would help."""
     margin = f"{MARGIN:.0%}"
     if answer.units_advised is None:
-        return words("advice.never", margin=margin)
-    return words(f"advice.{answer.unit}s", count=answer.units_advised, margin=margin)
+        return Message("advice.never", margin=margin)
+    return Message(f"advice.{answer.unit}s", count=answer.units_advised, margin=margin)
 
 
-def _help(answer: Answer, words: Words) -> str:
+def _help(answer: Answer) -> Message:
     """What would help where blocks say nothing: a quiet machine, and how many of them if that can be done at all."""
     if answer.units_advised is None or answer.units_advised > _PATIENCE:
-        return words("advice.quiet")
-    return words(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
+        return Message("advice.quiet")
+    return Message(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
 
 
-def _with_prompt(speedup: Estimate, among: int, words: Words) -> str:
+def _with_prompt(speedup: Estimate, among: int) -> Message:
     point = f"{speedup.point:.2f}"
     if speedup.low is None or speedup.high is None:
-        return words("detail.with_prompt_point", speedup=point)
+        return Message("detail.with_prompt_point", speedup=point)
     low, high = bound(speedup.low, 2), bound(speedup.high, 2)
-    return words("detail.with_prompt", speedup=point, low=low, high=high, adjusted=_adjusted(among, words))
+    return Message("detail.with_prompt", speedup=point, low=low, high=high, adjusted=_adjusted(among))
 
 
-def _pooled(answer: Answer, words: Words) -> str:
+def _pooled(answer: Answer) -> Message:
     gain = answer.gain
     pooled, gap = f"{gain.pooled.point:.2f}", gain.pooled_differs
-    return words(
+    return Message(
         "detail.pooled" if abs(gap) <= GAP else "detail.pooled_differs",
         **({"pooled": pooled} if abs(gap) <= GAP else {"pooled": pooled, "gap": f"{gap:+.1%}"}),
     )
 
 
-def _prompts(answer: Answer, words: Words) -> str:
+def _prompts(answer: Answer) -> Message:
     gain = answer.gain
     if gain.prompts == 1 or gain.lowest is None or gain.highest is None:
-        return words("detail.one_prompt")
+        return Message("detail.one_prompt")
     said = {"lowest": bound(gain.lowest, 2), "highest": bound(gain.highest, 2)}
     other = gain.over_prompts
     if other is not None and other.low is not None and other.high is not None:
         low, high = bound(other.low, 2), bound(other.high, 2)
         outside = not other.low <= gain.decoding.point <= other.high
-        return words(
+        return Message(
             "detail.other_prompts",
             **said,
             low=low,
             high=high,
             level=f"{other.level:.0%}",
             count=gain.prompts,
-            sort=words("detail.sort_completed" if answer.left_out else "detail.sort"),
-            outside=words("detail.outside") if outside else "",
+            sort=Message("detail.sort_completed" if answer.left_out else "detail.sort"),
+            outside=Message("detail.outside") if outside else "",
         )
     if gain.prompts < LEAST_PROMPTS:
-        return words("detail.few_prompts", **said, count=gain.prompts)
-    return words("detail.no_other_prompts", **said)
+        return Message("detail.few_prompts", **said, count=gain.prompts)
+    return Message("detail.no_other_prompts", **said)
 
 
-def _counted(name: str, count: int, words: Words) -> str:
-    return words(f"detail.{name}_one") if count == 1 else words(f"detail.{name}", count=count)
+def _counted(name: str, count: int) -> Message:
+    return Message(f"detail.{name}_one") if count == 1 else Message(f"detail.{name}", count=count)
 
 
-def _stalls(name: str, stalls: Stalls, words: Words, **said: str) -> str:
+def _stalls(name: str, stalls: Stalls, **said: Value) -> Message:
     times = f"{stalls.slowest:.1f}"
-    return words(f"detail.{name}", count=stalls.requests, all=stalls.of, slowest=times, **said)
+    return Message(f"detail.{name}", count=stalls.requests, all=stalls.of, slowest=times, **said)
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -313,33 +311,37 @@ def _stalls(name: str, stalls: Stalls, words: Words, **said: str) -> str:
 _SHOWN = 3
 
 
-def comparison_sentence(found: RunComparison, words: Words) -> str:
+def comparison_sentence(found: RunComparison) -> Message:
     """Like `monday against sunday: 1 of 2 configurations lost more than 2%: no speculation 0.91x [0.88, 0.94]`."""
-    said = {"reference": found.reference, "other": found.other, "threshold": f"{100 * found.threshold:g}%"}
+    said: dict[str, Value] = {
+        "reference": found.reference,
+        "other": found.other,
+        "threshold": f"{100 * found.threshold:g}%",
+    }
     if found.same_data:
-        return words("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
-    lines = [_compared(found, words, said)]
+        return Message("compare.copy", reference=found.reference, other=found.other, count=found.shared_requests)
+    lines = [_compared(found, said)]
     if found.other_work:
-        lines.append(words("compare.other_work", what=words.listed(one.what for one in found.other_work[:_SHOWN])))
+        lines.append(Message("compare.other_work", what=[one.what for one in found.other_work[:_SHOWN]]))
     if found.shared_requests:
-        lines.append(words("compare.partly_copy", **said, count=found.shared_requests))
-    return ". ".join(lines)
+        lines.append(Message("compare.partly_copy", **said, count=found.shared_requests))
+    return Message("compare.said", sentences=lines)
 
 
-def _compared(found: RunComparison, words: Words, said: dict[str, str]) -> str:
+def _compared(found: RunComparison, said: Mapping[str, Value]) -> Message:
     judged = [arm for arm in found.arms if ratio_of(arm, found) is not None]
     if not judged:
-        return words("compare.nothing", **said)
+        return Message("compare.nothing", **said)
     regressed = found.of("regression")
     if regressed:
-        arms = words.listed(_told_of(arm, found, words) for arm in regressed[:_SHOWN])
-        more = words("compare.more", count=len(regressed) - _SHOWN) if len(regressed) > _SHOWN else ""
-        return words("compare.regression", **said, count=len(regressed), all=len(judged), arms=arms, more=more)
+        arms = [_told_of(arm, found) for arm in regressed[:_SHOWN]]
+        more = Message("compare.more", count=len(regressed) - _SHOWN) if len(regressed) > _SHOWN else ""
+        return Message("compare.regression", **said, count=len(regressed), all=len(judged), arms=arms, more=more)
     unsure = sum(arm.conclusion in ("undecided", "slower") for arm in judged)
     if found.other_work:
         counts = {word: len(found.of(word)) for word in ("faster", "slower", "same", "undecided")}
-        return words("compare.unlike", **said, **counts)
-    return words("compare.undecided" if unsure else "compare.none", **said, count=unsure, all=len(judged))
+        return Message("compare.unlike", **said, **counts)
+    return Message("compare.undecided" if unsure else "compare.none", **said, count=unsure, all=len(judged))
 
 
 def ratio_of(arm: ArmComparison, found: RunComparison) -> Estimate | None:
@@ -347,60 +349,62 @@ def ratio_of(arm: ArmComparison, found: RunComparison) -> Estimate | None:
     return arm.rate if found.measure == "rate" else arm.speedup
 
 
-def _told_of(arm: ArmComparison, found: RunComparison, words: Words) -> str:
-    ratio, name = ratio_of(arm, found), Names(found.asked).in_full(arm.arm_id, words)
-    return name if ratio is None else f"{name} {ratio.point:.3f}x {brackets(ratio, 3)}"
+def _told_of(arm: ArmComparison, found: RunComparison) -> Name:
+    ratio, name = ratio_of(arm, found), Names(found.asked).in_full(arm.arm_id)
+    return name if ratio is None else Message("compare.of", name=name, ratio=f"{ratio.point:.3f}x {brackets(ratio, 3)}")
 
 
-def crossover_sentence(found: Crossover, words: Words, names: Names) -> str:
+def crossover_sentence(found: Crossover, names: Names) -> Message:
     """Like `dense: speculation pays up to 3.1 clients [2.6, 3.8], with small draft, 4 tokens; measured at 1, 2, 4, 8
     clients`: never without the loads that it is about."""
-    deep = words("crossover.deep", depth=found.depth) if found.depth else ""
+    deep = Message("crossover.deep", depth=found.depth) if found.depth else ""
     arms = {it.arm_id for it in found.loads}
     ways = (
-        words("crossover.ways", count=found.ways)
+        Message("crossover.ways", count=found.ways)
         if found.ways > 1
-        else words("crossover.with", method=names.without_load(min(arms), words))
+        else Message("crossover.with", method=names.alone(min(arms)))
     )
-    signs = "".join(
-        words(f"crossover.{kind}", loads=_counts(at, words))
-        for kind, sign in (("gains", "gain"), ("losses", "loss"))
+    gains, losses = (
+        Message(f"crossover.{kind}", loads=_counts(at))
         if (at := [it.clients for it in found.loads if it.sign == sign])
+        else ""
+        for kind, sign in (("gains", "gain"), ("losses", "loss"))
     )
     needed, least = least_units(len(found.loads) * found.ways), min((it.speedup.n for it in found.loads), default=0)
-    return words(
+    return Message(
         f"crossover.{found.course}",
-        few=words("crossover.few", count=needed) if least < needed else "",
-        over=words("crossover.over", target=found.target, deep=deep),
+        few=Message("crossover.few", count=needed) if least < needed else "",
+        over=Message("crossover.over", target=found.target, deep=deep),
         clients="" if found.clients is None else f"{found.clients.point:.1f}",
-        interval=interval(found, words),
+        interval=interval(found),
         ways=ways,
-        signs=signs,
-        loads=_counts(found.measured, words),
+        gains=gains,
+        losses=losses,
+        loads=_counts(found.measured),
     )
 
 
-def foreseen_sentence(found: CrossoverOutcome, words: Words, names: Names) -> str:
+def foreseen_sentence(found: CrossoverOutcome, names: Names) -> Message:
     """Like `dense, with small draft, 4 tokens: predicted before measuring, speculation pays up to 3.1 clients
     [2.6, 3.8]; measured, speculation pays up to 2.9 clients [2.4, 3.3]`."""
     measured = found.measured
-    deep = words("crossover.deep", depth=found.depth) if found.depth else ""
-    way = names.without_load(min(it.arm_id for it in measured.loads), words)
-    return words(
+    deep = Message("crossover.deep", depth=found.depth) if found.depth else ""
+    way = names.alone(min(it.arm_id for it in measured.loads))
+    return Message(
         "crossover.foreseen",
-        over=words("crossover.over", target=measured.target, deep=deep),
+        over=Message("crossover.over", target=measured.target, deep=deep),
         method=way,
-        predicted=_crossing(found.predicted, "", words),
-        measured=_crossing(measured, interval(measured, words), words),
+        predicted=_crossing(found.predicted, ""),
+        measured=_crossing(measured, interval(measured)),
     )
 
 
-def _crossing(found: ExpectedCrossover | Crossover, within: str, words: Words) -> str:
+def _crossing(found: ExpectedCrossover | Crossover, within: Name) -> Message:
     """What a curve does, after `predicted` or `measured`; its interval `within` where that is told with open ends."""
     at = found.clients
     if at is None:
-        return words(f"crossing.{found.course}")
-    return words(f"crossing.{found.course}", clients=f"{at.point:.1f}", interval=within or f" {brackets(at, 1)}")
+        return Message(f"crossing.{found.course}")
+    return Message(f"crossing.{found.course}", clients=f"{at.point:.1f}", interval=within or f" {brackets(at, 1)}")
 
 
 def main_crossovers(found: Iterable[Crossover]) -> list[Crossover]:
@@ -421,9 +425,9 @@ def untold(report: RunReport) -> list[Answer]:
     return [answer for answer in heads if answer.baseline_id not in crossed]
 
 
-def interval(found: Crossover, words: Words) -> str:
+def interval(found: Crossover) -> Name:
     """` [2.6, 3.8]`, with `8 or more` for an end that is open."""
-    return words.render(spread(found.clients, found.measured, open_low=found.open_low, open_high=found.open_high))
+    return spread(found.clients, found.measured, open_low=found.open_low, open_high=found.open_high)
 
 
 def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_high: bool) -> str | Message:
@@ -438,12 +442,12 @@ def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_hi
     return Message("crossover.interval", low=low, high=high)
 
 
-def _counts(counts: Iterable[int], words: Words) -> str:
+def _counts(counts: Iterable[int]) -> Message:
     """`1, 2, 4, 8 clients`."""
     listed = list(counts)
     if listed == [1]:
-        return words("crossover.one_client")
-    return words("crossover.clients", counts=words.listed(map(str, listed)))
+        return Message("crossover.one_client")
+    return Message("crossover.clients", counts=listed)
 
 
 def loaded(report: RunReport) -> list[tuple[ArmSummary, LoadSummary]]:
@@ -485,7 +489,7 @@ def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
     shown: list[Row] = []
     for of in rows.values():
         first = next(iter(of.values()))
-        name = names.without_load(first.arm_id, english)
+        name = english.render(names.alone(first.arm_id))
         if first.cost_probe:
             name += f" [cost probe: {first.cost_probe}]"
         if first.role == "baseline":
@@ -596,7 +600,7 @@ def load_overview(report: RunReport) -> Table:
             for arm, it in found:
                 if it.load != load or arms[arm.arm_id].target != target:
                     continue
-                name = Cell(f"  {names.without_load(arm.arm_id, english)}")
+                name = Cell(f"  {english.render(names.alone(arm.arm_id))}")
                 if arm.arm_id in report.invalid:
                     rows.append(Row((name, Cell("invalid", tone="bad"))))
                     continue
@@ -629,13 +633,13 @@ def window_span(report: RunReport) -> tuple[str, str] | None:
     return (percent(min(shares)), percent(max(shares))) if shares else None
 
 
-def left_out(report: RunReport) -> list[str]:
+def left_out(report: RunReport) -> list[Message]:
     """Arms whose cells do not all count, each with why; what a reader of the tables must know."""
-    english, names = words(), Names(report.arms)
+    names = Names(report.arms)
     return [
-        english(
+        Message(
             "load.left_out",
-            arm=names.in_full(arm.arm_id, english),
+            arm=names.in_full(arm.arm_id),
             broken=it.broken_off,
             windowless=it.without_window,
             all=it.cells + it.broken_off + it.without_window,

@@ -100,14 +100,14 @@ def run_page(
     sections = [*study, *(["load"] if under_load else []), *(["comparison"] if alone else [])]
     sections += [*(["controllers"] if certified else []), *(["why"] if why else [])]
 
-    def crossover_of(found: Crossover, one: Words) -> str:
-        return crossover_sentence(found, one, document.names)
+    def crossover_of(found: Crossover) -> Message:
+        return crossover_sentence(found, document.names)
 
-    def foreseen_of(found: CrossoverOutcome, one: Words) -> str:
-        return foreseen_sentence(found, one, document.names)
+    def foreseen_of(found: CrossoverOutcome) -> Message:
+        return foreseen_sentence(found, document.names)
 
-    def ruling_of(one: Certified, language: Words) -> str:
-        return certification.sentence(one, language, document.names)
+    def ruling_of(one: Certified) -> Message:
+        return certification.sentence(one, document.names)
 
     sections += ["prompts", "validity", "environment", "repeat"]
     return render(
@@ -178,7 +178,6 @@ def render(
             named=voice.named,
             sentence=voice.sentence,
             details=voice.details,
-            in_words=voice.in_words,
             either=voice.either,
             prose=voice.prose,
             spoken=voice.spoken,
@@ -224,34 +223,23 @@ class Voice:
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
-        return self.in_words(lambda it, one: sentence(it, one, names), answer)
+        return self.say(sentence(answer, names))
 
     def headline(self, answer: Answer, names: Names) -> Markup:
         """An answer in so few words that they are read at a glance."""
 
-        def said(it: Answer, one: Words) -> str:
-            return one(
-                f"headline.{it.decision}",
-                target=it.baseline_id.replace("/none", "", 1) if it.load is None else at_load(it, it.load, one),
-                where=one("answer.where", kind=it.kind) if it.kind else "",
-                method=names.render(it.arm_id, one) if it.load is None else names.without_load(it.arm_id, one),
-                speedup=f"{it.speedup.point:.2f}",
-                unit=one(f"headline.{it.unit}s"),
-            )
-
-        return self.in_words(said, answer)
+        return self.tell(
+            f"headline.{answer.decision}",
+            target=at_load(answer, answer.load) if answer.load else answer.baseline_id.replace("/none", "", 1),
+            where=Message("answer.where", kind=answer.kind) if answer.kind else "",
+            method=names.alone(answer.arm_id),
+            speedup=f"{answer.speedup.point:.2f}",
+            unit=Message(f"headline.{answer.unit}s"),
+        )
 
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
-        lines = [details(answer, one, names) for one in self.languages]
-        by_language = {one.language: each for one, each in zip(self.languages, lines, strict=True)}
-        return [self.in_words(lambda at, one: by_language[one.language][at], place) for place in range(len(lines[0]))]
-
-    def in_words(self, tell: Callable[[T, Words], str], what: T) -> Markup:
-        """What a function of a language says of something; all of it may come from outside."""
-        from markupsafe import escape
-
-        return self._in_each(lambda one: str(escape(printable(tell(what, one)))))
+        return [self.say(line) for line in details(answer, names)]
 
     def either(self, english: str, chinese: str) -> Markup:
         """A sentence from outside in both languages; where there is no other, as `prose` has it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from rich.console import Console
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
+    from specmeter.messages import Message
     from specmeter.show.table import Cell, Table, Tone
     from specmeter.show.words import Words
 
+Said: TypeAlias = "str | Message"
+"""A message, or a text from elsewhere."""
 WIDTH = 120
 """Of tables off a terminal: there is no width to respect there, and a wrapped table cannot be read."""
 _ENDLESS = 100_000
@@ -48,14 +51,14 @@ class Screen(Console):
     def __init__(self, *, width: int | None = None, stderr: bool = False, **more: Any) -> None:
         super().__init__(width=width, stderr=stderr, emoji=False, markup=False, highlight=False, **more)
 
-    def say(self, *parts: str | tuple[str, Tone], tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
+    def say(self, *parts: Said | tuple[Said, Tone], tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
         """One line of parts, each of which may have a tone of its own; wrapped at the screen's width unless told."""
-        text = Text.assemble(*(_toned(it, "") if isinstance(it, str) else _toned(*it) for it in parts))
+        text = Text.assemble(*(_toned(*it) if isinstance(it, tuple) else _toned(it, "") for it in parts))
         text.stylize_before(STYLES[tone])
         shown: RenderableType = Padding(text, (0, 0, 0, indent), expand=False) if indent else text
         self.print(shown, soft_wrap=not wrap)
 
-    def say_all(self, lines: Iterable[str], *, tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
+    def say_all(self, lines: Iterable[Said], *, tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
         """Several lines."""
         for line in lines:
             self.say(line, tone=tone, indent=indent, wrap=wrap)
@@ -74,7 +77,7 @@ class Screen(Console):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
             self.say(table.about, tone="faint")
-        self.say_all((phrase.render(english) for phrase in table.legend), tone="faint")
+        self.say_all(table.legend, tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Every piece of text on its way to the screen, cleaned, and in the characters that it has; rich's own controls
@@ -115,8 +118,8 @@ def _escaped(char: str) -> str:
     return json.dumps(char)[1:-1]
 
 
-def _toned(text: str, tone: Tone) -> tuple[str, str]:
-    return as_started(printable(text)), STYLES[tone]
+def _toned(text: Said, tone: Tone) -> tuple[str, str]:
+    return as_started(words().render(text)), STYLES[tone]
 
 
 def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -> Drawn:

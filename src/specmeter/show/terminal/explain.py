@@ -16,7 +16,6 @@ from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
-from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, ratio, size
 from specmeter.theory.roofline import expected_union
 
@@ -177,13 +176,13 @@ def print_account(
     report: RunReport,
 ) -> None:
     """Sentences and a table for each target, then the other methods' results."""
-    screen, names, english = output(), Names(report.arms), words()
+    screen, names = output(), Names(report.arms)
     for baseline in (arm for arm in account.arms if arm.baseline_id is None):
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
         for arm in group:
             if arm.sentence:
                 doubt = "" if arm.verdict == "valid" else f"; {arm.verdict or 'not checked'}"
-                screen.say((names.in_full(arm.arm_id, english), "strong"), f" ({arm.arm_id}{doubt})")
+                screen.say((names.in_full(arm.arm_id), "strong"), f" ({arm.arm_id}{doubt})")
                 screen.say(arm.sentence, indent=2)
         screen.line()
         screen.table(_parts(group, report, names))

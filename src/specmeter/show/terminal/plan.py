@@ -15,7 +15,6 @@ from specmeter.record import TRUTHS
 from specmeter.show.names import Names
 from specmeter.show.table import Column, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
-from specmeter.show.words import words
 from specmeter.text import bandwidth, counted, duration, program, quoted, size
 
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         chosen = f"variants chosen: {', '.join(plan.applied) or 'none'}"
         screen.say(chosen + (f"; others: {', '.join(others)}" if others else ""))
         screen.line()
-    names, english = Names(item.arm for item in plan.arms), words()
+    names = Names(item.arm for item in plan.arms)
     arms = [
         row(
-            names.in_full(item.arm.id, english),
+            names.in_full(item.arm.id),
             "baseline" if item.arm.role == "baseline" else "",
             str(item.requests),
             _size(item.memory_bytes),

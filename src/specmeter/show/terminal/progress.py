@@ -233,8 +233,8 @@ class RunProgress:
         self._done = total - len(missing)
         self._time_left = TimeLeft(missing)
         self._arms = work.arms
-        names, english = Names(work.arms.values()), words()
-        self._called = {arm_id: names.in_full(arm_id, english) for arm_id in work.arms}
+        names = Names(work.arms.values())
+        self._called = {arm_id: words().render(names.in_full(arm_id)) for arm_id in work.arms}
         self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
         self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
         timing_only = [model.name for model in work.models.values() if model.timing_only]

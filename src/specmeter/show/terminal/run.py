@@ -24,6 +24,7 @@ from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.positions import positions
 from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
 from specmeter.analysis.reading import read_run
+from specmeter.messages import Message
 from specmeter.record.verdict import grouped
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief
@@ -44,7 +45,7 @@ from specmeter.show.sentence import (
     window_span,
 )
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, numbers, row, text
-from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
+from specmeter.show.terminal.console import WIDTH, Said, Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
 from specmeter.show.words import words
 from specmeter.store import RunStore
@@ -165,7 +166,8 @@ def print_load(screen: Screen, report: RunReport) -> None:
             screen.line()
     screen.table(load_overview(report))
     screen.say_all(_explained_loads(report), tone="faint")
-    screen.say_all((f"- {line}" for line in left_out(report)), tone="doubtful")
+    for line in left_out(report):
+        screen.say("- ", line, tone="doubtful")
 
 
 def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
@@ -173,13 +175,13 @@ def print_crossovers(screen: Screen, report: RunReport, names: Names) -> None:
     simulated = "simulated, " if any(model.simulated for model in report.models) else ""
     for found in main_crossovers(report.crossovers):
         verdict = report.headline(*(at.arm_id for at in found.loads))
-        _say(screen, crossover_sentence(found, _ENGLISH, names), simulated, verdict)
+        _say(screen, crossover_sentence(found, names), simulated, verdict)
     for answer in untold(report):
         if answer.load is not None:
-            _say(screen, sentence(answer, _ENGLISH, names), simulated, report.headline(answer.arm_id))
+            _say(screen, sentence(answer, names), simulated, report.headline(answer.arm_id))
 
 
-def _say(screen: Screen, line: str, simulated: str, verdict: Verdict | None) -> None:
+def _say(screen: Screen, line: Said, simulated: str, verdict: Verdict | None) -> None:
     """A line of the heading, and whether it can be believed."""
     toned: tuple[str, Tone] = ("not checked", "doubtful") if verdict is None else (verdict, TONES[verdict])
     screen.say((line, "strong"), f"; {simulated}", toned)
@@ -206,7 +208,7 @@ _ENGLISH = words()
 
 
 class Note(NamedTuple):
-    text: str
+    text: Said
     tone: Tone = ""
 
 
@@ -222,7 +224,7 @@ def print_overview(screen: Screen, report: RunReport, names: Names, *, by_kind: 
     if found:
         screen.line()
     for note in found[:MOST_NOTES]:
-        screen.say(f"- {note.text}", tone=note.tone)
+        screen.say("- ", note.text, tone=note.tone)
     if len(found) > MOST_NOTES and not details:
         screen.say(f"- {counted(len(found) - MOST_NOTES, 'more note')}: `specmeter show --details`", tone="faint")
 
@@ -242,7 +244,7 @@ def _print_answers(screen: Screen, report: RunReport, names: Names) -> None:
     for answer in (it for it in main_answers(report) if it.load is None):
         verdict = report.headline(answer.arm_id)
         simulated = "simulated, " if any(model.simulated for model in report.models) else ""
-        screen.say((sentence(answer, _ENGLISH, names), "strong"), f"; {simulated}", _toned(verdict))
+        screen.say((sentence(answer, names), "strong"), f"; {simulated}", _toned(verdict))
         command = report.commands.get(answer.serves or "")
         if command is not None and verdict is not None:
             screen.say(f"  {pasted(command)}", wrap=False)
@@ -335,7 +337,7 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
     if report.certificate is None:
         yield Note("not checked yet: run `specmeter check`", "doubtful")
     against = _against(report.answers, told)
-    yield from (Note(sentence(it, _ENGLISH, names)) for it in against)
+    yield from (Note(sentence(it, names)) for it in against)
     named: set[str] = set()
     for group in groups:
         if group not in concerned and not named >= set(group.arms):
@@ -344,17 +346,14 @@ def notes(report: RunReport, names: Names) -> Iterator[Note]:
     if report.state.failed and not any(it.first.check == "requests-failed" for it in groups):
         yield Note(f"{report.state.failed} of {report.state.planned} requests failed", "doubtful")
     for answer in told:
-        where = (
-            ""
-            if len(told) == 1
-            else f"{names.in_full(answer.arm_id, _ENGLISH) if answer.load else answer.baseline_id.partition('/')[0]}: "
-        )
-        yield from (Note(where + caution, "doubtful") for caution in cautions(answer, _ENGLISH, names))
+        of = names.in_full(answer.arm_id) if answer.load else answer.baseline_id.partition("/")[0]
+        for caution in cautions(answer, names):
+            yield Note(caution if len(told) == 1 else Message("arm.of", target=of, name=caution), "doubtful")
     by_baseline = {answer.baseline_id: answer for answer in told}
     for answer in report.answers:
         elsewhere = answer.kind and answer not in told and answer not in against
         if elsewhere and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
-            yield Note(sentence(answer, _ENGLISH, names))
+            yield Note(sentence(answer, names))
     if any(model.origin == "bench" for model in report.models):
         yield Note("bench models: real acceptance and memory traffic, meaningless text", "faint")
 
@@ -368,7 +367,7 @@ def _against(answers: Sequence[Answer], told: Sequence[Answer]) -> list[Answer]:
 def _finding(group: Group, names: Names) -> Note:
     """`suspect: MESSAGE (small draft, 4 tokens; memory-paging)`."""
     first = group.first
-    arms = [names.in_full(arm_id, _ENGLISH) for arm_id in group.arms]
+    arms = [_ENGLISH.render(names.in_full(arm_id)) for arm_id in group.arms]
     more = f" and {len(arms) - _ARMS_NAMED} more" if len(arms) > _ARMS_NAMED else ""
     where = f"{'; '.join(arms[:_ARMS_NAMED])}{more}; " if arms else ""
     return Note(f"{first.severity}: {first.message} ({where}{first.check})", TONES[first.severity])
@@ -425,12 +424,11 @@ def _print_details(screen: Screen, report: RunReport, names: Names, *, by_kind: 
     if loaded(report):
         screen.table(load_table(report))
         screen.line()
-    english = words()
     for crossover in report.crossovers:
-        screen.say(crossover_sentence(crossover, english, names))
+        screen.say(crossover_sentence(crossover, names))
     for answer in report.answers:
-        screen.say(sentence(answer, english, names))
-        screen.say_all(details(answer, english, names), tone="faint", indent=2)
+        screen.say(sentence(answer, names))
+        screen.say_all(details(answer, names), tone="faint", indent=2)
     _print_notes(screen, report)
     if report.commands:
         screen.line()
@@ -554,8 +552,8 @@ _MOST_DIFFERENCES = 20
 
 def print_comparison(found: RunComparison) -> None:
     """The answer, one table over the prompts that both runs have, and what else differs."""
-    screen, names, english = output(), Names(found.asked), words()
-    screen.say((comparison_sentence(found, english), "strong"))
+    screen, names = output(), Names(found.asked)
+    screen.say((comparison_sentence(found), "strong"))
     screen.line()
     rates = (Column(name, "number", f"{name}, tok/s", narrow="drop") for name in ("reference", "other"))
     columns = (
@@ -570,9 +568,7 @@ def print_comparison(found: RunComparison) -> None:
         tone = _TONES.get(arm.conclusion, "") if arm.conclusion else ""
         rates_ = (Cell("-" if it is None else f"{it.point:.1f}") for it in (arm.reference_rate, arm.other_rate))
         ratios = (estimate_cell(arm.rate, 3), estimate_cell(arm.speedup, 3))
-        rows.append(
-            row(names.in_full(arm.arm_id, english), *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone))
-        )
+        rows.append(row(names.in_full(arm.arm_id), *rates_, *ratios, Cell(arm.conclusion or "-", mark=mark, tone=tone)))
     screen.table(Table("arms", columns, rows))
     if found.arms:
         screen.say(
@@ -583,7 +579,7 @@ def print_comparison(found: RunComparison) -> None:
         screen.say("under load: total tokens per second of all clients, over cells with the same texts", tone="faint")
     for name, crossed in ((found.reference, found.reference_crossovers), (found.other, found.other_crossovers)):
         for it in main_crossovers(crossed):
-            screen.say(f"{name}: {crossover_sentence(it, english, names)}")
+            screen.say(f"{name}: ", crossover_sentence(it, names))
     _print_differences(screen, found)
 
 
