@@ -62,7 +62,7 @@ SENTENCES: dict[str, Callable[[str], str | None]] = {}
 class Message:
     """What is said, in no language. Equal where code and values are."""
 
-    __slots__ = ("code", "values")
+    __slots__ = ("_hash", "_key", "code", "values")
 
     code: str
     values: Mapping[str, Value]
@@ -70,12 +70,14 @@ class Message:
     def __init__(self, code: str, /, **values: Value) -> None:
         self.code = code
         self.values = values
+        self._key = (code, tuple((name, _hashable(it)) for name, it in sorted(values.items())))
+        self._hash = hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and _given(self) == _given(other)
+        return isinstance(other, Message) and self._hash == other._hash and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.code, *self.values))
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Message({', '.join((repr(self.code), *(f'{name}={value!r}' for name, value in self.values.items())))})"
@@ -251,6 +253,10 @@ def _words(language: str) -> Words:
 def with_own(known: Words, texts: Mapping[str, str]) -> Words:
     """The same with texts of a user's own study, which change none of ours."""
     return Words(known.language, known.text, texts) if texts else known
+
+
+def _hashable(value: Value) -> object:
+    return tuple(map(_hashable, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _given(value: Value) -> Any:
