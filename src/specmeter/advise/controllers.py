@@ -46,6 +46,7 @@ from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.experiments.file import load, written
 from specmeter.experiments.spec import as_tuple, split_methods
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, between, least_of
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, speedup_over_invocations, with_doubt
 from specmeter.probe.draft_lengths import best_walk, fit_costs, fixed_walk, match_lengths
@@ -127,9 +128,9 @@ def oracle_times(
     if (reason := why_not(fixed[0], traits=traits, generation=generation)) is not None:
         return reason
     if controller.methods != ("draft-simple",):
-        return "drafts do not come from a draft model alone"
+        return Message("controllers.drafts_not_come_draft")
     if generation.temperature > 0:
-        return "texts are sampled and differ from block to block"
+        return Message("controllers.texts_sampled_differ_block")
     off = controller.baseline_id or ""
     read = _read(store, generation, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
     lengths = [read.get(table.prompts[int(prompt)]) for prompt in prompts]
@@ -137,12 +138,14 @@ def oracle_times(
     if len(known) < len(lengths):
         said, missing = store.profiled(), len(lengths) - len(known)
         if said is not None and said.reason:
-            return f"the draft has not read {missing} of {len(lengths)} texts: {said.reason}"
-        return f"the draft has not read {missing} of {len(lengths)} texts"
+            return Message(
+                "controllers.draft_not_read_texts", missing=missing, lengths=len(lengths), reason=said.reason
+            )
+        return Message("controllers.draft_not_read_texts_2", missing=missing, lengths=len(lengths))
     sides = [off, controller.id, *(arm.id for arm in fixed)]
     cells, ms = _whole_blocks(table, [numbers[it] for it in sides], prompts, [len(text) for text, _ in known])
     if not cells:
-        return "no block holds all arms with texts of one length"
+        return Message("controllers.no_block_holds_arms")
     plain_ms, controller_ms, fixed_ms = ms[0], ms[1], ms[2:]
     tokens = np.array([len(text) for text, _ in known], dtype=np.float64)
     relative = fixed_ms / (plain_ms / tokens)
@@ -155,7 +158,7 @@ def oracle_times(
         each = (relative[:, block].ravel().tolist() for block in range(len(cells)))
         of_blocks = [fit_costs(walks, times, gammas, shape) for times in each]
     except UsageError:
-        return "too little was measured to learn what steps cost"
+        return Message("controllers.too_little_measured_learn")
     best = [best_walk(text, whole.costs, limits) for text, limits in known]
     paid = np.array([[walk.cost(fit.costs) for walk in best] for fit in of_blocks])
     kinds = np.zeros(len(table.prompts), dtype=np.int64)

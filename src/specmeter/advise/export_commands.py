@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.schedule import clients_of, is_decided
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.record import Arm
 
 if TYPE_CHECKING:
@@ -87,13 +88,17 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
     if program == MEASURED:
         return Elsewhere(measured, ())
     if arm is not None and len(arm.methods) > 1 and program != "llama-cli":
-        return Elsewhere((), (f"{program} drafts in one way at a time, not by {' + '.join(arm.methods)}",))
+        return Elsewhere(
+            (), (Message("export-commands.drafts_one_way_time", program=program, methods=" + ".join(arm.methods)),)
+        )
     if not measured:
-        return Elsewhere((), ("the engine that measured does not say how it is served",))
+        return Elsewhere((), (Message("export-commands.engine_measured_not_say"),))
     line = _WRITERS[program](arm, measured)
     if line is None:
-        method = "plain decoding" if arm is None else " + ".join(arm.methods)
-        return Elsewhere((), (f"{program} has nothing like {method}, as far as its documentation says",))
+        method = Message("export-commands.plain_decoding") if arm is None else " + ".join(arm.methods)
+        return Elsewhere(
+            (), (Message("export-commands.nothing_like_far_documentation", program=program, method=method),)
+        )
     return Elsewhere(line, _notes(program, line, () if arm is None else (arm,)))
 
 
@@ -127,28 +132,28 @@ def tables(schedule: Schedule, program: str) -> Elsewhere:
     """
     check_program(program)
     if program not in TABLES:
-        return Elsewhere((), (f"{program} is told one draft length for all batch sizes",))
+        return Elsewhere((), (Message("export-commands.told_one_draft_length", program=program),))
     loads = {clients_of(advice): 0 for advice in schedule.advices}
     decided = {clients_of(advice): advice for advice in schedule.advices if is_decided(advice)}
     if not decided:
-        return Elsewhere((), ("no load is decided yet",))
+        return Elsewhere((), (Message("export-commands.no_load_decided_yet"),))
     if not any(advice.command[:1] == (MEASURED,) for advice in decided.values()):
-        return Elsewhere((), ("the engine that measured does not say how it is served",))
+        return Elsewhere((), (Message("export-commands.engine_measured_not_say"),))
     chosen = {clients: it.arm for clients, it in decided.items() if it.decision == "speculate" and it.arm is not None}
     shown = _most_used([arm for arm in chosen.values() if _CONFIGS[program](arm) is not None and arm.gamma])
     if chosen and not shown:
         ways = " or ".join(dict.fromkeys(" + ".join(arm.methods) for arm in chosen.values()))
-        return Elsewhere((), (f"{program} has nothing like {ways}, as far as its documentation says",))
+        return Elsewhere((), (Message("export-commands.nothing_like_far_documentation_2", program=program, ways=ways),))
     loads |= {clients: arm.gamma or 0 for clients, arm in chosen.items() if arm in shown}
     lengths = by_batch_size(loads)
     notes = _of_table(program, lengths, min(loads))
     if open_ := [clients for clients in loads if clients not in decided]:
-        notes.append(f"no drafts where nothing is decided (clients: {_listed(open_)})")
+        notes.append(Message("export-commands.no_drafts_nothing_decided", listed=_listed(open_)))
     if others := [clients for clients, arm in chosen.items() if arm not in shown]:
-        notes.append(f"it takes one way of drafting: no drafts where another one is best (clients: {_listed(others)})")
+        notes.append(Message("export-commands.takes_one_way_drafting", listed=_listed(others)))
     longest = max(loads.values())
     if program == "tensorrt-llm" and lengths[0][2] < longest:
-        told = "its first draft length has to be the longest: lengths that grow with the load cannot be written for it"
+        told = Message("export-commands.first_draft_length_longest")
         return Elsewhere((), (told, *notes), lengths)
     arm = shown[0].model_copy(update={"gamma": longest}) if shown else None
     line = _LINES[program](arm, lengths)
@@ -188,18 +193,15 @@ def _of_table(program: str, lengths: Sequence[Range], fewest: int) -> list[str]:
     *_, (_, last, behind) = lengths
     notes: list[str] = []
     if fewest > 1:
-        notes.append(f"nothing was measured with fewer than {fewest} at once, where it drafts as many as there")
+        notes.append(Message("export-commands.nothing_measured_fewer_once", fewest=fewest))
     if program == "vllm":
         if behind:
-            notes.append(f"nothing was measured with more than {last} at once, where it drafts as many as there")
+            notes.append(Message("export-commands.nothing_measured_once_drafts", last=last))
         if len(lengths) > 1:
-            notes.append(
-                "its documentation says of lengths by batch size: tested with Eagle, Eagle-3 and DFlash, other methods "
-                "may not work; not with data parallelism"
-            )
+            notes.append(Message("export-commands.documentation_says_lengths_batch"))
     elif any(length for *_, length in lengths):
-        notes.append(f"nothing was measured with more than {last} at once, where it does not draft")
-        notes.append("it reads the table so from version 1.3 on; with pull request 16888 it drafts one token for none")
+        notes.append(Message("export-commands.nothing_measured_once_not", last=last))
+        notes.append(Message("export-commands.reads_table_version_pull"))
     return notes
 
 
@@ -211,10 +213,10 @@ def _notes(program: str, line: Sequence[str], arms: Sequence[Arm]) -> tuple[str,
     """What has to be known about a line for the choice `arms`."""
     notes: list[str] = []
     if _TARGET in " ".join(line):
-        notes.append(f"{_TARGET} and {_DRAFT} stand for the same models in its own format")
+        notes.append(Message("export-commands.stand_models_own_format", target=_TARGET, draft=_DRAFT))
     lost = dict.fromkeys(name for arm in arms for name in _lost(arm) if name not in _HONOURED[program])
     if lost:
-        notes.append(f"it has no setting for {' and '.join(lost)}")
+        notes.append(Message("export-commands.no_setting", lost=lost))
     return tuple(notes)
 
 

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio, speedup_over_invocations
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
 from specmeter.store import RequestRow
@@ -523,11 +524,11 @@ def consumption(
     }
     if baseline is not None:
         base_id, base = baseline[0], baseline[1][table.metered[baseline[1]]]
-        why = _doubt(table, energies, base_id, base) if len(base) else "the energy of its baseline was not read"
+        why = _doubt(table, energies, base_id, base) if len(base) else Message("requests.energy_baseline_not_read")
         if not why and len(energies.sources(arm_id, base_id)) > 1:
-            why = "its baseline was read by other sources"
+            why = Message("requests.baseline_read_sources")
         if why:
-            changes["why"] = f"no ratio: {why}"
+            changes["why"] = Message("requests.no_ratio", why=why)
         else:
             changes["ratio"] = _ratio(table, metered, base, table.joules, tokens, several, level)
             changes["ratio_above_idle"] = (
@@ -539,13 +540,10 @@ def consumption(
 def _doubt(table: RequestTable, energies: Energies, arm_id: str, rows: Ints) -> str:
     """Why the joules of an arm are not known; empty where they are."""
     if len(energies.sources(arm_id)) > 1:
-        return "the sources of energy changed during the run"
+        return Message("requests.sources_energy_changed_during")
     if (unseen := _unseen(table, rows)) > MOST_UNSEEN:
-        return (
-            f"cannot tell: {unseen:.0%} of its time passed between readings; longer requests (max_tokens) lose "
-            "less at their edges"
-        )
-    return "" if table.joules[rows].sum() > 0 else "cannot tell: the counters stood still"
+        return Message("requests.cannot_tell_time_passed", unseen=unseen)
+    return "" if table.joules[rows].sum() > 0 else Message("requests.cannot_tell_counters_stood")
 
 
 def _unseen(table: RequestTable, rows: Ints) -> float:

@@ -39,6 +39,7 @@ from specmeter.analysis.prediction.drafts import Counted, SessionRequest, follow
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.schedule import first_pass, item_order
 from specmeter.host.telemetry import busy_percent, is_busy
+from specmeter.messages import Message
 from specmeter.probe.profile import Passage, allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
 from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
@@ -81,11 +82,11 @@ def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> 
     """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
     if traits.drafting == "llama-server" and table_of(arm) is not None:
         if at_once(arm) != 1:
-            return "which requests its table saw before is chance where several are answered at once"
+            return Message("pre-measure.requests_table_saw_before")
         return None
     if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
         return reason
-    return f"the policy {arm.policy} chooses draft lengths while it runs" if arm.policy is not None else None
+    return Message("pre-measure.policy_chooses_draft_lengths", policy=arm.policy) if arm.policy is not None else None
 
 
 class Evidence:
@@ -192,12 +193,18 @@ class Evidence:
                 found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
         if not found.prompts and unread:
-            return "its draft has not read the texts"
+            return Message("pre-measure.draft_not_read_texts")
         if not found.prompts:
-            return "its baseline has not generated text for its prompts yet"
-        less = f", {missing} without a text" if missing else ""
-        how = "" if table is None else ", each after the one before it"
-        found.basis = f"replayed on the text of {arm.baseline_id} ({counted(len(found.prompts), 'prompt')}{less}{how})"
+            return Message("pre-measure.baseline_not_generated_text")
+        less = Message("pre-measure.without_text", missing=missing) if missing else ""
+        how = "" if table is None else Message("pre-measure.after_one_before")
+        found.basis = Message(
+            "pre-measure.replayed_text",
+            baseline_id=arm.baseline_id,
+            counted=counted(len(found.prompts), "prompt"),
+            less=less,
+            how=how,
+        )
         return found
 
     def unread(self, arm: Arm) -> list[Passage]:
@@ -421,7 +428,7 @@ class Scout(Evidence):
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
                     for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
                         rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
-                failure = "" if rounds else "a probe would take more than a tenth of the run's time"
+                failure = "" if rounds else Message("pre-measure.probe_take_tenth_run")
         except (EngineError, ExperimentError) as error:
             failure = error.message
         ended_at = self._engine.clock()
@@ -443,13 +450,13 @@ class Scout(Evidence):
         gate = self._gate(arm)
         drafted = [it for it in rounds if any(it.step_ms)]  # of some length above 0
         if rounds and not drafted:
-            failure = "nothing was drafted in it"
+            failure = Message("pre-measure.nothing_drafted")
         rounds = drafted
         calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
             share = fmean(share for it in busy for share in it.other_cpu_percent)
-            failure = f"other programs took {percent(share / 100)} of the machine during it"
+            failure = Message("pre-measure.programs_took_machine_during", share=share / 100)
         return StepProbe(
             baseline_id=baseline_id,
             target=arm.target,

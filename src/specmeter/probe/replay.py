@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from specmeter.engines.libllama.spec import longest
 from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.store.integrity import output_digest
 
 if TYPE_CHECKING:
@@ -315,16 +316,16 @@ def _options(drafts: Drafts, limits: Limits, at: int) -> set[Round]:
 # --- from an arm to the replay of its steps --------------------------------------------------------------------------
 
 REPLAYED = frozenset({"draft-simple", "ngram-simple"})
-_STATEFUL = "it keeps a table of its own, whose state before a request is not on record"
+_STATEFUL = Message("replay.keeps_table_own_whose")
 _WHY = {
     "ngram-map-k": _STATEFUL,
     "ngram-map-k4v": _STATEFUL,
     "ngram-mod": _STATEFUL,
     "ngram-cache": _STATEFUL,
-    "draft-mtp": "drafts from the target's own states, which are not on record",
-    "draft-eagle3": "drafts from the target's own states, which are not on record",
-    "draft-dflash": "drafts from the target's own states, which are not on record",
-    "draft-dspark": "drafts from the target's own states, which are not on record",
+    "draft-mtp": Message("replay.drafts_target_own_states"),
+    "draft-eagle3": Message("replay.drafts_target_own_states"),
+    "draft-dflash": Message("replay.drafts_target_own_states"),
+    "draft-dspark": Message("replay.drafts_target_own_states"),
 }
 
 
@@ -376,18 +377,18 @@ def digest(token_ids: Sequence[int]) -> str:
 def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | None:
     """Why an arm cannot be replayed, in words for a sentence; None where it can."""
     if not arm.speculates:
-        return "nothing is drafted"
+        return Message("replay.nothing_drafted")
     if traits.simulated:
-        return "the engine was simulated"
+        return Message("replay.engine_simulated")
     if traits.drafting is None:
-        return "the engine drafts by its own rules"
+        return Message("replay.engine_drafts_own_rules")
     if arm.synthetic_rates:
-        return "acceptance is synthetic"
+        return Message("replay.acceptance_synthetic")
     for method in arm.methods:
         if method not in REPLAYED:
             return f"{method} {_WHY.get(method, 'is not replayed')}"
     if generation.temperature > 0 and traits.by_rejection(arm.rule):
-        return "rejection sampling draws drafts and accepts them by chance"
+        return Message("replay.rejection_sampling_draws_drafts")
     return None
 
 

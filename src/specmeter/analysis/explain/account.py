@@ -33,6 +33,7 @@ from specmeter.analysis.prediction.forecast import PredictionOutcome, fits
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.analysis.requests import PairKey, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.messages import Message
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.probe import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
@@ -117,21 +118,21 @@ def sentence(
     one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
     head = f"{it.speedup:.2f}x"
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
-        head = f"{head} over all tokens (geometric mean over {measured.of or 'blocks'}: {measured.point:.2f}x)"
+        head = Message("account.tokens_geometric_mean", head=head, of=measured.of or "blocks", point=measured.point)
     if it.with_draft == 0 and it.tau > 1.01:
-        return None, f"{head}: the engine does not tell its steps, so where the time went is not known"
+        return None, Message("account.engine_not_tell_steps", head=head)
     if it.with_draft == 0:
-        return "no drafts", f"{head}: nothing was drafted; every token was decoded by itself"
+        return "no drafts", Message("account.nothing_drafted_every_token", head=head)
     left = without(it)
     name = max(left, key=lambda key: left[key])
     tau, cost = _quotient(it)
-    by_forward = f" (tau is {it.tau / (1 + it.replays):.2f}: it counts replays as forwards too)" if it.replays else ""
-    head = f"{head}: each step emits {tau} tokens{by_forward} in the time of {cost} plain steps"
+    by_forward = Message("account.tau_counts_replays_forwards", tau=it.tau / (1 + it.replays)) if it.replays else ""
+    head = Message("account.step_emits_tokens_time", head=head, tau=tau, by_forward=by_forward, cost=cost)
     if left[name] < 1.02 * it.speedup:
-        return None, f"{head}; no single part limits it"
+        return None, Message("account.no_single_part_limits", head=head)
     why = _why(name, it, experts)
     both = undivided and name == "verification"
-    return name, f"{head}; drafting and {why}" if both else f"{head}; {why}"
+    return name, Message("account.drafting", head=head, why=why) if both else f"{head}; {why}"
 
 
 def _quotient(it: MeanRound) -> tuple[str, str]:
@@ -147,38 +148,40 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
 def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> str:
     if name == "no drafts":
         with_one = without(it)["no drafts"]
-        return f"only {it.with_draft:.0%} of the steps have a draft (those that do reach {with_one:.2f}x)"
+        return Message("account.steps_draft_those_reach", with_draft=it.with_draft, with_one=with_one)
     if name == "acceptance":
         rate = it.accepted / it.drafted
         full = 1 + it.drafted / it.with_draft
-        return f"only {rate:.0%} of the drafted tokens are accepted; accepting all would emit {full:.1f} a step"
+        return Message("account.drafted_tokens_accepted_accepting", rate=rate, full=full)
     if name == "verification":
         more = it.unexplained / it.with_draft
-        beside = f"; {more:.1f} more a step are unexplained" if more >= WORTH_TELLING else ""
-        costs = f"verifying {round(it.verified)} tokens costs {it.verification:.1f} target forwards"
+        beside = Message("account.step_unexplained", more=more) if more >= WORTH_TELLING else ""
+        costs = Message(
+            "account.verifying_tokens_costs_target", verified=round(it.verified), verification=it.verification
+        )
         return costs + _because(it, experts) + beside
     if name == "drafting":
         each = it.draft / it.drafted if it.drafted else it.draft
-        return f"drafting takes {it.draft / it.cost:.0%} of a step: a drafted token costs {each:.2f} target forwards"
+        return Message("account.drafting_takes_step_drafted", draft=it.draft / it.cost, each=each)
     if name == "restoring":
-        return f"restoring checkpoints and replaying takes {it.restore / it.cost:.0%} of a step"
+        return Message("account.restoring_checkpoints_replaying_takes", restore=it.restore / it.cost)
     if it.unexplained > it.rest / 2:
-        return f"{it.unexplained / it.cost:.0%} of a step is unexplained: more than drafting and verification can cost"
-    return f"{it.rest / it.cost:.0%} of a step is neither drafting nor verification"
+        return Message("account.step_unexplained_drafting_verification", unexplained=it.unexplained / it.cost)
+    return Message("account.step_neither_drafting_nor", rest=it.rest / it.cost)
 
 
 def _because(it: MeanRound, experts: ExpertUse | None) -> str:
     """Why several tokens cost more than one, as far as that explains it."""
     if experts is None:
-        most, cause = it.verified, "extra tokens add compute"
+        most, cause = it.verified, Message("account.extra_tokens_add_compute")
     else:
         more, measured = experts.more(it.verified)
         most = experts.most(it.verified)
-        cause = f"{more:.0%} more experts are read ({experts.told(it.verified)})"
-        cause = cause if measured else f"up to {cause}"
+        cause = Message("account.experts_read", more=more, told=experts.told(it.verified))
+        cause = cause if measured else Message("account.up", cause=cause)
     if it.verification <= SAME * most:
-        return f" because {cause}"
-    return f"; that {cause} explains at most {most:.1f} of them; the rest is unexplained"
+        return Message("account.because", cause=cause)
+    return Message("account.explains_rest_unexplained", cause=cause, most=most)
 
 
 PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]
@@ -323,7 +326,7 @@ def probes_by_arm(
     """Arms that run the probe's models. Raises `UsageError` where none does."""
     found = {arm.id: probe for arm in arms if fits(probe, models[arm.target], models[arm.draft] if arm.draft else None)}
     if not found:
-        draft = f" with {probe.draft.reference}" if probe.draft else ""
+        draft = Message("account.with", reference=probe.draft.reference) if probe.draft else ""
         raise UsageError(
             f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this run used",
             fix="probe the run's own models, or leave --probe out",
@@ -387,8 +390,8 @@ def _account(
 def _withheld(reason: ReasonName | None) -> str:
     """What is left of a sentence about a false speedup: that nothing was drafted is true all the same."""
     if reason == "no drafts":
-        return "invalid, so it says nothing about a speedup: nothing was drafted; every token was decoded by itself"
-    return "invalid, so it says nothing about a speedup"
+        return Message("account.invalid_says_nothing_about")
+    return Message("account.invalid_says_nothing_about_2")
 
 
 def _accounted(splits: Sequence[Split], means: Means) -> float | None:

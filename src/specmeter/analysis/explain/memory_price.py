@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from specmeter.analysis.quality import ModelQuality, QualityReport, perplexity_change, speed_change
+from specmeter.messages import Message
 from specmeter.models.gguf import TYPE_BY_NAME
 from specmeter.record import Arm, DeviceUse, Estimate, KvType, ModelIdentity, Record, Session
 
@@ -135,7 +136,7 @@ def _price(
         arm_id=arm.id,
         target=arm.target,
         draft=draft.name,
-        means="printed by the engine" if printed else "from the header",
+        means=Message("memory-price.printed_engine") if printed else Message("memory-price.header"),
         weights_bytes=weights,
         kv_bytes=kv,
         buffers_bytes=buffers,
@@ -225,26 +226,41 @@ def _beside_weights(uses: Iterable[DeviceUse]) -> int:
 
 def sentence(price: MemoryPrice) -> str:
     """What the bytes would buy, in a sentence or two."""
-    said = f"the bytes of {price.draft} would hold {price.context_tokens:,} tokens more" if price.context_tokens else ""
+    said = (
+        Message("memory-price.bytes_hold_tokens", draft=price.draft, context_tokens=price.context_tokens)
+        if price.context_tokens
+        else ""
+    )
     if price.bits_now is None or price.bits_for_it is None:
         return f"{said or 'the target has no header on record'}."
-    weights = f"{price.target} at {price.bits_for_it:.2f} bits per weight in the place of {price.bits_now:.2f}"
-    text = f"{said}, or {weights}" if said else f"the bytes of {price.draft} would hold {weights}"
+    weights = Message(
+        "memory-price.bits_weight_place", target=price.target, bits_for_it=price.bits_for_it, bits_now=price.bits_now
+    )
+    text = (
+        Message("memory-price.or", said=said, weights=weights)
+        if said
+        else Message("memory-price.bytes_hold", draft=price.draft, weights=weights)
+    )
     if price.buys is not None:
-        text = f"{text}: {price.buys.name} would fit ({price.buys.bits_per_weight:.2f})."
+        text = Message("memory-price.fit", text=text, name=price.buys.name, bits_per_weight=price.buys.bits_per_weight)
     elif price.lacks is not None:
-        text = f"{text}: too little for the next better type, {price.lacks.name} ({price.lacks.bits_per_weight:.2f})."
+        text = Message(
+            "memory-price.too_little_next_better",
+            text=text,
+            name=price.lacks.name,
+            bits_per_weight=price.lacks.bits_per_weight,
+        )
     else:
-        text = f"{text}: there is no better type."
-    return text + "".join(f" Measured: {_told(rung)}." for rung in price.measured)
+        text = Message("memory-price.no_better_type", text=text)
+    return text + "".join(Message("memory-price.measured", told=_told(rung)) for rung in price.measured)
 
 
 def _told(rung: OtherQuantization) -> str:
-    parts = [f"{rung.name} ({rung.bits_per_weight:.2f} bits per weight)"]
+    parts = [Message("memory-price.bits_weight", name=rung.name, bits_per_weight=rung.bits_per_weight)]
     if rung.perplexity is not None:
-        parts.append(f"perplexity {_times(rung.perplexity)}")
+        parts.append(Message("memory-price.perplexity", times=_times(rung.perplexity)))
     if rung.speed is not None:
-        parts.append(f"plain speed {_times(rung.speed)}")
+        parts.append(Message("memory-price.plain_speed", times=_times(rung.speed)))
     return ", ".join(parts)
 
 

@@ -53,6 +53,7 @@ import numpy as np
 
 from specmeter.analysis.prediction.costs import footprint_of
 from specmeter.analysis.requests import TIMES, Tally
+from specmeter.messages import Message
 from specmeter.numbers.estimates import quotient
 from specmeter.record import Arm, Estimate, Record
 from specmeter.theory.roofline import expected_union
@@ -230,7 +231,7 @@ def _cheapest(curve: CostCurve, gamma: int | None) -> Estimate | None:
     return min((curve.verification_estimate(tokens - 1) for tokens in lengths), key=lambda it: it.point)
 
 
-_NOT_MEASURED = "routing was not measured"
+_NOT_MEASURED = Message("parts.routing_not_measured")
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,13 @@ class ExpertUse:
         """What is known of a forward over `tokens`, with the formula beside it."""
         if (measured := self.measured(tokens)) is None:
             return _NOT_MEASURED
-        return f"{measured:.1f} of {self.total} in a layer {self.where}, {self.uniform(tokens):.1f} by uniform routing"
+        return Message(
+            "parts.layer_uniform_routing",
+            measured=measured,
+            total=self.total,
+            where=self.where,
+            uniform=self.uniform(tokens),
+        )
 
     def most(self, tokens: float) -> float:
         """Most that reading them lets a forward over `tokens` take, in forwards over one token."""
@@ -291,9 +298,9 @@ def experts_of(
     of_texts = texts.union if texts is not None else None
     of_probe = probe.union if probe is not None else None
     sources = {
-        "in the run's steps": dict(steps or {}),
-        "on the run's texts": _points(of_texts),
-        "on a probe's text": _points(of_probe),
+        Message("parts.run_steps"): dict(steps or {}),
+        Message("parts.run_texts"): _points(of_texts),
+        Message("parts.probe_text"): _points(of_probe),
     }
     where = next((name for name, points in sources.items() if points), "")
     unions = tuple(sorted(sources[where].items())) if where else ()

@@ -37,6 +37,7 @@ from specmeter.analysis.prediction.speedup import (
     with_prompts,
 )
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.messages import Message
 from specmeter.probe import find_probe
 from specmeter.record import PARAMETERS, Arm, Estimate, ModelIdentity, Prediction, Record, Request
 from specmeter.text import counted
@@ -171,7 +172,7 @@ class Forecaster:
         if around is not None and arm.load is not None:
             fewer, more = around
             low, high = (stepped(it, stops_early=early, recurrent=recurrent) for it in around)
-            told = f"steps probed in this run at {fewer.clients} and {more.clients} clients, interpolated"
+            told = Message("forecast.steps_probed_run_clients", clients=fewer.clients, clients_2=more.clients)
             place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
             self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)
         elif probe is not None and probe.rounds:
@@ -219,35 +220,52 @@ class Forecaster:
         if isinstance(costs, str):
             return costs
         if arm.gamma is None:
-            return "gamma is left to the engine, whose default is not known before it runs"
+            return Message("forecast.gamma_left_engine_whose")
         if arm.load is not None and arm.load.clients is None:
-            return "how many requests are answered at once is chance where they arrive by rate"
+            return Message("forecast.how_many_requests_answered")
         acceptance, basis = self._acceptance(arm)
-        unprobed = f" (no probe in this run: {why})" if (why := self._unprobed.get(arm.id)) else ""
+        unprobed = Message("forecast.no_probe_run", why=why) if (why := self._unprobed.get(arm.id)) else ""
         return Sources(costs, acceptance, costs.basis + unprobed, basis)
 
     def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
-            return synthetic(arm.synthetic_rates), "the synthetic rates that the arm asks for"
+            return synthetic(arm.synthetic_rates), Message("forecast.synthetic_rates_arm_asks")
         replayed = self._replayed.get(arm.id)
         if isinstance(replayed, Counted):
             return replayed, replayed.basis
         key = drafting(arm)
         seen = self._on_prompts(arm, self._seen.get(key, Counted()))
         if seen.drafted >= LEAST_DRAFTED:
-            where = f"measured in this run: {', '.join(self._sources[key])}"
-            further = "" if seen.longest >= gamma else f", rates beyond position {seen.longest} continued"
-            return seen, f"{where} ({seen.drafted} tokens drafted on {counted(len(seen.prompts), 'prompt')}{further})"
+            where = Message("forecast.measured_run", sources=self._sources[key])
+            further = (
+                ""
+                if seen.longest >= gamma
+                else Message("forecast.rates_beyond_position_continued", longest=seen.longest)
+            )
+            return seen, Message(
+                "forecast.tokens_drafted",
+                where=where,
+                drafted=seen.drafted,
+                counted=counted(len(seen.prompts), "prompt"),
+                further=further,
+            )
         if arm.policy is not None:
             raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
         if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):
             given = Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS)
             return given, (
-                f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}, "
-                f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
+                Message(
+                    "forecast.assumed_alpha_between_draft",
+                    assumed=ASSUMED[1],
+                    assumed_2=ASSUMED[2],
+                    assumed_hits=ASSUMED_HITS[1],
+                    assumed_hits_2=ASSUMED_HITS[2],
+                )
             )
-        return Given.alpha(*ASSUMED), f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}"
+        return Given.alpha(*ASSUMED), Message(
+            "forecast.assumed_alpha_between", assumed=ASSUMED[1], assumed_2=ASSUMED[2]
+        )
 
     def _on_prompts(self, arm: Arm, seen: Counted) -> Counted:
         """What was seen on the arm's own prompts; where that says too little, on others, which says less about them."""
@@ -269,7 +287,7 @@ class Forecaster:
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
         at_once = 1 if arm.load is None else min(arm.load.clients or 1, arm.engine.slots)
         if not modelled(arm):
-            return f"the cost of drafting by {'+'.join(arm.methods)} is not modelled"
+            return Message("forecast.cost_drafting_not_modelled", methods="+".join(arm.methods))
         for name, probe in named:
             if fits(probe, target, draft):
                 if at_once > 1 and not covers(probe, at_once):
@@ -285,13 +303,13 @@ class Forecaster:
             if found is not None and usable and (at_once == 1 or covers(found[1], at_once)):
                 return probed_at(found[1], f"probe {found[0].name}", at_once)
         if target.header is None or (draft is not None and draft.header is None):
-            return "nothing is known about the cost of its models: there is no probe, and no header to count bytes in"
+            return Message("forecast.nothing_known_about_cost")
         if target.header.bytes_per_token <= 0:
-            return "the header of its target does not say what a forward reads"
+            return Message("forecast.header_target_not_say")
         return by_bytes(
             footprint_of(target, target.header),
             footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
-            "bytes by the models' headers, without a probe",
+            Message("forecast.bytes_models_headers_without"),
             processor=host is not None and not host.gpus,
             recurrent=target.header.recurrent,
             context=0,
@@ -318,7 +336,7 @@ def refuse_misfit(probe: Probe, name: str, models: Mapping[str, ModelIdentity], 
     if speculating and not any(
         fits(probe, models[arm.target], models[arm.draft] if arm.draft else None) for arm in speculating
     ):
-        draft = f" with {probe.draft.reference}" if probe.draft else ""
+        draft = Message("account.with", reference=probe.draft.reference) if probe.draft else ""
         raise UsageError(
             f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this experiment runs",
             fix="probe the experiment's own models, or leave --probe out",
@@ -362,7 +380,7 @@ def drafting(arm: Arm) -> tuple[object, ...]:
 def unlike(probe: EngineSettings, arm: EngineSettings) -> str:
     """A remark where the probe was made with other settings, else nothing."""
     names = [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
-    return f" (made with other {', '.join(names)})" if names else ""
+    return Message("forecast.made", names=names) if names else ""
 
 
 def _nothing(arm: Arm, now: float, reason: str) -> Prediction:
