@@ -10,6 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from specmeter.messages import Message
 from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
 from specmeter.record.verdict import Verdict
@@ -57,7 +58,7 @@ class LeftOutDraft(Record):
     """A draft model that is not tried, and why."""
 
     reference: str
-    why: str
+    why: Message
 
 
 class Fate(Record):
@@ -72,7 +73,7 @@ class Fate(Record):
     """The same as the confirmation measured it."""
     by_kind: dict[str, Estimate] = Field(default_factory=dict[str, Estimate])
     """The same on each kind of text, where there are several."""
-    basis: str = ""
+    basis: Message | None = None
     """What the prediction rests on; or why there is none."""
     code: Literal[
         "cannot-gain",  # not even its optimistic end is above 1
@@ -93,6 +94,7 @@ class Fate(Record):
     blocks: int = 0
     """Blocks in which it was raced."""
     why: str = ""
+    """What an engine said when it failed."""
 
 
 class AdviceOfKind(Record):

@@ -20,6 +20,7 @@ from specmeter.experiments.experiment import LOOKUP, name_of
 from specmeter.experiments.file import load
 from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.doctor import SMALLER
+from specmeter.messages import Message
 from specmeter.models.facts import ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, first_part, read_parts
 from specmeter.models.preflight import (
@@ -40,7 +41,7 @@ from specmeter.models.reference import (
     peek,
 )
 from specmeter.record import EngineTraits, MethodName
-from specmeter.text import counted, size
+from specmeter.text import size
 
 MOST_FOUND = 3
 """Found drafts that are tried: the smallest, the largest, and one between."""
@@ -196,7 +197,7 @@ class _Search:
     def named(self, reference: str) -> CandidateDraft | None:
         """A draft that the user named; None, told, when it cannot work."""
         if self._target == reference:
-            self._leave_out(reference, "it is the target itself")
+            self._leave_out(reference, Message("left-out.target"))
             return None
         path = self._located(reference)
         if path is None or self._path is None:
@@ -215,16 +216,14 @@ class _Search:
         smaller = [it for real, it in files.items() if real != own and it.size_bytes < (self.size_bytes or 0)]
         smaller.sort(key=lambda it: (not _alike(it.path.name, self._path or it.path), it.size_bytes, it.name))
         for it in smaller[MOST_READ:]:
-            self._leave_out(str(it.path), f"not looked at: one of more than {MOST_READ} models here; --draft tries it")
+            self._leave_out(str(it.path), Message("left-out.unread", most=MOST_READ))
         able = [it for model in smaller[:MOST_READ] if (it := self._found(model, own.parent)) is not None]
         return self._spread(able)
 
     def _found(self, model: FoundModel, beside: Path) -> CandidateDraft | None:
         if SMALLER * model.size_bytes > (self.size_bytes or 0):
-            self._leave_out(
-                str(model.path),
-                f"{size(model.size_bytes)}: not {SMALLER} times smaller than the target; --draft tries it all the same",
-            )
+            why = Message("left-out.not_smaller", size=model.size_bytes, times=SMALLER)
+            self._leave_out(str(model.path), why)
             return None
         path = model.path.absolute()
         return self._judged(str(path), path, named=False, strange=path.resolve().parent != beside)
@@ -238,38 +237,38 @@ class _Search:
         except ModelError as error:
             if named:
                 raise
-            self._leave_out(reference, f"it cannot be read ({error.message.removeprefix(f'{path}: ')})")
+            why = Message("left-out.unreadable", error=error.message.removeprefix(f"{path}: "))
+            self._leave_out(reference, why)
             return None
-        if isinstance(found, str):
+        if isinstance(found, Message):
             self._leave_out(reference, found)
             return None
         if strange and found.method != "draft-simple":
-            self._leave_out(reference, "made for one target, and does not lie beside this one; --draft tries it")
+            self._leave_out(reference, Message("left-out.elsewhere"))
             return None
         facts = describe(parts)
         self._needs[reference] = facts.file_bytes + _kv_bytes(facts, self._context)
         needed = self._needs[self._target] + self._needs[reference]
         if needed > self.free_bytes:
-            free = size(self.free_bytes)
-            self._leave_out(reference, f"target and draft need {size(needed)} with their KV caches; {free} are free")
+            self._leave_out(reference, Message("left-out.memory", needed=needed, free=self.free_bytes))
             return None
         if not any(it.name in _OF_A_FAMILY and it.status == "warning" for it in found.conditions):
             self._kin.add(reference)
         return CandidateDraft(reference, found.method, facts.file_bytes, named)
 
-    def _compared(self, parts: tuple[Header, ...]) -> Compatibility | str:
+    def _compared(self, parts: tuple[Header, ...]) -> Compatibility | Message:
         """How the draft with these headers goes with the target, or why it cannot. Raises `ModelError`."""
         assert self._parts is not None
         other = other_than_language_model(Metadata(parts[0]))
         if other is not None:
-            return f"it is {other}, not a causal language model"
+            return Message("left-out.no_language_model", kind=other)
         file_bytes = sum(part.file_bytes for part in parts)
         if file_bytes >= (self.size_bytes or 0):
-            return f"{size(file_bytes)}: not smaller than the target ({size(self.size_bytes or 0)})"
+            return Message("left-out.as_large", size=file_bytes, target=self.size_bytes or 0)
         found = compare_headers(self._parts, parts)
         if self._traits.method(found.method) is None:
-            return f"it drafts by {found.method}, which this engine does not have"
-        return found if found.refusal is None else f"its vocabulary is not the target's: {found.refusal}"
+            return Message("left-out.method", method=found.method)
+        return found if found.refusal is None else Message("left-out.vocabulary", refusal=found.refusal)
 
     def _spread(self, able: Sequence[CandidateDraft]) -> list[CandidateDraft]:
         """The smallest, the largest and one between, of the target's family where there are enough of it."""
@@ -277,7 +276,7 @@ class _Search:
         for it in sorted(able, key=lambda it: it.size_bytes or 0):
             first = distinct.setdefault((it.method, it.size_bytes), it)
             if first is not it:
-                self._leave_out(it.reference, f"as large as {first.reference} to the byte: taken for a copy of it")
+                self._leave_out(it.reference, Message("left-out.copy", other=first.reference))
         kin = [it for it in distinct.values() if it.reference in self._kin]
         choice = kin or list(distinct.values())
         kept = choice
@@ -288,11 +287,8 @@ class _Search:
             kept = [choice[0], choice[nearest], choice[-1]]
         for it in distinct.values():
             if it not in kept:
-                if it in choice:
-                    why = f"{counted(len(choice), 'draft')} fit, and {MOST_FOUND} of different size are tried"
-                else:
-                    why = "it fits, and others are nearer to the target's family"
-                self._leave_out(it.reference, f"{why}; --draft tries it")
+                enough = Message("left-out.enough", fitting=len(choice), tried=MOST_FOUND)
+                self._leave_out(it.reference, enough if it in choice else Message("left-out.farther"))
         return kept
 
     def _located(self, reference: str) -> Path | None:
@@ -301,7 +297,7 @@ class _Search:
             return None
         return locate(reference, base_dir=Path(), fetching=self._fetching or OFFLINE).absolute()
 
-    def _leave_out(self, reference: str, why: str) -> None:
+    def _leave_out(self, reference: str, why: Message) -> None:
         self.left_out.append(LeftOutDraft(reference=reference, why=why))
 
 

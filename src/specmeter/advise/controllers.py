@@ -120,32 +120,30 @@ def oracle_times(
     prompts: Ints,
     controller: Arm,
     fixed: Sequence[Arm],
-) -> OracleTimes | str:
-    """The oracle beside a controller and its `fixed` lengths, on these prompts of the table; or why there is none, in
-    words for a sentence. `numbers` are those of the arms. Raises `StoreError`."""
+) -> OracleTimes | Message:
+    """The oracle beside a controller and its `fixed` lengths, on these prompts of the table; or why there is
+    none. `numbers` are those of the arms. Raises `StoreError`."""
     traits = store.traits()
     generation = store.experiment().generation
     if (reason := why_not(fixed[0], traits=traits, generation=generation)) is not None:
         return reason
     if controller.methods != ("draft-simple",):
-        return Message("controllers.drafts_not_come_draft")
+        return Message("oracle.not_by_model")
     if generation.temperature > 0:
-        return Message("controllers.texts_sampled_differ_block")
+        return Message("oracle.sampled")
     off = controller.baseline_id or ""
     read = _read(store, generation, [off, *(arm.id for arm in fixed), controller.id], fixed[0])
     lengths = [read.get(table.prompts[int(prompt)]) for prompt in prompts]
     known = [it for it in lengths if it is not None]
     if len(known) < len(lengths):
         said, missing = store.profiled(), len(lengths) - len(known)
-        if said is not None and said.reason:
-            return Message(
-                "controllers.draft_not_read_texts", missing=missing, lengths=len(lengths), reason=said.reason
-            )
-        return Message("controllers.draft_not_read_texts_2", missing=missing, lengths=len(lengths))
+        if said is not None and said.reason is not None:
+            return Message("oracle.unread_because", missing=missing, texts=len(lengths), why=said.reason)
+        return Message("oracle.unread", missing=missing, texts=len(lengths))
     sides = [off, controller.id, *(arm.id for arm in fixed)]
     cells, ms = _whole_blocks(table, [numbers[it] for it in sides], prompts, [len(text) for text, _ in known])
     if not cells:
-        return Message("controllers.no_block_holds_arms")
+        return Message("oracle.no_block")
     plain_ms, controller_ms, fixed_ms = ms[0], ms[1], ms[2:]
     tokens = np.array([len(text) for text, _ in known], dtype=np.float64)
     relative = fixed_ms / (plain_ms / tokens)
@@ -158,7 +156,7 @@ def oracle_times(
         each = (relative[:, block].ravel().tolist() for block in range(len(cells)))
         of_blocks = [fit_costs(walks, times, gammas, shape) for times in each]
     except UsageError:
-        return Message("controllers.too_little_measured_learn")
+        return Message("oracle.too_little")
     best = [best_walk(text, whole.costs, limits) for text, limits in known]
     paid = np.array([[walk.cost(fit.costs) for walk in best] for fit in of_blocks])
     kinds = np.zeros(len(table.prompts), dtype=np.int64)
@@ -406,7 +404,7 @@ class Certified(Record):
     """Of the numbers; None where the run was not checked."""
     left_out: tuple[str, ...] = ()
     """Fixed lengths whose numbers are false."""
-    no_oracle: str = ""
+    no_oracle: Message | None = None
     """Why there is no oracle; empty where there is one."""
     longest: int = 0
     """Longest draft that the oracle may choose."""
@@ -527,7 +525,7 @@ def _decoded(table: RequestTable, arm: int) -> Ints:
     return rows[table.decoded[rows]]
 
 
-def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: OracleTimes | str) -> Certified:
+def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: OracleTimes | Message) -> Certified:
     arm = sides.controller
     kinds = sides.kinds
     rows = [_held(report, sides, kind, oracle) for kind in ([] if len(kinds) == 1 else kinds)]
@@ -549,10 +547,10 @@ def _certified(report: RunReport, sides: _Sides, fixed: Sequence[Arm], oracle: O
         ruling="invalid" if false else rule(worst),
         verdict=verdict,
         left_out=tuple(it.id for it in fixed if it not in sides.fixed),
-        no_oracle=oracle if isinstance(oracle, str) else "",
-        longest=0 if isinstance(oracle, str) else oracle.longest,
-        probed=not isinstance(oracle, str) and oracle.probed,
-        unexplained=None if isinstance(oracle, str) else math.sqrt(oracle.variance),
+        no_oracle=oracle if isinstance(oracle, Message) else None,
+        longest=0 if isinstance(oracle, Message) else oracle.longest,
+        probed=not isinstance(oracle, Message) and oracle.probed,
+        unexplained=None if isinstance(oracle, Message) else math.sqrt(oracle.variance),
     )
 
 
@@ -563,7 +561,7 @@ def rule(worst: Estimate) -> Ruling:
     return "never-below" if worst.low >= FLOOR else "fails" if worst.high < FLOOR else "not-shown"
 
 
-def _held(report: RunReport, sides: _Sides, kind: str, oracle: OracleTimes | str) -> Held:
+def _held(report: RunReport, sides: _Sides, kind: str, oracle: OracleTimes | Message) -> Held:
     controller, off = sides.controller.id, sides.off
     summary = next(it for it in report.summary.arms if it.arm_id == off)
     part = summary if kind == ALL else summary.kinds[kind]
@@ -580,7 +578,7 @@ def _held(report: RunReport, sides: _Sides, kind: str, oracle: OracleTimes | str
         over_best=least_of(list(over_each.values()), "fixed lengths") if over_each else None,
         over_each=over_each,
     )
-    if isinstance(oracle, str):
+    if isinstance(oracle, Message):
         return held
     chosen = None if kind == ALL else sides.table.kinds[kind]
     ceiling, over_oracle = oracle.ceiling(chosen), oracle.reached(chosen)

@@ -34,7 +34,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class Elsewhere:
 
     line: tuple[str, ...]
     """Words of the command; empty where the program cannot do it. Shown as unmeasured."""
-    notes: tuple[str, ...]
+    notes: tuple[Message, ...]
     """What has to be known about it."""
     lengths: tuple[Range, ...] = ()
     """Of a schedule: the draft length of each batch size up to the largest load."""
@@ -88,18 +88,18 @@ def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Els
     if program == MEASURED:
         return Elsewhere(measured, ())
     if arm is not None and len(arm.methods) > 1 and program != "llama-cli":
-        return Elsewhere(
-            (), (Message("export-commands.drafts_one_way_time", program=program, methods=" + ".join(arm.methods)),)
-        )
+        return _not_for(Message("program.one_way", program=program, methods=" + ".join(arm.methods)))
     if not measured:
-        return Elsewhere((), (Message("export-commands.engine_measured_not_say"),))
+        return _not_for(Message("program.not_served"))
     line = _WRITERS[program](arm, measured)
     if line is None:
-        method = Message("export-commands.plain_decoding") if arm is None else " + ".join(arm.methods)
-        return Elsewhere(
-            (), (Message("export-commands.nothing_like_far_documentation", program=program, method=method),)
-        )
+        method = Message("program.plain") if arm is None else " + ".join(arm.methods)
+        return _not_for(Message("program.nothing_like", program=program, method=method))
     return Elsewhere(line, _notes(program, line, () if arm is None else (arm,)))
+
+
+def _not_for(why: Message) -> Elsewhere:
+    return Elsewhere((), (why,))
 
 
 def also_for(schedule: Schedule, program: str) -> Schedule:
@@ -132,29 +132,28 @@ def tables(schedule: Schedule, program: str) -> Elsewhere:
     """
     check_program(program)
     if program not in TABLES:
-        return Elsewhere((), (Message("export-commands.told_one_draft_length", program=program),))
+        return _not_for(Message("program.one_length", program=program))
     loads = {clients_of(advice): 0 for advice in schedule.advices}
     decided = {clients_of(advice): advice for advice in schedule.advices if is_decided(advice)}
     if not decided:
-        return Elsewhere((), (Message("export-commands.no_load_decided_yet"),))
+        return _not_for(Message("program.undecided"))
     if not any(advice.command[:1] == (MEASURED,) for advice in decided.values()):
-        return Elsewhere((), (Message("export-commands.engine_measured_not_say"),))
+        return _not_for(Message("program.not_served"))
     chosen = {clients: it.arm for clients, it in decided.items() if it.decision == "speculate" and it.arm is not None}
     shown = _most_used([arm for arm in chosen.values() if _CONFIGS[program](arm) is not None and arm.gamma])
     if chosen and not shown:
         ways = " or ".join(dict.fromkeys(" + ".join(arm.methods) for arm in chosen.values()))
-        return Elsewhere((), (Message("export-commands.nothing_like_far_documentation_2", program=program, ways=ways),))
+        return _not_for(Message("program.nothing_like", program=program, method=ways))
     loads |= {clients: arm.gamma or 0 for clients, arm in chosen.items() if arm in shown}
     lengths = by_batch_size(loads)
     notes = _of_table(program, lengths, min(loads))
     if open_ := [clients for clients in loads if clients not in decided]:
-        notes.append(Message("export-commands.no_drafts_nothing_decided", listed=_listed(open_)))
+        notes.append(Message("program.off_undecided", clients=open_))
     if others := [clients for clients, arm in chosen.items() if arm not in shown]:
-        notes.append(Message("export-commands.takes_one_way_drafting", listed=_listed(others)))
+        notes.append(Message("program.off_other", clients=others))
     longest = max(loads.values())
     if program == "tensorrt-llm" and lengths[0][2] < longest:
-        told = Message("export-commands.first_draft_length_longest")
-        return Elsewhere((), (told, *notes), lengths)
+        return Elsewhere((), (Message("program.longest_first"), *notes), lengths)
     arm = shown[0].model_copy(update={"gamma": longest}) if shown else None
     line = _LINES[program](arm, lengths)
     return Elsewhere(line, (*_notes(program, line, shown), *notes), lengths)
@@ -188,35 +187,31 @@ def _way(arm: Arm) -> tuple[object, ...]:
     return (arm.methods, arm.draft, arm.ngram_n)
 
 
-def _of_table(program: str, lengths: Sequence[Range], fewest: int) -> list[str]:
+def _of_table(program: str, lengths: Sequence[Range], fewest: int) -> list[Message]:
     """What has to be known of a program's table."""
     *_, (_, last, behind) = lengths
-    notes: list[str] = []
+    notes: list[Message] = []
     if fewest > 1:
-        notes.append(Message("export-commands.nothing_measured_fewer_once", fewest=fewest))
+        notes.append(Message("program.fewer", fewest=fewest))
     if program == "vllm":
         if behind:
-            notes.append(Message("export-commands.nothing_measured_once_drafts", last=last))
+            notes.append(Message("program.more", last=last))
         if len(lengths) > 1:
-            notes.append(Message("export-commands.documentation_says_lengths_batch"))
+            notes.append(Message("program.vllm_lengths"))
     elif any(length for *_, length in lengths):
-        notes.append(Message("export-commands.nothing_measured_once_not", last=last))
-        notes.append(Message("export-commands.reads_table_version_pull"))
+        notes.append(Message("program.more_off", last=last))
+        notes.append(Message("program.tensorrt_table"))
     return notes
 
 
-def _listed(counts: Iterable[int]) -> str:
-    return ", ".join(map(str, counts))
-
-
-def _notes(program: str, line: Sequence[str], arms: Sequence[Arm]) -> tuple[str, ...]:
+def _notes(program: str, line: Sequence[str], arms: Sequence[Arm]) -> tuple[Message, ...]:
     """What has to be known about a line for the choice `arms`."""
-    notes: list[str] = []
+    notes: list[Message] = []
     if _TARGET in " ".join(line):
-        notes.append(Message("export-commands.stand_models_own_format", target=_TARGET, draft=_DRAFT))
+        notes.append(Message("program.own_format", target=_TARGET, draft=_DRAFT))
     lost = dict.fromkeys(name for arm in arms for name in _lost(arm) if name not in _HONOURED[program])
     if lost:
-        notes.append(Message("export-commands.no_setting", lost=lost))
+        notes.append(Message("program.no_setting", lost=tuple(lost)))
     return tuple(notes)
 
 

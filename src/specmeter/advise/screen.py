@@ -30,8 +30,8 @@ from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelle
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.pre_measure import Evidence, Scout, at_once, probe_key, why_not_replayed
+from specmeter.messages import Message
 from specmeter.numbers.estimates import of_draws
-from specmeter.text import counted
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
@@ -72,7 +72,7 @@ class Outlook:
     """Speedup over its baseline; None where nothing can be said."""
     by_kind: Mapping[str, Estimate]
     """The same on each kind of text."""
-    basis: str
+    basis: Message
     """What the prediction rests on, or why there is none."""
     draws: Floats | None = field(repr=False)
     """Speedups drawn jointly with other arms; the first is the point. Shape (draws,)."""
@@ -231,7 +231,7 @@ class _BaselineFacts:
             for kind, prompts in self.kinds.items()
             if (mine := [name for name in both if name in prompts])
         }
-        basis = f"measured in the screen, in one session on {counted(len(both), 'prompt')}"
+        basis = Message("screen.measured_on", prompts=len(both))
         tau = sum(own[name][1] for name in both) / max(1, sum(own[name][2] for name in both))
         return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
 
@@ -244,7 +244,7 @@ class _BaselineFacts:
         apart = ONE_SESSION * rng.standard_normal(DRAWS)
         apart[0] = 0.0
         draws = np.exp(fmean(logs.values()) + apart)
-        basis = "measured in the screen, in one session"
+        basis = Message("screen.measured")
         return Outlook(arm, of_draws(draws, "x", level=LEVEL), {}, basis, draws, None)
 
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
@@ -266,7 +266,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
     by_kind: dict[str, Estimate] = {}
     try:
         known = forecaster.sources(arm)
-        if isinstance(known, str):
+        if isinstance(known, Message):
             return seen.gain(arm) or Outlook(arm, None, {}, known, None)
         disturbed = seen.is_disturbed(arm)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
@@ -276,13 +276,14 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
                 speedups, _ = draw.speedups(own)
                 by_kind[kind] = of_draws(seen.whole_time(arm, speedups, prompts), "x", level=LEVEL)
     except SpecmeterError as error:
-        return Outlook(arm, None, {}, error.message, None)
+        return Outlook(arm, None, {}, Message("text.outside", text=error.message), None)
     if arm.load is not None:
         share = forecaster.prompts_share(arm)
         draws = 1 / (share + (1 - share) / draws)
     else:
         draws = seen.whole_time(arm, draws, None)
-    basis = f"{known.acceptance_basis}; {known.cost_basis}" + (", beside other programs" if disturbed else "")
+    code = "screen.disturbed" if disturbed else "screen.predicted"
+    basis = Message(code, acceptance=known.acceptance_basis, costs=known.cost_basis)
     return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
 
 

@@ -26,6 +26,7 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
 from specmeter.laboratory.run import part_of, prepare, run
 from specmeter.measure import Observer as MeasureObserver
+from specmeter.messages import Message
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.record import Arm, Estimate, Prediction
 from specmeter.store import RunStore
@@ -123,9 +124,11 @@ class _Foretold:
 
     def predict(self, arm: Arm, now: float) -> Prediction:
         found = self.expected.get(arm.id)
-        why = "" if found is not None else "the screen of the advice expects nothing of it"
-        known = "the screen of the advice" if found is not None else ""
-        return Prediction(arm_id=arm.id, made_at=now, speedup=found, reason=why, cost=known, acceptance=known)
+        if found is None:
+            reason = Message("prediction.not_screened")
+            return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason=reason)
+        known = Message("prediction.screen")
+        return Prediction(arm_id=arm.id, made_at=now, speedup=found, cost=known, acceptance=known)
 
 
 CELL_S = 8.0

@@ -445,8 +445,8 @@ class Consumption(Record):
     """Answered requests in all."""
     unseen: float
     """Share of their time without readings."""
-    why: str = ""
-    """Why nothing is said, or no ratio; empty where all is."""
+    why: Message | None = None
+    """Why nothing is said, or no ratio; None where all is."""
     per_token: Estimate | None = None
     """Joules per generated token, prompts included."""
     ratio: Estimate | None = None
@@ -505,7 +505,7 @@ def consumption(
         unseen=_unseen(table, metered),
         idle_w=idle_w,
     )
-    if why := _doubt(table, energies, arm_id, metered):
+    if (why := _doubt(table, energies, arm_id, metered)) is not None:
         return found.model_copy(update={"why": why})
     unit, of = (table.invocation, "invocations") if several else (table.cell, "blocks")
     tokens = table.tokens + 1  # the first one takes energy too
@@ -524,11 +524,11 @@ def consumption(
     }
     if baseline is not None:
         base_id, base = baseline[0], baseline[1][table.metered[baseline[1]]]
-        why = _doubt(table, energies, base_id, base) if len(base) else Message("requests.energy_baseline_not_read")
-        if not why and len(energies.sources(arm_id, base_id)) > 1:
-            why = Message("requests.baseline_read_sources")
-        if why:
-            changes["why"] = Message("requests.no_ratio", why=why)
+        why = _doubt(table, energies, base_id, base) if len(base) else Message("consumption.baseline_unread")
+        if why is None and len(energies.sources(arm_id, base_id)) > 1:
+            why = Message("consumption.other_sources")
+        if why is not None:
+            changes["why"] = Message("consumption.no_ratio", why=why)
         else:
             changes["ratio"] = _ratio(table, metered, base, table.joules, tokens, several, level)
             changes["ratio_above_idle"] = (
@@ -537,13 +537,13 @@ def consumption(
     return found.model_copy(update=changes)
 
 
-def _doubt(table: RequestTable, energies: Energies, arm_id: str, rows: Ints) -> str:
-    """Why the joules of an arm are not known; empty where they are."""
+def _doubt(table: RequestTable, energies: Energies, arm_id: str, rows: Ints) -> Message | None:
+    """Why the joules of an arm are not known; None where they are."""
     if len(energies.sources(arm_id)) > 1:
-        return Message("requests.sources_energy_changed_during")
+        return Message("consumption.sources_changed")
     if (unseen := _unseen(table, rows)) > MOST_UNSEEN:
-        return Message("requests.cannot_tell_time_passed", unseen=unseen)
-    return "" if table.joules[rows].sum() > 0 else Message("requests.cannot_tell_counters_stood")
+        return Message("consumption.between_readings", unseen=unseen)
+    return None if table.joules[rows].sum() > 0 else Message("consumption.stood_still")
 
 
 def _unseen(table: RequestTable, rows: Ints) -> float:

@@ -28,6 +28,7 @@ from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
+from specmeter.messages import Message
 from specmeter.messages import languages as every_language
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
@@ -336,7 +337,7 @@ def predict(
     need_type("format", format, (str,), 'a number format, such as "Q4_K_M"')
     need_type("context", context, (int,), "a whole number of tokens")
     made = None if probe is None else load_probe(Path(path_of("probe", probe)))
-    named = "" if probe is None else f"probe {Path(probe).name}"
+    named = Message("costs.probe", name="" if probe is None else Path(probe).name)
     costs = costs_of(made, named, device, model, format, draft_model, draft_format, context, no_draft=no_draft)
     by_model = costs.has_draft and not no_draft
     run = nullcontext() if acceptance_from is None else RunStore.open(_folder(acceptance_from), readonly=True)

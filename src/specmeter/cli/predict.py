@@ -12,6 +12,7 @@ from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubl
 from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
 from specmeter.cli import flag
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.probe import Probe, load_probe
 from specmeter.show.terminal.console import say_json
 from specmeter.show.terminal.explain import print_loads, print_prediction
@@ -81,7 +82,7 @@ def command(
     probe = _probe(probe_file)
     if at_once and probe is None:
         raise UsageError("--clients: the catalogue says nothing of several requests", fix="probe with --batch 1,2,4,8")
-    named = f"probe {probe_file.name}" if probe_file is not None else ""
+    named = Message("costs.probe", name="" if probe_file is None else probe_file.name)
     costs = costs_of(
         probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=flag
     )

@@ -55,7 +55,6 @@ from specmeter.record import (
     StepRound,
     TextRouting,
 )
-from specmeter.text import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,15 +77,13 @@ def at_once(arm: Arm) -> int:
     return 1 if arm.load is None else min(arm.load.clients or arm.engine.slots, arm.engine.slots)
 
 
-def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> str | None:
+def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> Message | None:
     """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
     if traits.drafting == "llama-server" and table_of(arm) is not None:
-        if at_once(arm) != 1:
-            return Message("pre-measure.requests_table_saw_before")
-        return None
+        return Message("replay.shared_table") if at_once(arm) != 1 else None
     if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
         return reason
-    return Message("pre-measure.policy_chooses_draft_lengths", policy=arm.policy) if arm.policy is not None else None
+    return None if arm.policy is None else Message("replay.policy", policy=arm.policy)
 
 
 class Evidence:
@@ -164,7 +161,7 @@ class Evidence:
             self._measured[baseline_id] = found
         return self._measured[baseline_id]
 
-    def replay(self, arm: Arm) -> Counted | str:
+    def replay(self, arm: Arm) -> Counted | Message:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
         generation = self._work.experiment.generation
         reason = why_not_replayed(arm, self._work.traits, generation)
@@ -187,23 +184,21 @@ class Evidence:
                 else:
                     found.add(prompt_id, _steps(arm, rounds))
         except UnreplayableError as error:
-            return error.message
+            return Message("text.outside", text=error.message)
         if table is not None:
             for prompt_id, rounds in self._follow_session(arm, table, known, wanted):
                 found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
         if not found.prompts and unread:
-            return Message("pre-measure.draft_not_read_texts")
+            return Message("replay.unread")
         if not found.prompts:
-            return Message("pre-measure.baseline_not_generated_text")
-        less = Message("pre-measure.without_text", missing=missing) if missing else ""
-        how = "" if table is None else Message("pre-measure.after_one_before")
+            return Message("replay.no_text")
         found.basis = Message(
-            "pre-measure.replayed_text",
-            baseline_id=arm.baseline_id,
-            counted=counted(len(found.prompts), "prompt"),
-            less=less,
-            how=how,
+            "rates.replayed",
+            arm=arm.baseline_id,
+            prompts=len(found.prompts),
+            missing=Message("rates.missing", missing=missing) if missing else "",
+            session="" if table is None else Message("rates.session"),
         )
         return found
 
@@ -378,7 +373,7 @@ class Scout(Evidence):
         self._host = host
         self._allowance_s = allowance_s
         self._longest = longest
-        self._tried: dict[tuple[object, ...], str | None] = {}
+        self._tried: dict[tuple[object, ...], Message | None] = {}
         """Draft and settings that were let read -> why they could not."""
 
     @property
@@ -422,15 +417,15 @@ class Scout(Evidence):
         started_at = self._engine.clock()
         rounds: list[list[StepRound]] = []
         prompts = self._affordable(baseline_id, ways)
-        failure = ""
+        failure: Message | None = None
         try:
             if ways:
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
                     for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
                         rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
-                failure = "" if rounds else Message("pre-measure.probe_take_tenth_run")
+                failure = None if rounds else Message("step-probe.too_long")
         except (EngineError, ExperimentError) as error:
-            failure = error.message
+            failure = Message("text.outside", text=error.message)
         ended_at = self._engine.clock()
         return [
             self._probe(baseline_id, arm, prompts, [it[index] for it in rounds], failure, started_at, ended_at)
@@ -443,20 +438,20 @@ class Scout(Evidence):
         arm: Arm,
         prompts: Sequence[Prompt],
         rounds: Sequence[StepRound],
-        failure: str,
+        failure: Message | None,
         started_at: float,
         ended_at: float,
     ) -> StepProbe:
         gate = self._gate(arm)
         drafted = [it for it in rounds if any(it.step_ms)]  # of some length above 0
         if rounds and not drafted:
-            failure = Message("pre-measure.nothing_drafted")
+            failure = Message("step-probe.no_draft")
         rounds = drafted
         calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
             share = fmean(share for it in busy for share in it.other_cpu_percent)
-            failure = Message("pre-measure.programs_took_machine_during", share=share / 100)
+            failure = Message("step-probe.busy", share=share / 100)
         return StepProbe(
             baseline_id=baseline_id,
             target=arm.target,
@@ -469,7 +464,7 @@ class Scout(Evidence):
             prompts=tuple(prompt.id for prompt in prompts),
             rounds=calm,
             left_out=busy,
-            failure="" if calm else failure,
+            failure=None if calm else failure,
         )
 
     def _rounds(
@@ -558,14 +553,14 @@ class Scout(Evidence):
 
     # --- yield -------------------------------------------------------------------------------------------------------
 
-    def replay(self, arm: Arm) -> Counted | str:
+    def replay(self, arm: Arm) -> Counted | Message:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
         reason = why_not_replayed(arm, self._work.traits, self._work.experiment.generation)
         if reason is None:
             reason = self.read(arm)
         return reason or super().replay(arm)
 
-    def read(self, arm: Arm) -> str | None:
+    def read(self, arm: Arm) -> Message | None:
         """Let the arm's draft read what it has not read of its baseline's texts; why it cannot, where it cannot."""
         if arm.draft is None or not (passages := self.unread(arm)):
             return None
@@ -585,8 +580,8 @@ class Scout(Evidence):
                 limit_s=_PROFILE_S,
             )
         except EngineError as error:
-            self._tried[reader] = error.message
-            return error.message
+            self._tried[reader] = Message("text.outside", text=error.message)
+            return self._tried[reader]
         self._store.add_profiles(made)
         self.learn(made)
         return None
@@ -651,7 +646,8 @@ def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ..
             routing = load_routing(read_apart(order, Path(folder), limit_s=2 * limit_s + _LOADING_S))
     except (EngineError, UsageError, OSError) as error:
         reason = str(error) if isinstance(error, OSError) else error.message
-        return TextRouting(target=arm.target, baseline_id=arm.id, failure=reason[:_LONGEST_REASON])
+        failure = Message("text.outside", text=reason[:_LONGEST_REASON])
+        return TextRouting(target=arm.target, baseline_id=arm.id, failure=failure)
     union, layers = text_unions(routing, (*WINDOWS, *_LONG_WINDOWS))
     return TextRouting(
         target=arm.target,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.errors import UsageError
 from specmeter.files import cache_dir
 from specmeter.host.telemetry import busy_percent, is_busy
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds
 from specmeter.record import (
     BatchPoint,
@@ -266,49 +267,41 @@ def break_even(probe: Probe, gamma: int | None = None) -> BreakEven | None:
     return BreakEven(chosen, verification, tokens, alpha if alpha <= 1 else None, probe.draft_ms is not None)
 
 
-def batch_sentence(found: CostSurface) -> str:
-    """What sharing the machine does to verification, in plain words."""
+def batch_sentence(found: CostSurface) -> Message:
+    """What sharing the machine does to verification."""
     ends = [(b, curve) for b, curve in found.curves if len(curve.points) > 1]
     if len(ends) < 2:
-        return "Too few shapes were measured to say what sharing the machine does to verification."
+        return Message("sharing.too_few")
     (few, first), (many, last) = ends[0], ends[-1]
-    shared = sorted({point.tokens for point in first.points} & {point.tokens for point in last.points} - {1})
-    if not shared:
-        return "Too few shapes were measured to say what sharing the machine does to verification."
-    n = max([each for each in shared if each <= TYPICAL_GAMMA + 1] or shared[:1])
-    alone, shared_by_many = (found.verification(b, n - 1) for b in (few, many))
-    told = (
-        f"Verifying {n} tokens of each request costs {estimated(alone, 2)} plain forwards with {few} in flight and "
-        f"{estimated(shared_by_many, 2)} with {many}"
-    )
-    if exceeds(shared_by_many, alone):
-        return f"{told}: more when the machine is shared."
-    if exceeds(alone, shared_by_many):
-        return f"{told}: less when the machine is shared."
-    return f"{told}; the intervals overlap."
+    both = sorted({point.tokens for point in first.points} & {point.tokens for point in last.points} - {1})
+    if not both:
+        return Message("sharing.too_few")
+    n = max([each for each in both if each <= TYPICAL_GAMMA + 1] or both[:1])
+    alone, shared = (found.verification(b, n - 1) for b in (few, many))
+    code = "more" if exceeds(shared, alone) else "less" if exceeds(alone, shared) else "alike"
+    costs: dict[str, Value] = {"alone": estimated(alone, 2), "shared": estimated(shared, 2)}
+    return Message(f"sharing.{code}", n=n, few=few, many=many, **costs)
 
 
-def sentence(probe: Probe) -> str:
-    """What the probe means, in plain words."""
+def sentence(probe: Probe) -> Message:
+    """What the probe means."""
     found = break_even(probe)
     if found is None:
-        return "Only T(1) was measured, so the cost of verification is unknown."
+        return Message("break-even.only_plain")
     v = found.verification
     interval = f" [{v.low:.2f}, {v.high:.2f}]" if v.low is not None and v.high is not None else ""
-    n = found.gamma + 1
-    words = f"Verifying {n} tokens costs {v.point:.2f}{interval} forwards of one token. "
     recurrent = probe.target.header is not None and probe.target.header.recurrent
-    drafting = "drafting included" if found.with_draft else "drafting not counted"
-    drafting += ", replays not counted" if recurrent else ""
-    drafts = f"drafts of {found.gamma} tokens" if found.gamma > 1 else "drafts of one token"
+    counted = "with_drafting" if found.with_draft else "without_drafting"
+    said: dict[str, Value] = {
+        "n": found.gamma + 1,
+        "cost": f"{v.point:.2f}{interval}",
+        "drafts": found.gamma,
+        "step": found.tokens,
+        "counted": Message(f"break-even.{counted}{'_only' if recurrent else ''}"),
+    }
     if found.alpha is None:
-        return words + (
-            f"So {drafts} can never pay here: a step costs {found.tokens:.2f} ({drafting}) and emits at most {n}."
-        )
-    replays = " A rejection also costs a replay, which `specmeter predict` counts." if recurrent else ""
+        return Message("break-even.never", **said)
+    said["replays"] = Message("break-even.replays") if recurrent else ""
     if found.tokens <= 1:
-        return words + f"So {drafts} pay even if nothing is accepted ({drafting}).{replays}"
-    return words + (
-        f"So {drafts} pay once a step emits more than {found.tokens:.2f} tokens ({drafting}), that is, when each "
-        f"drafted token is accepted with a probability above {found.alpha:.2f}.{replays}"
-    )
+        return Message("break-even.always", **said)
+    return Message("break-even.pays", **said, alpha=found.alpha)

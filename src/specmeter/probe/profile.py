@@ -41,6 +41,7 @@ from specmeter.llama_binding import capi
 from specmeter.llama_binding.context import Context
 from specmeter.llama_binding.model import Model
 from specmeter.llama_binding.sampling import confidence
+from specmeter.messages import Message
 from specmeter.probe.replay import digest, drafts_ends_of, key_of, parameters, wanted_key, why_not
 from specmeter.record import UNKNOWN_TOKEN, EngineSettings, MatchProfile, ModelIdentity, Profiled, Record
 
@@ -293,7 +294,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
     """
     readings = list(_readings(work, store))
     left_s = allowed_s(store, share)
-    missing, reasons = 0, dict[str, None]()
+    missing, reasons = 0, list[Message]()
     traits, generation = work.traits, work.experiment.generation
     for reading in readings:
         if not reading.passages:
@@ -310,14 +311,15 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
             )
         except EngineError as error:
             missing += len(reading.passages)
-            reasons[f"{reading.draft.name}: {error.message}"[:_LONGEST_REASON]] = None
+            reasons.append(Message("profile.failed", draft=reading.draft.name, error=error.message[:_LONGEST_REASON]))
             continue
         store.add_profiles(profiles)
         if left := len(reading.passages) - len(profiles):
             missing += left
-            reasons[f"reading would have taken more than {share:.0%} of the run's time"] = None
+            reasons.append(Message("profile.too_long", share=share))
     if readings:
-        store.set_profiled(Profiled(missing=missing, reason="; ".join(reasons)))
+        reason = Message("profile.reasons", reasons=tuple(dict.fromkeys(reasons))) if reasons else None
+        store.set_profiled(Profiled(missing=missing, reason=reason))
 
 
 def allowed_s(store: RunStore, share: float) -> float:

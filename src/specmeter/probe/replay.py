@@ -316,17 +316,11 @@ def _options(drafts: Drafts, limits: Limits, at: int) -> set[Round]:
 # --- from an arm to the replay of its steps --------------------------------------------------------------------------
 
 REPLAYED = frozenset({"draft-simple", "ngram-simple"})
-_STATEFUL = Message("replay.keeps_table_own_whose")
 _WHY = {
-    "ngram-map-k": _STATEFUL,
-    "ngram-map-k4v": _STATEFUL,
-    "ngram-mod": _STATEFUL,
-    "ngram-cache": _STATEFUL,
-    "draft-mtp": Message("replay.drafts_target_own_states"),
-    "draft-eagle3": Message("replay.drafts_target_own_states"),
-    "draft-dflash": Message("replay.drafts_target_own_states"),
-    "draft-dspark": Message("replay.drafts_target_own_states"),
+    **dict.fromkeys(("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"), "replay.table"),
+    **dict.fromkeys(("draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"), "replay.states"),
 }
+"""Method -> why it is not replayed."""
 
 
 class ProfileKey(NamedTuple):
@@ -374,21 +368,21 @@ def digest(token_ids: Sequence[int]) -> str:
     return output_digest(token_ids).hex() or blake2b(b"", digest_size=12).hexdigest()
 
 
-def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> str | None:
-    """Why an arm cannot be replayed, in words for a sentence; None where it can."""
+def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> Message | None:
+    """Why an arm cannot be replayed; None where it can."""
     if not arm.speculates:
-        return Message("replay.nothing_drafted")
+        return Message("replay.idle")
     if traits.simulated:
-        return Message("replay.engine_simulated")
+        return Message("replay.simulated")
     if traits.drafting is None:
-        return Message("replay.engine_drafts_own_rules")
+        return Message("replay.own_rules")
     if arm.synthetic_rates:
-        return Message("replay.acceptance_synthetic")
+        return Message("replay.synthetic")
     for method in arm.methods:
         if method not in REPLAYED:
-            return f"{method} {_WHY.get(method, 'is not replayed')}"
+            return Message(_WHY.get(method, "replay.method"), method=method)
     if generation.temperature > 0 and traits.by_rejection(arm.rule):
-        return Message("replay.rejection_sampling_draws_drafts")
+        return Message("replay.by_chance")
     return None
 
 

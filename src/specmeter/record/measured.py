@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from specmeter.messages import Message
 from specmeter.record.base import Record
 from specmeter.record.machine import EngineIdentity, Telemetry
 from specmeter.record.spec import EngineSettings, KvType
@@ -90,8 +91,8 @@ class Profiled(Record):
 
     missing: int
     """Texts without a profile, each counted once for every draft that wrote it."""
-    reason: str = ""
-    """Why they are missing; empty where none is."""
+    reason: Message | None = None
+    """Why they are missing; None where none is."""
 
 
 class Estimate(Record):
@@ -148,8 +149,8 @@ class TextRouting(Record):
     """Experts of windows of consecutive tokens, intervals over texts; None: `failure` says why."""
     layers: dict[int, tuple[float, ...]] = {}
     """Number of a layer -> its distinct experts at each point of `union`."""
-    failure: str = ""
-    """Why nothing is known; empty where something is."""
+    failure: Message | None = None
+    """Why nothing is known; None where something is."""
 
 
 class StepRound(Record):
@@ -191,8 +192,8 @@ class StepProbe(Record):
     """Those that count."""
     left_out: tuple[StepRound, ...] = ()
     """Those in which other programs took too much of the machine."""
-    failure: str = ""
-    """Why no round counts; empty where one does."""
+    failure: Message | None = None
+    """Why no round counts; None where one does."""
 
 
 class Prediction(Record):
@@ -204,11 +205,11 @@ class Prediction(Record):
     """When it was made, by the clock of the engine that measures."""
     speedup: Estimate | None
     """None where there is no prediction; `reason` says why."""
-    reason: str = ""
-    """Why there is no prediction; empty where there is one."""
-    cost: str = ""
+    reason: Message | None = None
+    """Why there is no prediction; None where there is one."""
+    cost: Message | None = None
     """Where the cost of a step was taken from: steps probed in the run itself, a probe, or the bytes of both models."""
-    acceptance: str = ""
+    acceptance: Message | None = None
     """Where acceptance was taken from: a replay on the baseline's texts, arms measured before in the same run, given
     rates, or an assumed range."""
     inputs: dict[str, bool | int | float | str | None] = {}

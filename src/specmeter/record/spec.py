@@ -13,10 +13,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from specmeter.messages import Message
 from specmeter.record.base import NAME_PATTERN, Record
 
 MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -51,22 +52,7 @@ Truth = Literal[
     "experts",
 ]
 
-TRUTHS: Mapping[Truth, str] = {
-    "drafts": "how many tokens each request drafted, and how many of them were accepted",
-    "forwards": "how many target forwards each request took, counted separately from its drafts",
-    "steps": "what each step drafted and accepted",
-    "step-times": "the time of every part of each step",
-    "tokens": "the token ids of prompts and answers",
-    "arrivals": "when each token arrived",
-    "candidates": "the target's candidate tokens and their probabilities",
-    "settings": "which settings are in force",
-    "activation": "whether it speculates",
-    "memory": "what is placed on which device",
-    "log": "errors, in a log that specmeter can read",
-    "identity": "its own bytes, by SHA-256",
-    "processes": "its own processes",
-    "experts": "which experts each step reads",
-}
+TRUTHS: Mapping[Truth, Message] = {it: Message(f"truth.{it}") for it in get_args(Truth)}
 """What an engine may be able to tell: "it tells ...". A check that needs a truth says so, and is not passed without."""
 
 

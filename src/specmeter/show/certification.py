@@ -80,7 +80,7 @@ def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
 
 def notes(controller: Certified) -> Iterator[Message]:
     """What must be known beside the table: what the oracle is, or why there is none, and what was left out."""
-    if controller.no_oracle:
+    if controller.no_oracle is not None:
         yield Message("certify.no_oracle", why=controller.no_oracle)
     elif controller.unexplained is not None and controller.rows:
         within = percent(controller.unexplained, 1)

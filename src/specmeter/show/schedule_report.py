@@ -170,7 +170,7 @@ def _paste(advice: Advice) -> Message:
 def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
     """What other programs are told of all loads at once, where they can be, and what has to be known of their lines; of
     those that were asked for."""
-    notes: dict[str, dict[str, None]] = {}
+    notes: dict[str, dict[Message, None]] = {}
     for advice in schedule.advices:
         for program, found in export_commands.elsewhere(advice).items():
             notes.setdefault(program, {}).update(dict.fromkeys(found.notes))

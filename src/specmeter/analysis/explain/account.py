@@ -113,26 +113,26 @@ def without(it: MeanRound) -> dict[ReasonName, float]:
 
 def sentence(
     it: MeanRound, experts: ExpertUse | None, *, undivided: bool = False, measured: Estimate | None = None
-) -> tuple[ReasonName | None, str]:
+) -> tuple[ReasonName | None, Message]:
     """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
     one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
-    head = f"{it.speedup:.2f}x"
+    speedup: float | Message = it.speedup
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
-        head = Message("account.tokens_geometric_mean", head=head, of=measured.of or "blocks", point=measured.point)
+        of = Message("unit.invocations" if measured.of == "invocations" else "unit.blocks")
+        speedup = Message("account.all_tokens", speedup=it.speedup, of=of, mean=measured.point)
     if it.with_draft == 0 and it.tau > 1.01:
-        return None, Message("account.engine_not_tell_steps", head=head)
+        return None, Message("account.no_steps", speedup=speedup)
     if it.with_draft == 0:
-        return "no drafts", Message("account.nothing_drafted_every_token", head=head)
+        return "no drafts", Message("account.idle", speedup=speedup)
     left = without(it)
     name = max(left, key=lambda key: left[key])
     tau, cost = _quotient(it)
-    by_forward = Message("account.tau_counts_replays_forwards", tau=it.tau / (1 + it.replays)) if it.replays else ""
-    head = Message("account.step_emits_tokens_time", head=head, tau=tau, by_forward=by_forward, cost=cost)
+    by_forward = Message("account.by_forward", tau=it.tau / (1 + it.replays)) if it.replays else ""
+    step = Message("account.step", speedup=speedup, tau=tau, by_forward=by_forward, cost=cost)
     if left[name] < 1.02 * it.speedup:
-        return None, Message("account.no_single_part_limits", head=head)
-    why = _why(name, it, experts)
+        return None, Message("account.unlimited", step=step)
     both = undivided and name == "verification"
-    return name, Message("account.drafting", head=head, why=why) if both else f"{head}; {why}"
+    return name, Message("account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts))
 
 
 def _quotient(it: MeanRound) -> tuple[str, str]:
@@ -145,43 +145,43 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
     return told
 
 
-def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> str:
+def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> Message:
     if name == "no drafts":
-        with_one = without(it)["no drafts"]
-        return Message("account.steps_draft_those_reach", with_draft=it.with_draft, with_one=with_one)
+        return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
-        rate = it.accepted / it.drafted
         full = 1 + it.drafted / it.with_draft
-        return Message("account.drafted_tokens_accepted_accepting", rate=rate, full=full)
+        return Message("account.acceptance", rate=it.accepted / it.drafted, full=full)
     if name == "verification":
         more = it.unexplained / it.with_draft
-        beside = Message("account.step_unexplained", more=more) if more >= WORTH_TELLING else ""
-        costs = Message(
-            "account.verifying_tokens_costs_target", verified=round(it.verified), verification=it.verification
+        return Message(
+            "account.verification",
+            tokens=round(it.verified),
+            forwards=it.verification,
+            because=_because(it, experts),
+            beside=Message("account.beside", more=more) if more >= WORTH_TELLING else "",
         )
-        return costs + _because(it, experts) + beside
     if name == "drafting":
         each = it.draft / it.drafted if it.drafted else it.draft
-        return Message("account.drafting_takes_step_drafted", draft=it.draft / it.cost, each=each)
+        return Message("account.drafting", share=it.draft / it.cost, each=each)
     if name == "restoring":
-        return Message("account.restoring_checkpoints_replaying_takes", restore=it.restore / it.cost)
+        return Message("account.restoring", share=it.restore / it.cost)
     if it.unexplained > it.rest / 2:
-        return Message("account.step_unexplained_drafting_verification", unexplained=it.unexplained / it.cost)
-    return Message("account.step_neither_drafting_nor", rest=it.rest / it.cost)
+        return Message("account.unexplained", share=it.unexplained / it.cost)
+    return Message("account.rest", share=it.rest / it.cost)
 
 
-def _because(it: MeanRound, experts: ExpertUse | None) -> str:
+def _because(it: MeanRound, experts: ExpertUse | None) -> Message:
     """Why several tokens cost more than one, as far as that explains it."""
     if experts is None:
-        most, cause = it.verified, Message("account.extra_tokens_add_compute")
+        most, cause = it.verified, Message("account.compute")
     else:
         more, measured = experts.more(it.verified)
         most = experts.most(it.verified)
-        cause = Message("account.experts_read", more=more, told=experts.told(it.verified))
-        cause = cause if measured else Message("account.up", cause=cause)
+        code = "account.experts" if measured else "account.experts_at_most"
+        cause = Message(code, more=more, known=experts.told(it.verified))
     if it.verification <= SAME * most:
         return Message("account.because", cause=cause)
-    return Message("account.explains_rest_unexplained", cause=cause, most=most)
+    return Message("account.beyond", cause=cause, most=most)
 
 
 PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]
@@ -235,7 +235,8 @@ class ArmAccount(Record):
     """None without a baseline."""
     reason: ReasonName | None
     """What decides; None where no single thing does, and for baselines."""
-    sentence: str
+    sentence: Message | None
+    """What the arm's steps are like, and what decides; None for baselines, and without one."""
     speedup: Estimate | None
     """As measured; None where it cannot be believed."""
     prediction: PredictionOutcome | None
@@ -326,7 +327,7 @@ def probes_by_arm(
     """Arms that run the probe's models. Raises `UsageError` where none does."""
     found = {arm.id: probe for arm in arms if fits(probe, models[arm.target], models[arm.draft] if arm.draft else None)}
     if not found:
-        draft = Message("account.with", reference=probe.draft.reference) if probe.draft else ""
+        draft = f" with {probe.draft.reference}" if probe.draft else ""
         raise UsageError(
             f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this run used",
             fix="probe the run's own models, or leave --probe out",
@@ -366,7 +367,8 @@ def _account(
     whole, beside = total(units.values()), total(plain.values()) if paired else None
     parts = tuple(_part(name, splits, of) for name in (*PARTS, "remainder") if _shown(name, splits, means))
     costs = _round(whole, beside, splits, means) if beside is not None and whole.rounds else None
-    reason, said = None, ""
+    reason: ReasonName | None = None
+    said: Message | None = None
     if costs is not None and arm.speculates:
         reason, said = sentence(costs, experts, undivided=means == "undivided", measured=measured)
     return ArmAccount(
@@ -380,18 +382,16 @@ def _account(
         accounted=_accounted(splits, means),
         round=None if costs is None else _cost_record(costs),
         reason=reason,
-        sentence=_withheld(reason) if verdict == "invalid" and said else said,
+        sentence=said if said is None or verdict != "invalid" else _withheld(reason),
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
     )
 
 
-def _withheld(reason: ReasonName | None) -> str:
+def _withheld(reason: ReasonName | None) -> Message:
     """What is left of a sentence about a false speedup: that nothing was drafted is true all the same."""
-    if reason == "no drafts":
-        return Message("account.invalid_says_nothing_about")
-    return Message("account.invalid_says_nothing_about_2")
+    return Message("account.invalid_idle" if reason == "no drafts" else "account.invalid")
 
 
 def _accounted(splits: Sequence[Split], means: Means) -> float | None:
@@ -478,7 +478,12 @@ def _by_curve(arm: Arm, mine: Mapping[PairKey, Tally], cells: Sequence[PairKey],
     for cell in cells:
         counted.add(cell.prompt_id, {(longest, *counts): n for counts, n in mine[cell].by_counts.items()})
     try:
-        return predict(counted, probed(probe, "probe"), [longest], by_model=arm.draft is not None).by_gamma[0]
+        return predict(
+            counted,
+            probed(probe, Message("costs.probe", name=probe.target.name)),
+            [longest],
+            by_model=arm.draft is not None,
+        ).by_gamma[0]
     except SpecmeterError:
         return None
 

@@ -136,7 +136,7 @@ def _price(
         arm_id=arm.id,
         target=arm.target,
         draft=draft.name,
-        means=Message("memory-price.printed_engine") if printed else Message("memory-price.header"),
+        means="printed by the engine" if printed else "from the header",
         weights_bytes=weights,
         kv_bytes=kv,
         buffers_bytes=buffers,
@@ -224,44 +224,36 @@ def _beside_weights(uses: Iterable[DeviceUse]) -> int:
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def sentence(price: MemoryPrice) -> str:
+def sentence(price: MemoryPrice) -> Message:
     """What the bytes would buy, in a sentence or two."""
-    said = (
-        Message("memory-price.bytes_hold_tokens", draft=price.draft, context_tokens=price.context_tokens)
-        if price.context_tokens
-        else ""
-    )
+    context = None
+    if price.context_tokens:
+        context = Message("memory-price.context", draft=price.draft, tokens=price.context_tokens)
     if price.bits_now is None or price.bits_for_it is None:
-        return f"{said or 'the target has no header on record'}."
-    weights = Message(
-        "memory-price.bits_weight_place", target=price.target, bits_for_it=price.bits_for_it, bits_now=price.bits_now
+        unknown = Message("memory-price.unknown")
+        return unknown if context is None else Message("memory-price.context_only", context=context)
+    weights = Message("memory-price.bits", target=price.target, bits=price.bits_for_it, now=price.bits_now)
+    held = (
+        Message("memory-price.weights", draft=price.draft, weights=weights)
+        if context is None
+        else Message("memory-price.either", context=context, weights=weights)
     )
-    text = (
-        Message("memory-price.or", said=said, weights=weights)
-        if said
-        else Message("memory-price.bytes_hold", draft=price.draft, weights=weights)
-    )
-    if price.buys is not None:
-        text = Message("memory-price.fit", text=text, name=price.buys.name, bits_per_weight=price.buys.bits_per_weight)
-    elif price.lacks is not None:
-        text = Message(
-            "memory-price.too_little_next_better",
-            text=text,
-            name=price.lacks.name,
-            bits_per_weight=price.lacks.bits_per_weight,
-        )
-    else:
-        text = Message("memory-price.no_better_type", text=text)
-    return text + "".join(Message("memory-price.measured", told=_told(rung)) for rung in price.measured)
+    types = [_type(rung) for rung in price.measured]
+    measured = Message("memory-price.measured", types=types) if types else ""
+    if (rung := price.buys or price.lacks) is None:
+        return Message("memory-price.best", held=held, measured=measured)
+    code = "memory-price.fits" if price.buys is not None else "memory-price.lacks"
+    return Message(code, held=held, name=rung.name, bits=rung.bits_per_weight, measured=measured)
 
 
-def _told(rung: OtherQuantization) -> str:
-    parts = [Message("memory-price.bits_weight", name=rung.name, bits_per_weight=rung.bits_per_weight)]
+def _type(rung: OtherQuantization) -> list[Message]:
+    """`Q6_K (6.56 bits per weight), perplexity 0.981x, plain speed 0.794x`."""
+    told = [Message("memory-price.type", name=rung.name, bits=rung.bits_per_weight)]
     if rung.perplexity is not None:
-        parts.append(Message("memory-price.perplexity", times=_times(rung.perplexity)))
+        told.append(Message("memory-price.perplexity", times=_times(rung.perplexity)))
     if rung.speed is not None:
-        parts.append(Message("memory-price.plain_speed", times=_times(rung.speed)))
-    return ", ".join(parts)
+        told.append(Message("memory-price.speed", times=_times(rung.speed)))
+    return told
 
 
 def _times(estimate: Estimate) -> str:

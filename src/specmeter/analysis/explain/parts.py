@@ -231,7 +231,8 @@ def _cheapest(curve: CostCurve, gamma: int | None) -> Estimate | None:
     return min((curve.verification_estimate(tokens - 1) for tokens in lengths), key=lambda it: it.point)
 
 
-_NOT_MEASURED = Message("parts.routing_not_measured")
+ExpertSource = Literal["steps", "texts", "probe"]
+"""Where the experts of forwards were counted: in the run's own steps, on its texts, or on those of a probe."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +247,8 @@ class ExpertUse:
     """Of the bytes that one token reads; 1 where it is not known, which explains the most."""
     unions: tuple[tuple[int, float], ...] = ()
     """Tokens of a forward -> different experts in a layer, as measured, by tokens; empty where routing was not."""
-    where: str = ""
-    """Of the measurement: `in the run's steps`, `on the run's texts`, `on a probe's text`; empty without one."""
+    source: ExpertSource | None = None
+    """What was measured; None where nothing was."""
 
     def more(self, tokens: float) -> tuple[float, bool]:
         """(how many more experts a forward over `tokens` reads, as a share of those of one; whether it was measured).
@@ -269,17 +270,12 @@ class ExpertUse:
         """The same if routing were uniform and independent (`theory.roofline`)."""
         return float(expected_union(tokens, self.total, self.used))
 
-    def told(self, tokens: float) -> str:
+    def told(self, tokens: float) -> Message:
         """What is known of a forward over `tokens`, with the formula beside it."""
         if (measured := self.measured(tokens)) is None:
-            return _NOT_MEASURED
-        return Message(
-            "parts.layer_uniform_routing",
-            measured=measured,
-            total=self.total,
-            where=self.where,
-            uniform=self.uniform(tokens),
-        )
+            return Message("experts.unknown")
+        where, uniform = Message(f"experts.of_{self.source}"), self.uniform(tokens)
+        return Message("experts.known", measured=measured, total=self.total, where=where, uniform=uniform)
 
     def most(self, tokens: float) -> float:
         """Most that reading them lets a forward over `tokens` take, in forwards over one token."""
@@ -297,22 +293,22 @@ def experts_of(
     itself recorded; `texts`: those of its texts."""
     of_texts = texts.union if texts is not None else None
     of_probe = probe.union if probe is not None else None
-    sources = {
-        Message("parts.run_steps"): dict(steps or {}),
-        Message("parts.run_texts"): _points(of_texts),
-        Message("parts.probe_text"): _points(of_probe),
+    sources: dict[ExpertSource, dict[int, float]] = {
+        "steps": dict(steps or {}),
+        "texts": _points(of_texts),
+        "probe": _points(of_probe),
     }
-    where = next((name for name, points in sources.items() if points), "")
-    unions = tuple(sorted(sources[where].items())) if where else ()
+    source: ExpertSource | None = next((name for name, points in sources.items() if points), None)
+    unions = tuple(sorted(sources[source].items())) if source else ()
     if header is None or not header.experts > header.experts_used > 0:
         counted = of_texts or of_probe
-        return ExpertUse(counted.experts, counted.used, 1.0, unions, where) if counted is not None else None
+        return ExpertUse(counted.experts, counted.used, 1.0, unions, source) if counted is not None else None
     share = 1.0
     if model is not None and header.bytes_per_token > 0:
         footprint = footprint_of(model, header)
         read = footprint.expert_bytes * footprint.used
         share = read / (read + footprint.always_bytes) if read > 0 else 1.0
-    return ExpertUse(header.experts, header.experts_used, share, unions, where)
+    return ExpertUse(header.experts, header.experts_used, share, unions, source)
 
 
 def _points(union: ExpertUnion | None) -> dict[int, float]:

@@ -37,8 +37,8 @@ import numpy as np
 
 from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.probe import union_model
-from specmeter.text import counted as quantity
 from specmeter.theory.curves import PARAMETERS, fit_cost
 from specmeter.theory.roofline import Footprint, expected_union, forward_bytes
 
@@ -105,8 +105,8 @@ class DrawnCosts:
 class Costs:
     """A source of costs."""
 
-    basis: str
-    """Where it is from, in words."""
+    basis: Message
+    """Where it is from."""
     has_draft: bool
     """Whether it says what drafting with a model costs."""
     draw: Callable[[int, int, Generator, bool], DrawnCosts]
@@ -116,8 +116,8 @@ class Costs:
 # --- probed ----------------------------------------------------------------------------------------------------------
 
 
-def probed(probe: Probe, name: str) -> Costs:
-    """Costs from a probe called `name`. Raises `UsageError` for a curve without T(1), when drawn."""
+def probed(probe: Probe, basis: Message) -> Costs:
+    """Costs from a probe, which `basis` names. Raises `UsageError` for a curve without T(1), when drawn."""
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         n = np.arange(1, longest + 2, dtype=np.float64)
@@ -141,7 +141,7 @@ def probed(probe: Probe, name: str) -> Costs:
             measured=int(probe.target_ms.tokens[-1]) - 1,
         )
 
-    return Costs(f"{name}", probe.draft_ms is not None, draw)
+    return Costs(basis, probe.draft_ms is not None, draw)
 
 
 def slowed_drafts(costs: Costs, least: float, most: float) -> Costs:
@@ -274,8 +274,7 @@ def stepped(
             measured=int(known[-1]),
         )
 
-    rounds = quantity(len(probe.rounds), "round")
-    return Costs(f"steps probed in this run ({rounds} on {quantity(len(probe.prompts), 'prompt')})", True, draw)
+    return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)
 
 
 def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floats]:
@@ -401,7 +400,7 @@ def footprint_of(model: ModelIdentity, header: ModelHeader) -> Footprint:
 def by_bytes(
     target: Footprint,
     draft: Footprint | None,
-    basis: str,
+    basis: Message,
     *,
     device: DeviceEntry | None = None,
     processor: bool = False,

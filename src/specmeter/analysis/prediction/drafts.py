@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.rates import target_forwards
 from specmeter.probe.replay import PLAIN, Round
 from specmeter.theory.arguments import numbers, probabilities
@@ -103,8 +104,8 @@ class Acceptance(Protocol):
     """A source of acceptance."""
 
     @property
-    def basis(self) -> str:
-        """Where it is from, in words."""
+    def basis(self) -> Message:
+        """Where it is from."""
         ...
 
     def draw(self, longest: int, draws: int, rng: Generator) -> Yields:
@@ -129,7 +130,7 @@ class Given:
     high: tuple[float, ...] = ()
     hits: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """(point, low, high)."""
-    basis: str = "given"
+    basis: Message = field(default_factory=lambda: Message("rates.unnamed"))
 
     def __post_init__(self) -> None:
         if not self.rates:
@@ -140,10 +141,12 @@ class Given:
             raise UsageError("acceptance: the range has another length than the rates", fix="give a range for each")
 
     @classmethod
-    def alpha(cls, alpha: float, low: float | None = None, high: float | None = None, basis: str = "") -> Given:
+    def alpha(
+        cls, alpha: float, low: float | None = None, high: float | None = None, basis: Message | None = None
+    ) -> Given:
         """One probability for every position, independent of everything."""
         ends = ((alpha if low is None else low,), (alpha if high is None else high,))
-        return cls((alpha,), *ends, basis=basis or f"alpha {alpha:g} at every position")
+        return cls((alpha,), *ends, basis=basis or Message("rates.alpha", alpha=alpha))
 
     def draw(self, longest: int, draws: int, rng: Generator) -> Yields:
         place = rng.random((draws, 1))
@@ -200,7 +203,7 @@ class Counted:
     """Steps that were measured, by prompt; more may be added while a run goes on."""
 
     prompts: dict[str, Steps] = field(default_factory=dict[str, Steps])
-    basis: str = "measured"
+    basis: Message = field(default_factory=lambda: Message("rates.measured"))
     other_prompts: int | None = None
     """Of so many other prompts of the kind is predicted; None: of the very same ones, whose texts are known."""
     replayed: bool = False
@@ -254,7 +257,7 @@ class Counted:
         return weights
 
 
-def counted(replies: Iterable[tuple[str, int, Reply]], basis: str, other_prompts: int | None = None) -> Counted:
+def counted(replies: Iterable[tuple[str, int, Reply]], basis: Message, other_prompts: int | None = None) -> Counted:
     """From (prompt id, gamma in force, reply) of measured requests."""
     found = Counted(basis=basis, other_prompts=other_prompts)
     for prompt_id, gamma, reply in replies:

@@ -37,10 +37,9 @@ from specmeter.analysis.prediction.speedup import (
     with_prompts,
 )
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.messages import Message
+from specmeter.messages import Message, Value
 from specmeter.probe import find_probe
 from specmeter.record import PARAMETERS, Arm, Estimate, ModelIdentity, Prediction, Record, Request
-from specmeter.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +92,7 @@ class Looking(Protocol):
         """The part of its time that a baseline under load spends on prompts, as measured so far."""
         ...
 
-    def replay(self, arm: Arm) -> Counted | str:
+    def replay(self, arm: Arm) -> Counted | Message:
         """Its steps on the texts of its baseline, or why they are not known."""
         ...
 
@@ -103,9 +102,9 @@ class Sources(NamedTuple):
 
     costs: Costs
     acceptance: Acceptance
-    cost_basis: str
+    cost_basis: Message
     """Where costs are from, and why there is nothing better."""
-    acceptance_basis: str
+    acceptance_basis: Message
 
 
 class Forecaster:
@@ -128,8 +127,8 @@ class Forecaster:
         """What looks into the run; set where there is one."""
         self._named: set[str] = set()
         """Arms whose cost is that of a probe named on the command line."""
-        self._replayed: dict[str, Counted | str] = {}
-        self._unprobed: dict[str, str] = {}
+        self._replayed: dict[str, Counted | Message] = {}
+        self._unprobed: dict[str, Message] = {}
         self._prompts_shares: dict[str, float] = {}
         """Baseline under load -> the part of its time that prompts take."""
         self._arms = arms
@@ -137,7 +136,7 @@ class Forecaster:
         self._models = models
         self._seen: dict[tuple[object, ...], Counted] = {}
         self._sources: dict[tuple[object, ...], list[str]] = {}
-        self._costs: dict[str, Costs | str] = {}
+        self._costs: dict[str, Costs | Message] = {}
         self._found: dict[tuple[str, str | None], tuple[Path, Probe] | None] = {}
         for arm in arms.values():
             if arm.speculates:
@@ -172,14 +171,14 @@ class Forecaster:
         if around is not None and arm.load is not None:
             fewer, more = around
             low, high = (stepped(it, stops_early=early, recurrent=recurrent) for it in around)
-            told = Message("forecast.steps_probed_run_clients", clients=fewer.clients, clients_2=more.clients)
+            told = Message("costs.between", fewer=fewer.clients, more=more.clients)
             place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
             self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)
         elif probe is not None and probe.rounds:
             # Of a cell under load there is only the mean, which holds whatever disturbed it.
             plain_ms = self.scout.plain_ms(probe.baseline_id) if arm.load is None else None
             self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
-        elif probe is not None:
+        elif probe is not None and probe.failure is not None:
             self._unprobed[arm.id] = probe.failure
         if not arm.synthetic_rates:
             self._replayed[arm.id] = self.scout.replay(arm)
@@ -194,11 +193,11 @@ class Forecaster:
         by_model = arm.draft is not None
         try:
             known = self.sources(arm)
-            if isinstance(known, str):
+            if isinstance(known, Message):
                 return _nothing(arm, now, known)
             (found,) = predict(known.acceptance, known.costs, [arm.gamma or 1], by_model=by_model).by_gamma
         except SpecmeterError as error:
-            return _nothing(arm, now, error.message)
+            return _nothing(arm, now, Message("text.outside", text=error.message))
         speedup, behind = found.speedup, inputs(found)
         if arm.load is not None:
             share = self._prompts_shares.get(arm.baseline_id or "")
@@ -213,59 +212,39 @@ class Forecaster:
             inputs=behind,
         )
 
-    def sources(self, arm: Arm) -> Sources | str:
+    def sources(self, arm: Arm) -> Sources | Message:
         """The best that is known at this moment, or why nothing is. Raises `UsageError` for a policy that was not seen
         at work."""
         costs = self._costs[arm.id]
-        if isinstance(costs, str):
+        if isinstance(costs, Message):
             return costs
         if arm.gamma is None:
-            return Message("forecast.gamma_left_engine_whose")
+            return Message("prediction.any_gamma")
         if arm.load is not None and arm.load.clients is None:
-            return Message("forecast.how_many_requests_answered")
+            return Message("prediction.by_rate")
         acceptance, basis = self._acceptance(arm)
-        unprobed = Message("forecast.no_probe_run", why=why) if (why := self._unprobed.get(arm.id)) else ""
-        return Sources(costs, acceptance, costs.basis + unprobed, basis)
+        why = self._unprobed.get(arm.id)
+        found = costs.basis if why is None else Message("costs.unprobed", costs=costs.basis, why=why)
+        return Sources(costs, acceptance, found, basis)
 
-    def _acceptance(self, arm: Arm) -> tuple[Acceptance, str]:
+    def _acceptance(self, arm: Arm) -> tuple[Acceptance, Message]:
         gamma = arm.gamma or 1
         if arm.synthetic_rates:
-            return synthetic(arm.synthetic_rates), Message("forecast.synthetic_rates_arm_asks")
+            return synthetic(arm.synthetic_rates), Message("rates.synthetic")
         replayed = self._replayed.get(arm.id)
         if isinstance(replayed, Counted):
             return replayed, replayed.basis
         key = drafting(arm)
         seen = self._on_prompts(arm, self._seen.get(key, Counted()))
         if seen.drafted >= LEAST_DRAFTED:
-            where = Message("forecast.measured_run", sources=self._sources[key])
-            further = (
-                ""
-                if seen.longest >= gamma
-                else Message("forecast.rates_beyond_position_continued", longest=seen.longest)
-            )
-            return seen, Message(
-                "forecast.tokens_drafted",
-                where=where,
-                drafted=seen.drafted,
-                counted=counted(len(seen.prompts), "prompt"),
-                further=further,
-            )
+            further = "" if seen.longest >= gamma else Message("rates.further", longest=seen.longest)
+            said: dict[str, Value] = {"drafted": seen.drafted, "prompts": len(seen.prompts), "further": further}
+            return seen, Message("rates.of_arms", arms=tuple(self._sources[key]), **said)
         if arm.policy is not None:
             raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
-        if arm.draft is None and all(method.startswith("ngram") for method in arm.methods):
-            given = Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS)
-            return given, (
-                Message(
-                    "forecast.assumed_alpha_between_draft",
-                    assumed=ASSUMED[1],
-                    assumed_2=ASSUMED[2],
-                    assumed_hits=ASSUMED_HITS[1],
-                    assumed_hits_2=ASSUMED_HITS[2],
-                )
-            )
-        return Given.alpha(*ASSUMED), Message(
-            "forecast.assumed_alpha_between", assumed=ASSUMED[1], assumed_2=ASSUMED[2]
-        )
+        looks_up = arm.draft is None and all(method.startswith("ngram") for method in arm.methods)
+        given = assumed(by_model=not looks_up)
+        return given, given.basis
 
     def _on_prompts(self, arm: Arm, seen: Counted) -> Counted:
         """What was seen on the arm's own prompts; where that says too little, on others, which says less about them."""
@@ -282,18 +261,21 @@ class Forecaster:
         host: Host | None,
         named: Sequence[tuple[str, Probe]],
         probes: Path | None,
-    ) -> Costs | str:
+    ) -> Costs | Message:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
         at_once = 1 if arm.load is None else min(arm.load.clients or 1, arm.engine.slots)
         if not modelled(arm):
-            return Message("forecast.cost_drafting_not_modelled", methods="+".join(arm.methods))
+            return Message("costs.not_modelled", methods="+".join(arm.methods))
         for name, probe in named:
             if fits(probe, target, draft):
                 if at_once > 1 and not covers(probe, at_once):
                     continue
                 self._named.add(arm.id)
-                return probed_at(probe, f"probe {name}{unlike(probe.settings, arm.engine)}", at_once)
+                basis, others = Message("costs.probe", name=name), unlike(probe.settings, arm.engine)
+                if others:
+                    basis = Message("costs.made_with", probe=basis, settings=others)
+                return probed_at(probe, basis, at_once)
         if probes is not None:
             pair = (target.sha256, draft.sha256 if draft is not None else None)
             if pair not in self._found:
@@ -301,15 +283,15 @@ class Forecaster:
             found = self._found[pair]
             usable = found is not None and not unlike(found[1].settings, arm.engine)
             if found is not None and usable and (at_once == 1 or covers(found[1], at_once)):
-                return probed_at(found[1], f"probe {found[0].name}", at_once)
+                return probed_at(found[1], Message("costs.probe", name=found[0].name), at_once)
         if target.header is None or (draft is not None and draft.header is None):
-            return Message("forecast.nothing_known_about_cost")
+            return Message("costs.unknown")
         if target.header.bytes_per_token <= 0:
-            return Message("forecast.header_target_not_say")
+            return Message("costs.no_bytes")
         return by_bytes(
             footprint_of(target, target.header),
             footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
-            Message("forecast.bytes_models_headers_without"),
+            Message("costs.headers"),
             processor=host is not None and not host.gpus,
             recurrent=target.header.recurrent,
             context=0,
@@ -336,11 +318,20 @@ def refuse_misfit(probe: Probe, name: str, models: Mapping[str, ModelIdentity], 
     if speculating and not any(
         fits(probe, models[arm.target], models[arm.draft] if arm.draft else None) for arm in speculating
     ):
-        draft = Message("account.with", reference=probe.draft.reference) if probe.draft else ""
+        draft = f" with {probe.draft.reference}" if probe.draft else ""
         raise UsageError(
             f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this experiment runs",
             fix="probe the experiment's own models, or leave --probe out",
         )
+
+
+def assumed(*, by_model: bool) -> Given:
+    """Acceptance of an unknown draft: a range, said to be one."""
+    point, low, high = ASSUMED
+    if by_model:
+        return Given.alpha(point, low, high, basis=Message("rates.assumed", low=low, high=high))
+    basis = Message("rates.assumed_hits", low=low, high=high, fewest=ASSUMED_HITS[1], most=ASSUMED_HITS[2])
+    return Given((point,), (low,), (high,), hits=ASSUMED_HITS, basis=basis)
 
 
 def synthetic(rates: tuple[float, ...]) -> Given:
@@ -348,7 +339,7 @@ def synthetic(rates: tuple[float, ...]) -> Given:
     conditional = [rates[0]]
     for before, rate in itertools.pairwise(rates):
         conditional.append(rate / before if before > 0 else 0.0)
-    return Given(tuple(conditional), basis="synthetic rates")
+    return Given(tuple(conditional), basis=Message("rates.synthetic"))
 
 
 def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
@@ -377,13 +368,12 @@ def drafting(arm: Arm) -> tuple[object, ...]:
     return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule)
 
 
-def unlike(probe: EngineSettings, arm: EngineSettings) -> str:
-    """A remark where the probe was made with other settings, else nothing."""
-    names = [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
-    return Message("forecast.made", names=names) if names else ""
+def unlike(probe: EngineSettings, arm: EngineSettings) -> list[str]:
+    """Settings that costs depend on and that a probe was made with others of."""
+    return [name for name in _COST_SETTINGS if getattr(probe, name) != getattr(arm, name)]
 
 
-def _nothing(arm: Arm, now: float, reason: str) -> Prediction:
+def _nothing(arm: Arm, now: float, reason: Message) -> Prediction:
     return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason=reason)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from specmeter.analysis.prediction.costs import Costs, by_bytes, probed
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
-from specmeter.analysis.prediction.forecast import ASSUMED, ASSUMED_HITS, drafting
+from specmeter.analysis.prediction.forecast import assumed, drafting
 from specmeter.errors import UsageError
-from specmeter.text import counted as quantity
+from specmeter.messages import Message, Value
 from specmeter.theory.arguments import probabilities
 from specmeter.theory.catalogue import named as named_device
 from specmeter.theory.catalogue.models import model
@@ -30,7 +30,7 @@ LONGEST_CONTEXT = 10_000_000
 
 def costs_of(
     probe: Probe | None,
-    named: str,
+    named: Message,
     device: str | None,
     model: str | None,
     number_format: str,
@@ -60,8 +60,10 @@ def costs_of(
             raise UsageError(
                 f"{flag('draft_model')} belongs to the catalogue", fix="probe the target together with its draft"
             )
-        draft = f" with {probe.draft.reference}" if probe.draft is not None else ""
-        return probed(probe, f"{named}: {probe.target.reference}{draft}")
+        target = probe.target.reference
+        if probe.draft is None:
+            return probed(probe, Message("costs.of_target", probe=named, target=target))
+        return probed(probe, Message("costs.of_pair", probe=named, target=target, draft=probe.draft.reference))
     if device is None or model is None:
         missing = flag("device" if device is None else "model")
         raise UsageError(f"{missing} is missing", fix=f"the catalogue needs {flag('device')} and {flag('model')}")
@@ -95,7 +97,7 @@ def acceptance_of(
     if rates is not None:
         return Given(
             tuple(np.atleast_1d(probabilities(flag("rates"), list(rates))).tolist()),
-            basis="rates by position, as given",
+            basis=Message("rates.given"),
         )
     if run is None:
         return assumed(by_model=by_model)
@@ -115,24 +117,25 @@ def catalogued(
         raise UsageError(f"context is {context}", fix=f"give tokens from 0 to {LONGEST_CONTEXT}")
     where, shape = _one(device), model(target)
     drafter = model(draft) if draft is not None else None
-    told = f"{_asked(target, shape.name)} {number_format}"
+    models = Message("costs.model", name=_asked(target, shape.name), format=number_format)
     if drafter is not None and draft is not None:
-        told += f" with {_asked(draft, drafter.name)} {draft_format or number_format}"
+        beside = Message("costs.model", name=_asked(draft, drafter.name), format=draft_format or number_format)
+        models = Message("costs.models", target=models, draft=beside)
     return by_bytes(
         shape.footprint(number_format),
         drafter.footprint(draft_format or number_format) if drafter is not None else None,
-        f"catalogue: {told} on {where.name} ({where.bandwidth_gb_s:g} GB/s), by bytes and arithmetic",
+        Message("costs.catalogue", models=models, device=where.name, bandwidth=where.bandwidth_gb_s),
         device=where,
         recurrent=shape.linear is not None,
         context=context,
     )
 
 
-def _asked(name: str, found: str) -> str:
+def _asked(name: str, found: str) -> str | Message:
     """The entry's name; where it was asked for by another that means the same shape, both."""
     numbers = (re.findall(r"\d+(?:\.\d+)?", text.lower()) for text in (name, found))
     asked, known = numbers
-    return found if asked[: len(known)] == known else f"{found} (of the same shape as {name})"
+    return found if asked[: len(known)] == known else Message("costs.same_shape", known=found, name=name)
 
 
 def _one(name: str) -> DeviceEntry:
@@ -142,15 +145,6 @@ def _one(name: str) -> DeviceEntry:
             f"device {name!r} may be {', '.join(device.name for device in found)}", fix="name one of them in full"
         )
     return next(iter(found))
-
-
-def assumed(*, by_model: bool) -> Given:
-    """Acceptance of an unknown draft: a range, said to be one."""
-    if by_model:
-        return Given.alpha(*ASSUMED, basis=f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}")
-    hits = f"a draft in {ASSUMED_HITS[1]:.0%} to {ASSUMED_HITS[2]:.0%} of the steps"
-    basis = f"assumed: alpha between {ASSUMED[1]:g} and {ASSUMED[2]:g}, {hits}"
-    return Given((ASSUMED[0],), (ASSUMED[1],), (ASSUMED[2],), hits=ASSUMED_HITS, basis=basis)
 
 
 def of_run(
@@ -191,12 +185,11 @@ def of_run(
             fix="take a run of trained models",
         )
     counted = _count(run, fitting, kind)
-    told = fitting[0].id if len(fitting) == 1 else f"{len(fitting)} arms like {fitting[0].id}"
-    kinds = f", kind {kind}" if kind is not None else ""
-    counted.basis = (
-        f"{told} of {run.folder.name}{kinds}: {counted.drafted} tokens drafted on "
-        f"{quantity(len(counted.prompts), 'prompt')}"
-    )
+    first = fitting[0].id
+    arm = first if len(fitting) == 1 else Message("rates.alike", arms=len(fitting), arm=first)
+    said: dict[str, Value] = {"arm": arm, "run": run.folder.name, "drafted": counted.drafted}
+    said["prompts"] = len(counted.prompts)
+    counted.basis = Message("rates.of_run", **said) if kind is None else Message("rates.of_kind", **said, kind=kind)
     counted.other_prompts = len(counted.prompts)
     return counted
 

@@ -28,6 +28,7 @@ from specmeter.analysis.prediction import DRAWS, LEVEL, LONGEST, SEED
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, probed, slowed_drafts
 from specmeter.analysis.prediction.drafts import Given, Yields
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, between, of_draws
 from specmeter.probe import surface_of
 from specmeter.record import Estimate, Record
@@ -99,9 +100,9 @@ class Predicted:
 
     by_gamma: tuple[AtGamma, ...]
     """One per draft length, the shortest first."""
-    cost: str
+    cost: Message
     """Where costs are from."""
-    acceptance: str
+    acceptance: Message
     """Where acceptance is from."""
     recurrent: bool
     """The target restores a checkpoint after each rejection, and replays what was accepted."""
@@ -280,9 +281,9 @@ class AtClients(Record):
 class LoadForecast(Record):
     """Predictions over clients and gamma, from one source of costs and one of acceptance; while decoding."""
 
-    cost: str
+    cost: Message
     """Where costs are from."""
-    acceptance: str
+    acceptance: Message
     """Where acceptance is from."""
     loads: tuple[AtClients, ...]
     """The fewest clients first."""
@@ -318,18 +319,18 @@ def covers(probe: Probe, clients: float) -> bool:
     return known is not None and bool(known.sequences[0] <= clients <= known.sequences[-1])
 
 
-def probed_at(probe: Probe, name: str, clients: float) -> Costs:
-    """Costs at so many clients, from the T(b, n) of a probe called `name`.
+def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
+    """Costs at so many clients, from the T(b, n) of a probe, which `basis` names.
 
     What drafts cost there was not measured: drawn from between forwards over all requests that grow as the target's do,
     and one request after the other. Raises `UsageError` for clients beyond those that were measured.
     """
     if clients == 1:
-        return probed(probe, name)
+        return probed(probe, basis)
     known = surface_of(probe)
     if known is None:
         raise UsageError(
-            f"{name}: it has no forwards over several sequences, and {clients:g} clients are asked for",
+            f"{basis}: it has no forwards over several sequences, and {clients:g} clients are asked for",
             fix="probe with --batch 1,2,4,8",
         )
     curve = known.curve(clients)
@@ -347,11 +348,11 @@ def probed_at(probe: Probe, name: str, clients: float) -> Costs:
         )
     )
     at_load = probe.model_copy(update={"target_ms": curve, "overhead_ms": scaled, "union": None})
-    told = f"{name}, T(b, n) at {clients:g} clients"
+    told = Message("costs.at_clients", probe=basis, clients=clients)
     return slowed_drafts(probed(at_load, told), min(max(1.0, plain / alone), clients), clients)
 
 
-def mixed(low: Costs, high: Costs, share: float, basis: str) -> Costs:
+def mixed(low: Costs, high: Costs, share: float, basis: Message) -> Costs:
     """Costs at a place between two, `share` of the way from the first to the second; errors of both are the same."""
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:

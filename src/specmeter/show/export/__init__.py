@@ -38,6 +38,7 @@ from specmeter.analysis.prediction.forecast import PredictionOutcome
 from specmeter.analysis.reading import certified, read_run
 from specmeter.errors import UsageError
 from specmeter.files import whole_file
+from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
@@ -117,7 +118,7 @@ def _reader(get: Callable[[Any], Any], name: str, *, plain: bool) -> Callable[[A
         if record is None:
             return None
         value = getattr(record, name)
-        return value if plain else _data(value)
+        return str(value) if isinstance(value, Message) else value if plain else _data(value)
 
     return read
 
@@ -139,7 +140,7 @@ def _column_type(annotation: Any) -> ColumnType:
         return kinds.pop() if len(kinds) == 1 else "json"
     if origin is Annotated:
         return _column_type(arguments[0])
-    if origin is Literal or annotation is str:
+    if origin is Literal or annotation in (str, Message):
         return "text"
     if origin is tuple:
         kinds: set[ColumnType] = {_column_type(part) for part in arguments if part is not Ellipsis}

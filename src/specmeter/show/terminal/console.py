@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table as Drawn
 from rich.text import Text
 
+from specmeter.messages import Message
 from specmeter.show.words import words
 from specmeter.text import as_started, encodable, printable
 
@@ -108,9 +109,9 @@ def errors() -> Screen:
 
 def say_json(document: object, indent: int = 2) -> None:
     """A document on standard output as JSON; what a terminal would act on is escaped, as JSON can."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=Message.to_json)
     if encodable(text, sys.stdout.encoding or "utf-8") != text:
-        text = json.dumps(document, indent=indent)
+        text = json.dumps(document, indent=indent, default=Message.to_json)
     click.echo("".join(char if char == "\n" or char.isprintable() else _escaped(char) for char in text))
 
 

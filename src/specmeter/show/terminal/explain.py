@@ -6,6 +6,7 @@ Prints predictions: the speedup for each draft length, and for every acceptance.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
@@ -16,6 +17,7 @@ from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
+from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, ratio, size
 from specmeter.theory.roofline import expected_union
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.prediction.forecast import PredictionOutcome
     from specmeter.analysis.prediction.speedup import ExpectedCrossover, LoadForecast, Predicted, Surface
     from specmeter.analysis.reading import RunReport
+    from specmeter.messages import Message
     from specmeter.probe.draft_lengths import DraftLength
     from specmeter.record import Estimate, TextRouting
 
@@ -38,7 +41,8 @@ def print_prediction(found: Predicted, whole: Surface, *, by_model: bool) -> Non
     screen = output()
     screen.say((best_line(found), "strong"))
     screen.line()
-    screen.say_all((f"costs       {found.cost}", f"acceptance  {found.acceptance}"))
+    screen.say("costs       ", found.cost)
+    screen.say("acceptance  ", found.acceptance)
     screen.line()
     screen.table(_by_gamma(found, whole))
     if any(at.extrapolated for at in found.by_gamma):
@@ -88,7 +92,7 @@ def print_loads(found: LoadForecast) -> None:
     screen.table(Table("loads", numbers(*titles), rows, "speedup by requests at once, while decoding"), caption=True)
     screen.line()
     screen.say((f"speculation {crossing(found.best_crossover)}", "strong"))
-    screen.say(f"costs       {found.cost}", tone="faint")
+    screen.say("costs       ", found.cost, tone="faint")
 
 
 def crossing(found: ExpectedCrossover | Crossover) -> str:
@@ -180,7 +184,7 @@ def print_account(
     for baseline in (arm for arm in account.arms if arm.baseline_id is None):
         group = [baseline, *(arm for arm in account.arms if arm.baseline_id == baseline.arm_id)]
         for arm in group:
-            if arm.sentence:
+            if arm.sentence is not None:
                 doubt = "" if arm.verdict == "valid" else f"; {arm.verdict or 'not checked'}"
                 screen.say((names.in_full(arm.arm_id), "strong"), f" ({arm.arm_id}{doubt})")
                 screen.say(arm.sentence, indent=2)
@@ -262,19 +266,18 @@ def print_accuracy(screen: Screen, outcomes: Sequence[PredictionOutcome], crosso
         where = f"{it.arm}, {it.depth} tokens deep" if it.depth else it.arm
         told = f"predicted {crossing(it.predicted)}; measured {crossing(it.measured)}"
         screen.say(f"{where}: {told}", tone="faint")
-    missing = [outcome.prediction.reason for outcome in outcomes if outcome.prediction.speedup is None]
-    for reason in dict.fromkeys(missing):
-        screen.say(f"not predicted ({missing.count(reason)}): {reason}", tone="faint")
+    for reason, count in Counter(it.prediction.reason for it in outcomes if it.prediction.speedup is None).items():
+        screen.say(f"not predicted ({count}): ", reason or "?", tone="faint")
 
 
 def _print_sources(screen: Screen, outcomes: Sequence[PredictionOutcome]) -> None:
     """Where predictions took their costs and their acceptance from, each source once."""
     told = [it.prediction for it in outcomes if it.prediction.speedup is not None]
     for name in ("cost", "acceptance"):
-        sources = [str(getattr(it, name)) for it in told]
-        for source in dict.fromkeys(sources):
-            count = "" if sources.count(source) == len(told) else f" ({sources.count(source)} of {len(told)})"
-            screen.say(f"  {name}{count}: {source}", tone="faint", wrap=False)
+        sources: Counter[Message | None] = Counter(getattr(it, name) for it in told)
+        for source, count in sources.items():
+            share = "" if count == len(told) else f" ({count} of {len(told)})"
+            screen.say(f"  {name}{share}: ", source or "?", tone="faint", wrap=False)
 
 
 # --- drafts ----------------------------------------------------------------------------------------------------------
@@ -367,7 +370,8 @@ def _print_routing(screen: Screen, found: Sequence[TextRouting]) -> None:
     routing; nothing for runs without."""
     for routing in found:
         if (union := routing.union) is None:
-            screen.say(f"{routing.target}: its experts could not be read ({routing.failure})", tone="faint")
+            why = routing.failure or "?"
+            screen.say(f"{routing.target}: its experts could not be read (", why, ")", tone="faint")
             screen.line()
             continue
         rows: list[Row] = []
@@ -413,9 +417,10 @@ def _print_memory(screen: Screen, prices: Sequence[MemoryPrice]) -> None:
     columns = numbers("weights", "KV cache", "buffers", "target's own", "in all", "of the target")
     screen.table(Table("memory", (*text("memory of a draft"), *columns), rows))
     screen.say_all(dict.fromkeys(map(memory_sentence, prices)), indent=2)
-    told = sorted({price.means for price in prices})
+    english = words()
+    told = english.listed(english(f"memory-price.{means}") for means in sorted({price.means for price in prices}))
     screen.say(
-        f"memory: {', '.join(told)}; target's own: what its caches and buffers take beyond those of its baseline. "
+        f"memory: {told}; target's own: what its caches and buffers take beyond those of its baseline. "
         "Bits of types are those on Llama-3.1-8B.",
         tone="faint",
     )

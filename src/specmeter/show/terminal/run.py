@@ -504,7 +504,7 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
         f"baseline's{rest}",
         tone="faint",
     )
-    english, names = words(), Names(report.arms)
+    names = Names(report.arms)
     for arm, energy in found:
         if energy.above_idle is not None and energy.power_w is not None:
             line = f"{energy.power_w:.1f} W; above rest {estimated(energy.above_idle, 3)} J/token"
@@ -512,7 +512,7 @@ def _print_energy(screen: Screen, report: RunReport) -> None:
                 line += f", {estimated(ratio, 2)} times the baseline's"
         else:
             line = energy.why or (f"{energy.power_w:.1f} W" if energy.power_w is not None else "")
-        screen.say(f"  {names.render(arm.arm_id, english)}: {line}", tone="faint")
+        screen.say("  ", names[arm.arm_id], ": ", line, tone="faint")
 
 
 def _document(report: RunReport) -> dict[str, Any]:
