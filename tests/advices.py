@@ -16,6 +16,7 @@ from specmeter.advise.advice import (
     StageRun,
 )
 from specmeter.advise.schedule import Schedule
+from specmeter.messages import Message
 from specmeter.numbers.stats import STUDENT
 from specmeter.record import Arm, Estimate, ModelIdentity
 
@@ -204,7 +205,7 @@ def hostile() -> Advice:
         command=(HOSTILE, "--x"),
         programs=(HOSTILE,),
         by_kind=(AdviceOfKind(kind=HOSTILE, decision="speculate", arm=arm, speedup=est(1.9)),),
-        left_out=(LeftOutDraft(reference=HOSTILE, why=HOSTILE),),
+        left_out=(LeftOutDraft(reference=HOSTILE, why=Message(HOSTILE, text=HOSTILE)),),
         made_at=1e300,
         seconds=1e9,
         why_undecided=HOSTILE,

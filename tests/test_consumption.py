@@ -9,6 +9,7 @@ import pytest
 
 from specmeter.analysis.requests import Consumption, Energies
 from specmeter.analysis.summary import ArmSummary, summarize
+from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy
 from test_summary import ARMS, BASE, DRAFT, Fake, drafted
 
@@ -151,7 +152,7 @@ def test_too_few_readings_tell_nothing(share: float) -> None:
     _, arm = summed(measured, Energies(sparse, []))
     assert (arm.per_token is None) == (share > 0.1)
     assert (arm.ratio is None) == (share > 0.1)
-    assert ("cannot tell: 11% of its time passed between readings" in arm.why) == (share > 0.1)
+    assert (arm.why is not None and arm.why.code == "consumption.between_readings") == (share > 0.1)
 
 
 def test_other_sources_are_other_joules() -> None:
@@ -164,18 +165,18 @@ def test_other_sources_are_other_joules() -> None:
     _, arm = summed(measured, Energies(mixed, []))
     assert arm.per_token is not None
     assert arm.ratio is None
-    assert arm.why == "no ratio: its baseline was read by other sources"
+    assert arm.why == Message("consumption.no_ratio", why=Message("consumption.other_sources"))
     changed = [
         it.model_copy(update={"joules": {"package-0": 1.0}}) if it.block == 0 else it for it in read.by_key.values()
     ]
     _, arm = summed(measured, Energies(changed, []))
-    assert (arm.per_token, arm.why) == (None, "the sources of energy changed during the run")
+    assert (arm.per_token, arm.why) == (None, Message("consumption.sources_changed"))
 
 
 def test_counters_that_stand_still_tell_nothing() -> None:
     measured = rows()
     _, arm = summed(measured, energies(measured, lambda _: 0))
-    assert (arm.per_token, arm.why) == (None, "cannot tell: the counters stood still")
+    assert (arm.per_token, arm.why) == (None, Message("consumption.stood_still"))
 
 
 def test_rest_above_work_leaves_nothing_above_it() -> None:
@@ -192,4 +193,4 @@ def test_runs_without_readings_say_nothing() -> None:
     base, arm = summarize(measured, ARMS, energies=read).arms
     assert base.energy is None
     assert arm.energy is not None
-    assert arm.energy.why == "no ratio: the energy of its baseline was not read"
+    assert arm.energy.why == Message("consumption.no_ratio", why=Message("consumption.baseline_unread"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from said import all_said, codes, said_of
 from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
 from specmeter.analysis.explain.parts import experts_of, means_of, split
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint
 from specmeter.store import RequestRow, RunStore
 from test_measure import faults, measured, write
@@ -211,33 +212,34 @@ def cycle(**changes: float) -> MeanRound:
 
 
 @pytest.mark.parametrize(
-    ("it", "reason", "words"),
+    ("it", "reason", "told"),
     [
-        (cycle(verify=3.9), "verification", "verifying 5 tokens costs 3.9 target forwards because up to"),
-        (cycle(tau=1.05, accepted=0.05), "acceptance", "only 1% of the drafted tokens are accepted"),
-        (cycle(draft=4.0), "drafting", "a drafted token costs 1.00 target forwards"),
-        (cycle(restore=2.5), "restoring", "restoring checkpoints"),
-        (cycle(rest=3.0), "rest", "neither drafting nor verification"),
+        (cycle(verify=3.9), "verification", {"account.verification", "account.because", "account.experts_at_most"}),
+        (cycle(tau=1.05, accepted=0.05), "acceptance", {"account.acceptance"}),
+        (cycle(draft=4.0), "drafting", {"account.drafting"}),
+        (cycle(restore=2.5), "restoring", {"account.restoring"}),
+        (cycle(rest=3.0), "rest", {"account.rest"}),
         (
             cycle(tau=1.12, drafted=0.2, accepted=0.12, with_draft=0.05, draft=0.0, verify=1.02),
             "no drafts",
-            "only 5% of the steps have a draft",
+            {"account.no_drafts"},
         ),
-        (cycle(tau=1.0, drafted=0, accepted=0, with_draft=0, draft=0, verify=1.0), "no drafts", "nothing was drafted"),
+        (cycle(tau=1.0, drafted=0, accepted=0, with_draft=0, draft=0, verify=1.0), "no drafts", {"account.idle"}),
     ],
 )
-def test_the_greatest_loss_is_named(it: MeanRound, reason: str, words: str) -> None:
+def test_the_greatest_loss_is_named(it: MeanRound, reason: str, told: set[str]) -> None:
     name, said = sentence(it, experts_of(MOE))
     assert name == reason
-    assert words in said
-    assert f"{it.speedup:.2f}x" in said
+    assert told <= codes(said)
+    assert [one.values["speedup"] for one in all_said(said) if "speedup" in one.values] == [it.speedup]
 
 
 def test_what_is_printed_multiplies_out() -> None:
     """1.1602 / 1.6446 is 0.71, and 1.16 / 1.64 is, too; 1.16 / 1.65 is 0.70."""
     rough = cycle(tau=1.1602, drafted=1.5, accepted=0.16, draft=0.0, verify=1.6451)
     assert f"{1.16 / 1.65:.2f}" != f"{rough.speedup:.2f}"
-    assert "0.71x: each step emits 1.160 tokens in the time of 1.645 plain steps" in sentence(rough, None)[1]
+    step = said_of(sentence(rough, None)[1], "account.step")
+    assert (step.values["tau"], step.values["cost"]) == ("1.160", "1.645")
 
 
 @given(st.floats(1, 9), st.floats(0.3, 9))
@@ -245,18 +247,15 @@ def test_what_is_printed_multiplies_out() -> None:
 def test_tokens_by_cost_is_the_speedup_as_printed(tau: float, verify: float) -> None:
     it = cycle(tau=tau, draft=0.0, verify=verify)
     assume(abs(it.speedup * 100 % 1 - 0.5) > 0.1)
-    found = re.match(
-        r"([\d.]+)x: each step emits ([\d.]+) tokens in the time of ([\d.]+) plain steps", sentence(it, None)[1]
-    )
-    assert found is not None
-    assert f"{float(found[2]) / float(found[3]):.2f}" == found[1]
+    step = said_of(sentence(it, None)[1], "account.step").values
+    assert f"{float(str(step['tau'])) / float(str(step['cost'])):.2f}" == f"{step['speedup']:.2f}"
 
 
 def test_another_speedup_beside_it_is_told_apart() -> None:
     """All tokens over all time, and the geometric mean over blocks."""
     it = cycle(tau=1.42, verify=2.0, draft=0.0)
     mean = Estimate(point=0.70, n=3, unit="x", method="geometric mean")
-    said = sentence(it, None, measured=mean)[1]
+    said = str(sentence(it, None, measured=mean)[1])
     assert said.startswith("0.71x over all tokens (geometric mean over blocks: 0.70x): each step emits")
     same = mean.model_copy(update={"point": 0.712})
     assert sentence(it, None, measured=same) == sentence(it, None)
@@ -264,17 +263,24 @@ def test_another_speedup_beside_it_is_told_apart() -> None:
 
 def test_a_step_with_its_replay_yields_more_than_tau() -> None:
     it = cycle(tau=4.5, accepted=3.5, verify=5.0, restore=1.0, replays=0.25)
-    assert "each step emits 4.50 tokens (tau is 3.60: it counts replays as forwards too)" in sentence(it, None)[1]
-    assert "tau" not in sentence(cycle(), None)[1]
+    step = said_of(sentence(it, None)[1], "account.step")
+    assert step.values["tau"] == "4.50"
+    assert said_of(step, "account.by_forward").values["tau"] == pytest.approx(3.6)
+    assert "account.by_forward" not in codes(sentence(cycle(), None)[1])
 
 
 def test_why_verification_is_dear() -> None:
     dear = cycle(verify=3.9)
-    assert "up to 341% more experts" in sentence(dear, experts_of(MOE))[1]
+    assert said_of(sentence(dear, experts_of(MOE))[1], "account.experts_at_most").values["more"] == pytest.approx(
+        3.41, abs=0.005
+    )
     touched = 64 * (1 - (60 / 64) ** 5) / 4 - 1
-    assert f"because {touched:.0%} more experts are read" in sentence(dear, experts_of(MOE, None, mock_probe("moe")))[1]
-    assert "because extra tokens add compute" in sentence(dear, None)[1]
-    assert "drafting and verifying 5 tokens" in sentence(dear, experts_of(MOE), undivided=True)[1]
+    measured = said_of(sentence(dear, experts_of(MOE, None, mock_probe("moe")))[1], "account.because")
+    assert said_of(measured, "account.experts").values["more"] == pytest.approx(touched, abs=0.005)
+    assert said_of(sentence(dear, None)[1], "account.because") == Message(
+        "account.because", cause=Message("account.compute")
+    )
+    assert sentence(dear, experts_of(MOE), undivided=True)[1].code == "account.undivided"
 
 
 BENCH_MOE = MOE.model_copy(update={"experts": 32})
@@ -283,12 +289,15 @@ BENCH_MOE = MOE.model_copy(update={"experts": 32})
 def test_experts_are_not_blamed_for_what_they_cannot_cost() -> None:
     """425 % more experts cost 5.25 forwards, not 8.7."""
     dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=8.7)
-    said = sentence(dear, experts_of(BENCH_MOE))[1]
-    assert "verifying 8 tokens costs 8.7 target forwards" in said
-    assert "up to 425% more experts are read (routing was not measured) explains at most 5.3 of them" in said
-    assert said.endswith("the rest is unexplained")
+    said = said_of(sentence(dear, experts_of(BENCH_MOE))[1], "account.verification")
+    assert (said.values["tokens"], said.values["forwards"]) == (8, pytest.approx(8.7))
+    beyond = said_of(said, "account.beyond")
+    assert beyond.values["most"] == pytest.approx(5.25, abs=0.05)
+    cause = said_of(beyond, "account.experts_at_most")
+    assert cause.values["more"] == pytest.approx(4.25, abs=0.005)
+    assert cause.values["known"] == Message("experts.unknown")
     enough = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts_of(BENCH_MOE))[1]
-    assert "5.2 target forwards because up to 425% more experts are read" in enough
+    assert codes(enough) >= {"account.because", "account.experts_at_most"}
 
 
 def test_what_all_tokens_share_costs_no_more_for_several() -> None:
@@ -300,7 +309,7 @@ def test_what_all_tokens_share_costs_no_more_for_several() -> None:
     assert experts.share == pytest.approx(400 / 1600)
     assert experts.most(8) == pytest.approx(1 + 4.25 / 4, rel=0.01)
     said = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts)[1]
-    assert "explains at most 2.1 of them" in said
+    assert said_of(said, "account.beyond").values["most"] == pytest.approx(2.06, abs=0.05)
 
 
 def test_routing_that_the_run_measured_comes_first() -> None:
@@ -313,8 +322,10 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     assert known.more(2) == (0.25, True)
     assert known.more(5)[1] is False
     pair = cycle(tau=1.5, drafted=1.0, accepted=0.5, verify=2.0)
-    measured = "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
-    assert f"that 25% more experts are read ({measured}) explains at most 1.2 of them" in sentence(pair, known)[1]
+    beyond = said_of(sentence(pair, known)[1], "account.beyond")
+    assert beyond.values["most"] == pytest.approx(1.25)
+    assert said_of(beyond, "account.experts").values["more"] == pytest.approx(0.25)
+    assert str(known.told(2)) == "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
 
 
 def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
@@ -327,21 +338,21 @@ def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
     )
     known = experts_of(BENCH_MOE, None, mock_probe("moe"), {}, texts)
     assert known is not None
-    assert known.where == "on the run's texts"
+    assert known.source == "texts"
     assert known.more(3) == (0.5, True)
-    assert known.told(3) == "6.0 of 32 in a layer on the run's texts, 10.6 by uniform routing"
-    assert known.told(9) == "routing was not measured", "no text tells of 9 tokens"
-    failed = texts.model_copy(update={"union": None, "failure": "no"})
+    assert str(known.told(3)) == "6.0 of 32 in a layer on the run's texts, 10.6 by uniform routing"
+    assert known.told(9) == Message("experts.unknown"), "no text tells of 9 tokens"
+    failed = texts.model_copy(update={"union": None, "failure": Message("text.outside", text="no")})
     assert experts_of(BENCH_MOE, None, None, {}, failed) == experts_of(BENCH_MOE)
 
 
 def test_computing_each_token_by_itself_is_the_most_that_a_dense_target_explains() -> None:
-    said = sentence(cycle(verify=6.0), None)[1]
-    assert "that extra tokens add compute explains at most 5.0 of them; the rest is unexplained" in said
-    assert "; 2.0 more a step are unexplained" in sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1]
-    mostly = cycle(verify=1.2, rest=3.0, unexplained=2.5)
-    assert sentence(mostly, None) == ("rest", sentence(mostly, None)[1])
-    assert "is unexplained" in sentence(mostly, None)[1]
+    beyond = said_of(sentence(cycle(verify=6.0), None)[1], "account.beyond")
+    assert beyond == Message("account.beyond", cause=Message("account.compute"), most=5.0)
+    beside = said_of(sentence(cycle(verify=3.9, rest=2.0, unexplained=2.0), None)[1], "account.beside")
+    assert beside == Message("account.beside", more=2.0)
+    name, said = sentence(cycle(verify=1.2, rest=3.0, unexplained=2.5), None)
+    assert (name, said.values["why"]) == ("rest", said_of(said, "account.unexplained"))
 
 
 def test_nothing_is_blamed_where_nothing_would_help() -> None:
@@ -411,9 +422,9 @@ def test_the_parts_of_a_run_add_up_and_are_accounted_for(tmp_path: Path) -> None
     assert loss.speedup is not None
     assert loss.round.tau / cost == pytest.approx(loss.speedup.point, rel=0.01)
     assert loss.reason == "verification"
-    assert "more experts are read" in loss.sentence
+    assert "account.experts" in codes(loss.sentence) | {it.removesuffix("_at_most") for it in codes(loss.sentence)}
     assert arms["dense/ngram-simple/g8"].reason == "no drafts"
-    assert arms["dense/none"].sentence == ""
+    assert arms["dense/none"].sentence is None
 
 
 def test_dear_drafts_and_poor_ones_are_told_apart(tmp_path: Path) -> None:
@@ -472,8 +483,8 @@ def test_restores_of_a_recurrent_target(tmp_path: Path) -> None:
     assert tau is not None
     assert arm.round is not None
     assert arm.round.tau / (1 + arm.round.replays) == pytest.approx(tau.point)
-    assert f"each step emits {arm.round.tau:.2f}" in arm.sentence
-    assert f"(tau is {tau.point:.2f}: it counts replays as forwards too)" in arm.sentence
+    assert said_of(arm.sentence, "account.step").values["tau"] == f"{arm.round.tau:.2f}"
+    assert said_of(arm.sentence, "account.by_forward").values["tau"] == pytest.approx(tau.point)
 
 
 def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -481,8 +492,7 @@ def test_an_invalid_arm_is_explained_but_has_no_speedup(tmp_path: Path, capsys: 
     measured(write(tmp_path, engine=engine), tmp_path / "run")
     arm = account(tmp_path / "run")["dense/draft-simple/small/g4"]
     assert (arm.verdict, arm.speedup) == ("invalid", None)
-    assert "nothing was drafted" in arm.sentence
-    assert arm.sentence.startswith("invalid")
+    assert arm.sentence == Message("account.invalid_idle")
     assert invoke(["explain", str(tmp_path / "run")]) == 1
     assert "invalid" in capsys.readouterr().out
 
@@ -562,7 +572,7 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert tally.drafting_ms is not None
         assert 0 < tally.drafting_ms < tally.ms
         assert tally.tokens == tally.rounds + tally.accepted
-        assert arm.sentence
+        assert arm.sentence is not None
     assert set(predicted) == {arm_id for arm_id in found if not arm_id.endswith("/none")}
     for arm_id, it in predicted.items():
         assert it.made_at < first[arm_id]

@@ -9,6 +9,7 @@ import pytest
 from hosts import HOST
 from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
 from specmeter.analysis.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
+from specmeter.messages import Message
 from specmeter.record import (
     Arm,
     DeviceUse,
@@ -100,7 +101,7 @@ def test_the_engine_says_what_a_draft_takes() -> None:
     assert (price.bits_now, price.bits_for_it) == (pytest.approx(4.5), pytest.approx(5.4))
     assert price.buys is not None
     assert (price.buys.name, price.buys.more_bytes) == ("Q4_K_M", 394_400_000)
-    assert sentence(price) == (
+    assert str(sentence(price)) == (
         "the bytes of small would hold 900,000 tokens more, or moe at 5.40 bits per weight in the place of 4.50: "
         "Q4_K_M would fit (4.89)."
     )
@@ -120,17 +121,18 @@ def test_too_little_for_the_next_type_and_no_better_one() -> None:
     (price,) = arm_prices([arm()], tiny, [])
     assert price.buys is None
     assert price.lacks is not None
-    assert "too little for the next better type, Q4_K_S (4.67)" in sentence(price)
+    said = sentence(price)
+    assert (said.code, said.values["name"]) == ("memory-price.lacks", "Q4_K_S")
     full = MODELS | {"moe": model("moe", 16_100_000_000, 8_000_000_000)}
     (price,) = arm_prices([arm()], full, [])
-    assert sentence(price).endswith("there is no better type.")
+    assert sentence(price).code == "memory-price.best"
 
 
 def test_without_headers_there_is_only_the_size() -> None:
     bare = {name: it.model_copy(update={"header": None}) for name, it in MODELS.items()}
     (price,) = arm_prices([arm()], bare, [])
     assert (price.total_bytes, price.bits_now, price.buys) == (850_000_000, None, None)
-    assert sentence(price) == "the target has no header on record."
+    assert sentence(price) == Message("memory-price.unknown")
 
 
 def test_of_each_pair_the_dearest_arm() -> None:
@@ -194,7 +196,7 @@ def test_better_quantizations_that_fit_as_they_were_measured() -> None:
     best = price.measured[-1].perplexity
     assert best is not None
     assert best.point == pytest.approx(0.951, abs=1e-3)
-    assert sentence(price).endswith("Measured: q5 (5.30 bits per weight), perplexity 0.951x.")
+    assert str(sentence(price)).endswith("0.980x; q5 (5.30 bits per weight), perplexity 0.951x.")
 
 
 def test_reports_without_the_target_say_nothing() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from said import codes, said_of
 from specmeter.errors import EngineError
 from specmeter.experiments.file import load
 from specmeter.laboratory import pre_measure
 from specmeter.laboratory.run import prepare, run
+from specmeter.messages import Message
 from specmeter.probe.replay import Round
 from specmeter.record import StepRound
 from specmeter.store import RunStore
@@ -53,16 +55,17 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         sessions, requests = list(store.sessions()), list(store.requests())
         certificate = store.certificate()
     assert [(it.draft, it.gamma, len(it.rounds), it.failure) for it in probes] == [
-        ("small", 5, 1, ""),
-        (None, 4, 1, ""),
+        ("small", 5, 1, None),
+        (None, 4, 1, None),
     ]
     first_arm = min(session.started_at for session in sessions if session.arm_id != "dense/none")
     assert all(it.started_at < it.ended_at <= first_arm for it in probes)
     assert set(predictions) == {arm_id for arm_id in (it.arm_id for it in sessions) if arm_id != "dense/none"}
     for arm_id, prediction in predictions.items():
         assert prediction.speedup is not None
-        assert prediction.cost.startswith("steps probed in this run")
-        assert prediction.acceptance.startswith("replayed on the text of dense/none (2 prompts")
+        assert codes(prediction.cost) == {"costs.steps"}
+        known = said_of(prediction.acceptance, "rates.replayed").values
+        assert (known["arm"], known["prompts"]) == ("dense/none", 2)
         timings = [it.reply.timings for it in requests if it.arm_id == arm_id and it.reply is not None]
         forwards = sum(it.predicted_n - 1 - (it.draft_n_accepted or 0) for it in timings)
         tau = sum(it.predicted_n - 1 for it in timings) / forwards
@@ -93,9 +96,10 @@ def test_a_probe_that_fails_leaves_a_reason_and_no_failed_run(tmp_path: Path, mo
     folder = tmp_path / "run"
     assert run(prepare(load(written(tmp_path))), folder, Silent()).state == "complete"
     with RunStore.open(folder, readonly=True) as store:
-        assert {probe.failure for probe in store.probes()} == {"it broke"}
-        assert all("(no probe in this run: it broke)" in it.cost for it in store.predictions())
-        assert all(it.acceptance.startswith("replayed") for it in store.predictions())
+        why = Message("text.outside", text="it broke")
+        assert {probe.failure for probe in store.probes()} == {why}
+        assert all(said_of(it.cost, "costs.unprobed").values["why"] == why for it in store.predictions())
+        assert all("rates.replayed" in codes(it.acceptance) for it in store.predictions())
 
 
 def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +112,8 @@ def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: p
         for probe in store.probes():
             assert not probe.rounds
             assert probe.left_out
-            assert probe.failure == "other programs took 65% of the machine during it"
-        assert not any(it.cost.startswith("steps probed") for it in store.predictions())
+            assert probe.failure == Message("step-probe.busy", share=0.65)
+        assert not any("costs.steps" in codes(it.cost) for it in store.predictions())
 
 
 @pytest.mark.parametrize("changes", [{"design": {"blocks": 1, "warmup": "short", "probe": "off"}}, {}])

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from said import codes, said_of
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, NgramMap, SessionRequest, count_steps, counted, follow
@@ -26,6 +27,7 @@ from specmeter.engines.mock import MockSpec
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
+from specmeter.messages import Message
 from specmeter.probe import find_probe, load_probe, save_probe
 from specmeter.probe.replay import Limits, Round
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
@@ -36,6 +38,8 @@ from specmeter.theory.catalogue.models import model
 from specmeter.theory.curves import CostCurve
 from specmeter.theory.roofline import expected_union
 from test_measure import Interrupting, Silent, faults, measured, write
+
+MADE_UP = Message("text.outside", text="made up")
 
 
 def rng() -> np.random.Generator:
@@ -57,7 +61,7 @@ def curve_costs(verification: Sequence[float], draft: float = 0.0, rest: float =
             measured=len(verification) - 1,
         )
 
-    return Costs("known", True, draw)
+    return Costs(MADE_UP, True, draw)
 
 
 # --- yields ----------------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def test_costs_of_a_probe_are_its_curves() -> None:
     """A draft of d tokens costs d forwards of one token, and one over d + 1 to take in what was verified."""
     probe = mock_probe(spread=0.0)
     curve = CostCurve.of([1, 5], [0.5, 1.0])
-    costs = probed(probe.model_copy(update={"draft_ms": curve}), "x")
+    costs = probed(probe.model_copy(update={"draft_ms": curve}), MADE_UP)
     (at,) = predict(Given.alpha(0.8), costs, [4], by_model=True).by_gamma
     plain = probe.target_ms.ms_at(1.0)
     assert at.parts.verify == pytest.approx(probe.target_ms.ms_at(5.0) / plain)
@@ -200,7 +204,7 @@ def test_costs_of_a_probe_are_its_curves() -> None:
 
 def test_uncertain_times_make_the_interval_wide_and_their_point_stays() -> None:
     narrow, wide = (
-        predict(Given.alpha(0.8), probed(mock_probe(spread=spread), "x"), [4], by_model=True).by_gamma[0].speedup
+        predict(Given.alpha(0.8), probed(mock_probe(spread=spread), MADE_UP), [4], by_model=True).by_gamma[0].speedup
         for spread in (0.001, 0.3)
     )
     assert narrow.point == pytest.approx(wide.point)
@@ -211,13 +215,13 @@ def test_uncertain_times_make_the_interval_wide_and_their_point_stays() -> None:
 
 def test_the_same_inputs_give_the_same_interval() -> None:
     first, second = (
-        predict(Given.alpha(0.7, 0.5, 0.9), probed(mock_probe(), "x"), [2, 8], by_model=True) for _ in range(2)
+        predict(Given.alpha(0.7, 0.5, 0.9), probed(mock_probe(), MADE_UP), [2, 8], by_model=True) for _ in range(2)
     )
     assert first == second
 
 
 def test_drafts_beyond_the_probe_are_said_to_be() -> None:
-    costs = probed(mock_probe(longest=9), "x")
+    costs = probed(mock_probe(longest=9), MADE_UP)
     at = {it.gamma: it for it in predict(Given.alpha(0.8), costs, [8, 16], by_model=True).by_gamma}
     assert (at[8].extrapolated, at[16].extrapolated) == (False, True)
     # The mock's dense target grows by a straight line, so going on along one is right.
@@ -226,32 +230,32 @@ def test_drafts_beyond_the_probe_are_said_to_be() -> None:
 
 def test_a_mixture_goes_on_by_the_experts_that_are_left_to_read() -> None:
     """Its curve bends: a line through the last two of 9 points lies far above it at 17."""
-    (at,) = predict(Given.alpha(0.8), probed(mock_probe("moe", longest=9), "x"), [16], by_model=True).by_gamma
+    (at,) = predict(Given.alpha(0.8), probed(mock_probe("moe", longest=9), MADE_UP), [16], by_model=True).by_gamma
     target = MockSpec().target("mock:moe")
     true = target.forward_ms(17) / target.forward_ms(1)
     assert at.extrapolated
     assert at.parts.verify == pytest.approx(true, rel=0.02)
     without = mock_probe("moe", longest=9).model_copy(update={"union": None})
-    (line,) = predict(Given.alpha(0.8), probed(without, "x"), [16], by_model=True).by_gamma
+    (line,) = predict(Given.alpha(0.8), probed(without, MADE_UP), [16], by_model=True).by_gamma
     assert line.parts.verify > 1.05 * true
 
 
 def test_steps_without_a_draft_change_nothing() -> None:
     never = Counted({"p": Counter({(8, 0, 0): 100})})
-    (at,) = predict(never, probed(mock_probe(draft=None), "x"), [8], by_model=False).by_gamma
+    (at,) = predict(never, probed(mock_probe(draft=None), MADE_UP), [8], by_model=False).by_gamma
     assert (at.speedup.point, at.tau, at.drafted) == (pytest.approx(1), 1, 0)
 
 
 def test_a_recurrent_target_pays_for_what_it_rejects() -> None:
     shape = model("Qwen3-30B-A3B").footprint("Q8_0")
     plain, recurrent = (
-        predict(Given.alpha(0.6), by_bytes(shape, None, "x", recurrent=it), [4], by_model=False).by_gamma[0]
+        predict(Given.alpha(0.6), by_bytes(shape, None, MADE_UP, recurrent=it), [4], by_model=False).by_gamma[0]
         for it in (False, True)
     )
     assert plain.parts.restore == 0
     assert 1 - 0.6**4 < recurrent.parts.restore < 1 + plain.parts.verify
     assert recurrent.speedup.point < plain.speedup.point
-    sure = predict(Given.alpha(1.0), by_bytes(shape, None, "x", recurrent=True), [4], by_model=False).by_gamma[0]
+    sure = predict(Given.alpha(1.0), by_bytes(shape, None, MADE_UP, recurrent=True), [4], by_model=False).by_gamma[0]
     assert sure.parts.restore == pytest.approx(0)
 
 
@@ -268,7 +272,7 @@ def test_break_even_is_where_the_speedup_is_one() -> None:
 
 @pytest.mark.parametrize("gamma", [1, 2, 8])
 def test_break_even_of_a_recurrent_target_counts_replays_as_often_as_there_are_any(gamma: int) -> None:
-    costs = by_bytes(model("Qwen3-8B").footprint("Q8_0"), None, "x", recurrent=True)
+    costs = by_bytes(model("Qwen3-8B").footprint("Q8_0"), None, MADE_UP, recurrent=True)
     whole = surface(costs, [gamma], [0.3], by_model=False)
     (line,) = whole.break_even
     assert line is not None
@@ -316,7 +320,7 @@ BAD = [
     lambda: predict(Given.alpha(0.5), curve_costs([1.0, 1.1]), [0], by_model=False),
     lambda: predict(Given.alpha(0.5), curve_costs([1.0, 1.1]), [-3], by_model=False),
     lambda: predict(Given.alpha(0.5), curve_costs([1.0, 1.1]), [100_000], by_model=False),
-    lambda: predict(Given.alpha(0.5), probed(mock_probe(draft=None), "x"), [2], by_model=True),
+    lambda: predict(Given.alpha(0.5), probed(mock_probe(draft=None), MADE_UP), [2], by_model=True),
     lambda: predict(Counted(), curve_costs([1.0, 1.1]), [1], by_model=False),
     lambda: surface(curve_costs([1.0, 1.1]), [1], [0.5, 1.5], by_model=False),
     lambda: CostCurve(points=()),
@@ -433,7 +437,7 @@ def step_probe(*plain: float, draft: str | None = "small") -> StepProbe:
         ended_at=2.0,
         prompts=("p",),
         rounds=rounds,
-        failure="" if rounds else "it broke",
+        failure=None if rounds else MADE_UP,
     )
 
 
@@ -454,7 +458,7 @@ def test_a_baseline_of_the_same_minutes_is_one_more_plain_session() -> None:
 def test_more_rounds_are_surer_and_a_failed_probe_is_refused() -> None:
     widths = [stepped(step_probe(*[10.0] * n)).draw(4, DRAWS, rng(), True).verify[:, 4].std() for n in (1, 6)]
     assert widths[0] > 1.2 * widths[1]
-    with pytest.raises(UsageError, match="it broke"):
+    with pytest.raises(UsageError, match="made up"):
         stepped(step_probe())
 
 
@@ -491,16 +495,18 @@ def test_every_speculating_arm_is_predicted_before_its_first_session(tmp_path: P
     with RunStore.open(folder, readonly=True) as store:
         speculating = {arm.id for arm in store.arms() if arm.speculates}
     assert set(found) == speculating
-    assert all(it.speedup is not None and it.cost.startswith("probe ") for it in found.values())
+    assert all(
+        it.speedup is not None and it.cost is not None and it.cost.code == "costs.probe" for it in found.values()
+    )
     # Of the draft model's arms of a target, those that came later knew the acceptance of the first.
     by_model = [it for it in found.values() if "draft-simple" in it.arm_id and it.arm_id.startswith("dense")]
-    assert sum(it.acceptance.startswith("assumed") for it in by_model) == 1
-    assert sum(it.acceptance.startswith("measured in this run") for it in by_model) == 2
+    assert sum("rates.assumed" in codes(it.acceptance) for it in by_model) == 1
+    assert sum("rates.of_arms" in codes(it.acceptance) for it in by_model) == 2
     errors = {it.prediction.arm_id: it.error for it in report.predictions}
     for it in by_model:
         error = errors[it.arm_id]
         assert error is not None
-        assert abs(error) < (0.25 if it.acceptance.startswith("assumed") else 0.08), it
+        assert abs(error) < (0.25 if "rates.assumed" in codes(it.acceptance) else 0.08), it
     controls = [it for it in found.values() if "accept-" in it.arm_id]
     assert len(controls) == 4
     assert all(abs(errors[it.arm_id] or 1) < 0.05 for it in controls), "their acceptance is prescribed"
@@ -518,7 +524,7 @@ def test_a_resumed_run_keeps_the_predictions_that_it_began_with(tmp_path: Path) 
     assert 0 < len(before) < len(after)
     assert after[: len(before)] == before
     later = [it for it in after[len(before) :] if "draft-simple" in it.arm_id and it.arm_id.startswith("dense")]
-    assert all(it.acceptance.startswith("measured") for it in later) or any(
+    assert all("rates.of_arms" in codes(it.acceptance) for it in later) or any(
         "draft-simple" in it.arm_id for it in before
     )
 
@@ -527,7 +533,7 @@ def test_without_a_probe_or_a_header_there_is_openly_no_prediction(tmp_path: Pat
     measured(write(tmp_path), tmp_path / "run")
     found = predictions(tmp_path / "run").values()
     assert found
-    assert all(it.speedup is None and "no probe" in it.reason for it in found)
+    assert all(it.speedup is None and it.reason == Message("costs.unknown") for it in found)
     assert accuracy(read_run(tmp_path / "run").predictions) is None
 
 
@@ -535,7 +541,7 @@ def test_a_gamma_that_is_left_to_the_engine_is_not_predicted(tmp_path: Path) -> 
     file = write(tmp_path, arms=[{"draft": "small"}])
     run(prepare(load(file)), tmp_path / "run", Silent(), probes=[("dense", mock_probe())])
     (reason,) = {it.reason for it in predictions(tmp_path / "run").values() if it.arm_id.startswith("dense")}
-    assert "gamma" in reason
+    assert reason == Message("prediction.any_gamma")
 
 
 def test_the_error_of_an_invalid_arm_is_not_told(tmp_path: Path) -> None:
@@ -597,9 +603,9 @@ def test_forecasts_take_other_arms_with_the_same_drafting_only() -> None:
     sure = Arm(id="p", target="dense", methods=("draft-simple",), draft="small", gamma=4, p_min=0.8)
     plain = sure.model_copy(update={"id": "q", "p_min": None})
     forecaster = Forecaster({"p": sure, "q": plain}, models, probe.engine, named=[("x", probe)])  # type: ignore[arg-type]
-    assert forecaster.predict(sure, 0.0).acceptance.startswith("assumed")
+    assert codes(forecaster.predict(sure, 0.0).acceptance) == {"rates.assumed"}
     forecaster.saw([])
-    assert forecaster.predict(plain, 0.0).acceptance.startswith("assumed")
+    assert codes(forecaster.predict(plain, 0.0).acceptance) == {"rates.assumed"}
 
 
 def test_a_policy_that_decides_while_it_runs_is_not_foreseen() -> None:
@@ -608,7 +614,7 @@ def test_a_policy_that_decides_while_it_runs_is_not_foreseen() -> None:
     models = {"dense": probe.target, "small": probe.draft}
     found = Forecaster({"p": arm}, models, probe.engine, named=[("x", probe)]).predict(arm, 0.0)  # type: ignore[arg-type]
     assert found.speedup is None
-    assert "policy utility decides" in found.reason
+    assert "policy utility decides" in str(found.reason)
 
 
 def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -> None:
@@ -629,8 +635,8 @@ def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -
     run(prepare(load(file)), tmp_path / "run", Silent(), probes=[("dense", mock_probe(draft=None))])
     found = {it.prediction.arm_id: it for it in read_run(tmp_path / "run").predictions}
     few = found["dense/ngram-simple/g4"]
-    assert few.prediction.acceptance.startswith("measured in this run: dense/ngram-simple/g8")
-    assert "2 prompts" in few.prediction.acceptance
+    known = said_of(few.prediction.acceptance, "rates.of_arms").values
+    assert (known["arms"], known["prompts"]) == (("dense/ngram-simple/g8",), 2)
     assert few.error is not None
     assert abs(few.error) < 0.15
 
@@ -645,7 +651,7 @@ def test_counted_replies(tmp_path: Path) -> None:
     folder = probed_run(tmp_path)
     with RunStore.open(folder, readonly=True) as store:
         replies = [(it.prompt_id, 4, it.reply) for it in store.requests() if it.arm_id == "dense/draft-simple/small/g4"]
-    source = counted(((name, gamma, reply) for name, gamma, reply in replies if reply), "x")
+    source = counted(((name, gamma, reply) for name, gamma, reply in replies if reply), MADE_UP)
     tokens = sum(reply.timings.predicted_n - 1 for _, _, reply in replies if reply)
     forwards = sum(len(reply.steps) for _, _, reply in replies if reply)
     assert source.draw(4, 1, rng()).tau(4)[0] == pytest.approx(tokens / forwards)

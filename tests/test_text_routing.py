@@ -10,9 +10,12 @@ import pytest
 
 from specmeter.engines.llama_cpp.spec import EMBEDDED
 from specmeter.laboratory.pre_measure import measure_routing
+from specmeter.messages import Message
 from specmeter.probe.profile import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
 from specmeter.store import RunStore
+
+HUNG = Message("text.outside", text="an engine that hung")
 
 
 class Store:
@@ -54,10 +57,10 @@ def test_a_full_disk_fails_nothing_and_is_tried_again(monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("specmeter.probe.make.read_apart", full)
-    earlier = TextRouting(target="moe", baseline_id="moe/none", failure="an engine that hung")
+    earlier = TextRouting(target="moe", baseline_id="moe/none", failure=HUNG)
     store = Store(earlier)
     measure_routing(work(), cast("RunStore", store))
-    assert store.known["moe"].failure == "[Errno 28] No space left on device"
+    assert store.known["moe"].failure == Message("text.outside", text="[Errno 28] No space left on device")
 
 
 def test_what_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +72,10 @@ def test_what_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_earlier_failure_gives_way(tmp_path: Path) -> None:
     with RunStore.create(tmp_path / "run", experiment_yaml="a: 1\n", experiment_json="{}", plan=[]) as store:
-        store.add_routing(TextRouting(target="moe", baseline_id="moe/none", failure="an engine that hung"))
+        store.add_routing(TextRouting(target="moe", baseline_id="moe/none", failure=HUNG))
         store.add_routing(TextRouting(target="moe", baseline_id="moe/none", texts=3, tokens=900))
         (kept,) = store.routing()
-    assert (kept.failure, kept.tokens) == ("", 900)
+    assert (kept.failure, kept.tokens) == (None, 900)
 
 
 def test_pauses_are_not_the_time_that_a_run_took() -> None:

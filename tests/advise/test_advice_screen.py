@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from said import said_of
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.question import changed, grid
 from specmeter.advise.screen import HAIR, Outlook, Shortlist, choose, explore, look, pilots, simplicity
@@ -170,7 +171,9 @@ def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> Non
     assert pilots(whole) == ()
     found = screened(whole, tmp_path / "run")
     assert len(found) == 7
-    assert all(it.predicted is not None and "replayed on the text of dense/none" in it.basis for it in found)
+    assert all(
+        it.predicted is not None and said_of(it.basis, "rates.replayed").values["arm"] == "dense/none" for it in found
+    )
     run(whole, tmp_path / "truth", Silent())
     with RunStore.open(tmp_path / "truth", readonly=True) as store:
         emitted: dict[str, list[int]] = {}

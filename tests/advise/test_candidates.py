@@ -13,6 +13,7 @@ from specmeter.advise import candidates as module
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.errors import ModelError, UsageError
+from specmeter.messages import Message
 from specmeter.models import bench
 from specmeter.models.reference import FoundModel
 
@@ -35,7 +36,7 @@ def found(*paths: Path) -> list[FoundModel]:
     return [FoundModel(it.stem, it, it.stat().st_size, "LM Studio") for it in paths]
 
 
-def reasons(candidates: Candidates) -> dict[str, str]:
+def reasons(candidates: Candidates) -> dict[str, Message]:
     return {Path(it.reference).name: it.why for it in candidates.left_out}
 
 
@@ -59,11 +60,11 @@ def test_drafts_beside_the_target_and_elsewhere_are_found_and_the_others_are_tol
     ]
     why = reasons(candidates)
     assert why.keys() == {"vocabulary.gguf", "embeddings.gguf", "projector.gguf", "head.gguf", "broken.gguf"}
-    assert "vocabulary-size is 1536, the target's is 2048" in why["vocabulary.gguf"]
-    assert "an encoder" in why["embeddings.gguf"]
-    assert "mmproj" in why["projector.gguf"]
-    assert "made for one target" in why["head.gguf"]
-    assert why["broken.gguf"].startswith("it cannot be read")
+    assert "vocabulary-size is 1536, the target's is 2048" in str(why["vocabulary.gguf"])
+    assert "an encoder" in str(why["embeddings.gguf"])
+    assert "mmproj" in str(why["projector.gguf"])
+    assert why["head.gguf"] == Message("left-out.elsewhere")
+    assert why["broken.gguf"].code == "left-out.unreadable"
     assert set(candidates.lookups) == {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
     assert candidates.heads == ()
     assert candidates.needed_bytes is not None
@@ -89,8 +90,8 @@ def test_of_many_drafts_a_few_of_different_size_are_tried(tmp_path: Path) -> Non
     assert [Path(it.reference) for it in candidates.drafts] == [sizes["a"], sizes["c"], sizes["e"]]
     why = reasons(candidates)
     assert why.keys() == {"b.gguf", "d.gguf", "f.gguf"}
-    assert "5 drafts fit, and 3 of different size are tried" in why["b.gguf"]
-    assert "taken for a copy" in why[copy.name]
+    assert why["b.gguf"] == Message("left-out.enough", fitting=5, tried=3)
+    assert why[copy.name].code == "left-out.copy"
 
 
 def test_named_drafts_are_all_tried_and_nothing_else(tmp_path: Path) -> None:
@@ -100,8 +101,8 @@ def test_named_drafts_are_all_tried_and_nothing_else(tmp_path: Path) -> None:
     put("draft-small", tmp_path / "small.gguf")
     candidates = find_candidates(asked(target, large, other, target, find=False), found=[])
     assert [(it.reference, it.named) for it in candidates.drafts] == [(str(large), True)]
-    assert reasons(candidates)["target.gguf"] == "it is the target itself"
-    assert "its vocabulary is not the target's" in reasons(candidates)["other.gguf"]
+    assert reasons(candidates)["target.gguf"] == Message("left-out.target")
+    assert reasons(candidates)["other.gguf"].code == "left-out.vocabulary"
     with pytest.raises(ModelError, match=r"none of them can be tried:\n  .*other\.gguf: its vocabulary"):
         find_candidates(asked(target, other, find=False), found=[])
     with pytest.raises(ModelError, match="not smaller than the target"):
@@ -160,7 +161,7 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     monkeypatch.setattr(module, "memory_free_bytes", lambda: free)
     candidates = find_candidates(asked(target), found=[])
     assert candidates.drafts == ()
-    assert "target and draft need" in reasons(candidates)[small.name]
+    assert reasons(candidates)[small.name].code == "left-out.memory"
     longer = asked(target, settings=("engine.context=1000000",))
     with pytest.raises(UsageError, match=r"weights and KV cache need .* are free here"):
         find_candidates(longer, found=[])

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from advices import ALL, NGRAM, SCHEDULES, confirmed, drafts, off, schedule, undecided
+from said import codes
 from specmeter.advise.export_commands import (
     PROGRAMS,
     TABLES,
@@ -22,6 +23,7 @@ from specmeter.advise.export_commands import (
 )
 from specmeter.advise.schedule import Schedule
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.record import Arm
 
 MEASURED = (
@@ -55,18 +57,18 @@ def test_a_draft_model_is_written_in_the_words_of_each_program() -> None:
 
 
 def test_what_a_program_lacks_is_said() -> None:
-    notes = {program: " | ".join(written_for(program, SMALL, MEASURED).notes) for program in PROGRAMS}
-    assert notes["llama-server"] == ""
-    lacking = {program for program in PROGRAMS if "no setting for p_min" in notes[program]}
+    notes = {program: written_for(program, SMALL, MEASURED).notes for program in PROGRAMS}
+    assert notes["llama-server"] == ()
+    lacking = {program for program in PROGRAMS if Message("program.no_setting", lost=["p_min"]) in notes[program]}
     assert lacking == {"koboldcpp", "vllm", "sglang", "mlx-lm", "tensorrt-llm"}
-    assert {program for program in PROGRAMS if "TARGET and DRAFT" in notes[program]} == {
+    assert {program for program in PROGRAMS if "program.own_format" in codes(notes[program])} == {
         *("vllm", "sglang", "mlx-lm", "lm-studio", "tensorrt-llm")
     }
     plain = MEASURED[:3]
     can = {program for program in PROGRAMS if written_for(program, LOOKUP, plain).line}
     assert can == {"llama-server", "llama-cli", "vllm", "tensorrt-llm"}
     found = written_for("sglang", LOOKUP, plain)
-    assert found.notes == ("sglang has nothing like ngram-simple, as far as its documentation says",)
+    assert found.notes == (Message("program.nothing_like", program="sglang", method="ngram-simple"),)
     assert json.loads(written_for("vllm", LOOKUP, plain).line[-1]) == {
         "method": "ngram",
         "num_speculative_tokens": 8,
@@ -78,7 +80,7 @@ def test_what_a_program_lacks_is_said() -> None:
     }
     both = LOOKUP.model_copy(update={"methods": ("ngram-simple", "draft-mtp")})
     assert written_for("llama-cli", both, plain).line
-    assert "one way at a time" in written_for("vllm", both, plain).notes[0]
+    assert codes(written_for("vllm", both, plain).notes) == {"program.one_way"}
 
 
 def test_plain_decoding_is_written_for_all_of_them() -> None:
@@ -91,7 +93,7 @@ def test_plain_decoding_is_written_for_all_of_them() -> None:
 def test_where_the_engine_has_no_line_there_is_none_to_write_another_from() -> None:
     for program in PROGRAMS[1:]:
         found = written_for(program, SMALL, ())
-        assert (found.line, found.notes) == ((), ("the engine that measured does not say how it is served",))
+        assert (found.line, found.notes) == ((), (Message("program.not_served"),))
 
 
 def test_unknown_programs_are_refused_with_those_that_are_known() -> None:
@@ -153,12 +155,12 @@ def test_a_schedule_is_one_table_for_each_program() -> None:
         },
         "disable_overlap_scheduler": True,
     }
-    assert "tested with Eagle, Eagle-3 and DFlash" in " ".join(tables(found, "vllm").notes)
+    assert "program.vllm_lengths" in codes(tables(found, "vllm").notes)
     same = schedule(*(confirmed(),) * 4)
     assert "num_speculative_tokens_per_batch_size" not in vllm(same)
     assert tensorrt(same)["speculative_config"]["draft_len_schedule"] == {8: 4}
     for program in TABLES:
-        assert any("more than 8 at once" in note for note in tables(same, program).notes)
+        assert {8} == {note.values["last"] for note in tables(same, program).notes if "last" in note.values}
 
 
 def test_lengths_that_grow_with_the_load_are_not_for_tensorrt_llm() -> None:
@@ -167,7 +169,7 @@ def test_lengths_that_grow_with_the_load_are_not_for_tensorrt_llm() -> None:
         told = tables(found, "tensorrt-llm")
         assert told.line == ()
         assert told.lengths
-        assert told.notes[0].startswith("its first draft length has to be the longest")
+        assert told.notes[0] == Message("program.longest_first")
 
 
 def test_an_open_load_and_another_way_of_drafting_get_no_drafts() -> None:
@@ -175,9 +177,9 @@ def test_an_open_load_and_another_way_of_drafting_get_no_drafts() -> None:
     told = tables(found, "vllm")
     assert told.lengths == ((1, 1, 0), (2, 2, 4), (3, 5, 0), (6, 8, 3))
     assert vllm(found)["method"] == "draft_model"
-    assert "no drafts where nothing is decided (clients: 4)" in told.notes
-    assert "it takes one way of drafting: no drafts where another one is best (clients: 1)" in told.notes
-    assert "it has no setting for p_min" in told.notes
+    assert Message("program.off_undecided", clients=[4]) in told.notes
+    assert Message("program.off_other", clients=[1]) in told.notes
+    assert Message("program.no_setting", lost=["p_min"]) in told.notes
     tied = schedule(confirmed(arm=NGRAM), confirmed(), loads=(1, 2))
     assert vllm(tied)["method"] == "ngram"  # of fewer clients
     assert tensorrt(tied)["speculative_config"]["max_matching_ngram_size"] == 3
@@ -186,14 +188,14 @@ def test_an_open_load_and_another_way_of_drafting_get_no_drafts() -> None:
 def test_where_there_is_no_table_to_write_it_says_why() -> None:
     cache = NGRAM.model_copy(update={"methods": ("ngram-cache",)})
     for found, why in (
-        (SCHEDULES["first"], "no load is decided yet"),
-        (schedule(confirmed(arm=cache)), "{0} has nothing like ngram-cache, as far as its documentation says"),
-        (schedule(confirmed(command=())), "the engine that measured does not say how it is served"),
+        (SCHEDULES["first"], "program.undecided"),
+        (schedule(confirmed(arm=cache)), "program.nothing_like"),
+        (schedule(confirmed(command=())), "program.not_served"),
     ):
         for program in TABLES:
             told = tables(found, program)
-            assert (told.line, told.notes) == ((), (why.format(program),))
-    assert tables(SCHEDULES["up-to"], "sglang").notes == ("sglang is told one draft length for all batch sizes",)
+            assert (told.line, codes(told.notes)) == ((), {why})
+    assert tables(SCHEDULES["up-to"], "sglang").notes == (Message("program.one_length", program="sglang"),)
     assert tables(schedule(off(), ALL["nothing"]), "vllm").line == ("vllm", "serve", "TARGET")
 
 

@@ -76,7 +76,7 @@ def test_a_target_that_has_a_draft_is_named_and_can_be_asked_about(
     outline = json.loads(capsys.readouterr().out)
     assert [it["reference"] for it in outline["drafts"]] == [str(draft.absolute())]
     (without,) = outline["left_out"]
-    assert "its vocabulary is not the target's" in without["why"]
+    assert without["why"]["code"] == "left-out.vocabulary"
 
 
 def test_every_program_keeps_models_in_its_own_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from probe.probes import curve, model, probe
+from said import codes
+from specmeter.messages import Message
 from specmeter.probe import break_even, fits, sentence, told_apart
 from specmeter.record import Estimate, ExpertUnion, ModelHeader, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
@@ -37,7 +39,9 @@ def test_break_even_counts_drafting_and_overhead() -> None:
     assert found.tokens == pytest.approx((4 * 0.5 + 14 + 2) / (10 + 2))  # 1.5
     assert found.alpha is not None
     assert tokens_per_step(found.alpha, 4) == pytest.approx(1.5)
-    assert "more than 1.50 tokens (drafting included)" in sentence(made)
+    said = sentence(made)
+    assert (said.code, said.values["step"]) == ("break-even.pays", pytest.approx(1.5))
+    assert said.values["counted"] == Message("break-even.with_drafting")
 
 
 def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
@@ -45,12 +49,12 @@ def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
     found = break_even(made)
     assert found is not None
     assert found.alpha is None
-    assert "can never pay" in sentence(made)
+    assert sentence(made).code == "break-even.never"
 
 
 def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
     made = probe(target_ms=curve(lambda n: 10.0 - 0.2 * n))
-    assert "pay even if nothing is accepted (drafting not counted)" in sentence(made)
+    assert codes(sentence(made)) == {"break-even.always", "break-even.without_drafting"}
 
 
 def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
@@ -67,17 +71,16 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
         quantization="",
     )
     target_ms = curve(lambda n: 9.0 + n)
-    assert "replay" not in sentence(probe(target_ms=target_ms))
+    assert "break-even.replays" not in codes(sentence(probe(target_ms=target_ms)))
     told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header})))
-    assert "(drafting not counted, replays not counted)" in told
-    assert "A rejection also costs a replay" in told
+    assert codes(told) == {"break-even.pays", "break-even.without_drafting_only", "break-even.replays"}
 
 
 def test_the_gamma_that_was_measured_is_spoken_of() -> None:
-    assert "Verifying 4 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2, 4, 9))))
-    assert "Verifying 9 tokens" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 9))))
-    assert "drafts of one token" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))))
-    assert "is unknown" in sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,))))
+    for lengths, n in (((1, 2, 4, 9), 4), ((1, 9), 9), ((1, 2), 2)):
+        assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, lengths))).values["n"] == n
+    assert "drafts of one token" in str(sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2)))))
+    assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,)))) == Message("break-even.only_plain")
     assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
 
 

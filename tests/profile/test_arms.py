@@ -11,6 +11,7 @@ from profiles import profile
 from specmeter.engines.libllama.spec import LIBLLAMA
 from specmeter.engines.llama_cpp.spec import EMBEDDED, NATIVE
 from specmeter.engines.registry import spec_of
+from specmeter.messages import Message
 from specmeter.probe.replay import (
     Limits,
     Round,
@@ -33,24 +34,26 @@ def arm(**changes: Any) -> Arm:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "generation", "word"),
+    ("given", "kind", "generation", "why"),
     [
-        ({"methods": ("none",), "draft": None, "gamma": None}, "embedded", GREEDY, "nothing"),
-        ({}, "mock", GREEDY, "simulated"),
-        ({"synthetic_rates": (1.0,) * 4}, "embedded", GREEDY, "synthetic"),
-        ({"methods": ("ngram-mod",), "draft": None}, "embedded", GREEDY, "ngram-mod"),
-        ({"methods": ("ngram-map-k", "draft-simple")}, "native", GREEDY, "ngram-map-k"),
-        ({"methods": ("draft-mtp",), "draft": None}, "native", GREEDY, "states"),
-        ({}, "libllama", SAMPLED, "chance"),
+        ({"methods": ("none",), "draft": None, "gamma": None}, "embedded", GREEDY, Message("replay.idle")),
+        ({}, "mock", GREEDY, Message("replay.simulated")),
+        ({"synthetic_rates": (1.0,) * 4}, "embedded", GREEDY, Message("replay.synthetic")),
+        ({"methods": ("ngram-mod",), "draft": None}, "embedded", GREEDY, Message("replay.table", method="ngram-mod")),
+        ({"methods": ("ngram-map-k", "draft-simple")}, "native", GREEDY, Message("replay.table", method="ngram-map-k")),
+        ({"methods": ("draft-mtp",), "draft": None}, "native", GREEDY, Message("replay.states", method="draft-mtp")),
+        ({}, "libllama", SAMPLED, Message("replay.by_chance")),
     ],
 )
-def test_what_cannot_be_replayed_says_why(given: dict[str, Any], kind: str, generation: Generation, word: str) -> None:
-    assert word in (why_not(arm(**given), traits=spec_of(kind).traits, generation=generation) or "")
+def test_what_cannot_be_replayed_says_why(
+    given: dict[str, Any], kind: str, generation: Generation, why: Message
+) -> None:
+    assert why_not(arm(**given), traits=spec_of(kind).traits, generation=generation) == why
 
 
 def test_rules_that_are_not_known_are_not_replayed() -> None:
     rules = LIBLLAMA.traits.model_copy(update={"drafting": None})
-    assert why_not(arm(), traits=rules, generation=GREEDY) == "the engine drafts by its own rules"
+    assert why_not(arm(), traits=rules, generation=GREEDY) == Message("replay.own_rules")
 
 
 def test_what_follows_from_the_text_is_replayed() -> None:

@@ -12,6 +12,7 @@ from profiles import rounds
 
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
+from specmeter.messages import Message
 from specmeter.probe.draft_lengths import ALL, DraftLength, draft_lengths
 from specmeter.probe.profile import Passage, profile_texts
 from specmeter.probe.replay import ProfileKey
@@ -158,7 +159,7 @@ def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None
 
 def test_a_run_without_prompt_tokens_is_not_replayed_and_not_doubted(measured: Run) -> None:
     data, _, _ = measured
-    late = Profiled(missing=9, reason="reading the texts took more than 10% of the run's time")
+    late = Profiled(missing=9, reason=Message("profile.too_long", share=0.1))
     nothing = replace(data, profiles={}, profiled=None)
     for older in (replace(nothing, prompt_tokens={}), nothing, replace(nothing, profiled=late)):
         said = list(replay_differs(older))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hosts import HOST
 from specmeter.errors import StoreError
+from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.record import (
     Arm,
@@ -226,7 +227,7 @@ def test_any_reply_survives_exactly(tmp_path_factory, make_request, plan, reply)
 
 def prediction(arm_id: str = "sd/g4", speedup: float | None = 1.5) -> Prediction:
     estimate = None if speedup is None else Estimate(point=speedup, low=1.2, high=1.9, n=3, unit="x", method="draws")
-    reason = "" if estimate else "nothing is known"
+    reason = None if estimate else Message("costs.unknown")
     return Prediction(arm_id=arm_id, made_at=1.0, speedup=estimate, reason=reason, inputs={"gamma": 4, "tau": 3.25})
 
 
