@@ -123,7 +123,7 @@ def test_no_probe_where_none_is_wanted_or_the_run_is_too_short(tmp_path: Path, c
     with RunStore.open(folder, readonly=True) as store:
         assert not any(probe.rounds for probe in store.probes())
         assert not (changes and store.probes())
-        assert all(it.acceptance.startswith("replayed") for it in store.predictions())
+        assert all("rates.replayed" in codes(it.acceptance) for it in store.predictions())
 
 
 def raising(error: BaseException) -> Callable[..., list[StepRound]]:

@@ -25,6 +25,7 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.models.reference import Fetching
 from specmeter.show.terminal.advice import AdviceProgress, print_advice, print_outline, print_schedule
 from specmeter.show.terminal.console import errors, output, say_json
@@ -295,7 +296,8 @@ def _told(found: Advice | Schedule, folder: Path, program: str, *, details: bool
         write_advice(found, folder)
     print_advice(found, folder, as_json=as_json, everything=details)
     if program in (told := elsewhere(found)):
-        errors().say_all(f"{program}: {note}" for note in told[program].notes)
+        notes = told[program].notes
+        errors().say_all(Message("scheduled.note_of", program=program, told=note) for note in notes)
     return _exit_code([found])
 
 

@@ -148,7 +148,7 @@ def print_outline(screen: Screen, outline: Outline) -> None:
     if not outline.drafts:
         screen.say(("draft   ", "faint"), "none; what needs no draft model is tried")
     for it in outline.left_out:
-        screen.say(("without ", "faint"), f"{it.reference}: {it.why}", wrap=False)
+        screen.say(("without ", "faint"), f"{it.reference}: ", it.why, wrap=False)
     methods = ", ".join(f"{name} {number}" for name, number in outline.configurations.items())
     screen.say(
         ("tries   ", "faint"), f"{counted(sum(outline.configurations.values()), 'configuration')} and none: {methods}"
@@ -252,7 +252,8 @@ def _print_lines(screen: Screen, schedule: Schedule) -> None:
             screen.table(by_batch_size(found))
         if found.line:
             screen.say(f"  {pasted(found.line)}", wrap=False)
-        screen.say_all(f"- {program}: {note}" for note in found.notes)
+        for note in found.notes:
+            screen.say(f"- {program}: ", note)
 
 
 def _print_schedule_notes(screen: Screen, schedule: Schedule, folder: Path, *, everything: bool) -> None:
