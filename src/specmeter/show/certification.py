@@ -43,7 +43,7 @@ def _parts(controller: Certified) -> Iterator[Message]:
     worst: Value = told(controller.worst, 2)
     if controller.worst_kind != ALL:
         worst = Message("certify.on", number=worst, kind=controller.worst_kind)
-    yield Message(f"certify.{controller.ruling}", floor=f"{FLOOR:.2f}", worst=worst)
+    yield Message(f"certify.{controller.ruling}", floor=FLOOR, worst=worst)
     whole = controller.rows[-1]
     if whole.over_best is not None:
         yield Message("certify.best", number=told(whole.over_best, 2))
