@@ -92,7 +92,7 @@ class Profiled(Record):
     missing: int
     """Texts without a profile, each counted once for every draft that wrote it."""
     reason: Message | None = None
-    """Why they are missing; None where none is."""
+    """Why they are missing, where some are."""
 
 
 class Estimate(Record):
@@ -150,7 +150,7 @@ class TextRouting(Record):
     layers: dict[int, tuple[float, ...]] = {}
     """Number of a layer -> its distinct experts at each point of `union`."""
     failure: Message | None = None
-    """Why nothing is known; None where something is."""
+    """Why nothing is known, where nothing is."""
 
 
 class StepRound(Record):
@@ -193,7 +193,7 @@ class StepProbe(Record):
     left_out: tuple[StepRound, ...] = ()
     """Those in which other programs took too much of the machine."""
     failure: Message | None = None
-    """Why no round counts; None where one does."""
+    """Why no round counts, where none does."""
 
 
 class Prediction(Record):
@@ -206,7 +206,7 @@ class Prediction(Record):
     speedup: Estimate | None
     """None where there is no prediction; `reason` says why."""
     reason: Message | None = None
-    """Why there is no prediction; None where there is one."""
+    """Why there is no prediction, where there is none."""
     cost: Message | None = None
     """Where the cost of a step was taken from: steps probed in the run itself, a probe, or the bytes of both models."""
     acceptance: Message | None = None
