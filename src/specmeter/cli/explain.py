@@ -55,7 +55,7 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
       specmeter explain
       specmeter explain latest --probe probe.json
       specmeter explain latest --quality report.json
-      specmeter explain latest --json | jq '.arms[].sentence'
+      specmeter explain latest --json | jq '.arms[].sentence.text'
 
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.

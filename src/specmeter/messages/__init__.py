@@ -218,7 +218,8 @@ class Words:
         try:
             if "#" in form:
                 one, *several = form.split("|")
-                return (one if value == 1 or not several else several[0]).replace("#", f"{value:,}")
+                shown = f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+                return (one if value == 1 or not several else several[0]).replace("#", shown)
             if form in _FORMS:
                 return _FORMS[form](value)
             return format(value, form if _NUMBER.fullmatch(form) else "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +23,7 @@ from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate
 from specmeter.text import brackets, duration, estimated, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from specmeter.advise.advice import Advice, AdviceOfKind, Fate, StageRun, TriedSettings
     from specmeter.record import Estimate
@@ -96,7 +95,7 @@ def _asked_of(advice: Advice) -> str | Message:
     load = advice.asked.load
     if load is None:
         return target_of(advice)
-    return Message("arm.also", one=target_of(advice), other=clients_name(load))
+    return Message("arm.parts", parts=(target_of(advice), clients_name(load)))
 
 
 def is_open(advice: Advice) -> bool:
@@ -150,20 +149,16 @@ def _rests(advice: Advice) -> Message:
         return Message(f"advised.rests.{basis}_short")
     other = "other" if advice.held_out else "same"
     said: dict[str, Value] = {
-        "prompts": _counted(f"prompts.{other}", stage.prompts),
-        "blocks": _counted("blocks", stage.blocks),
+        "prompts": Message(f"advised.prompts.{other}", count=stage.prompts),
+        "blocks": Message("advised.blocks", count=stage.blocks),
     }
     return Message(f"advised.rests.{basis}", **said)
-
-
-def _counted(name: str, count: int) -> Message:
-    return Message(f"advised.{name}.one" if count == 1 else f"advised.{name}", count=count)
 
 
 def by_kind(advice: Advice, names: Names) -> Message | None:
     """`By kind of text: code: small draft, 8 tokens, 1.90x [1.80, 2.01]; chat: off`, where kinds differ."""
     told = [_of_kind(it, names) for it in advice.by_kind]
-    return Message("advised.by_kind", kinds=_listed(told)) if told else None
+    return Message("advised.by_kind", kinds=told) if told else None
 
 
 def _of_kind(it: AdviceOfKind, names: Names) -> Message:
@@ -250,13 +245,12 @@ def counts(advice: Advice) -> Message | None:
     order = ("measured", *_LEFT_OUT)
     found["other"] = sum(found.values()) - sum(found[code] for code in order)
     parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
-    total = len(advice.fates)
-    return Message("advised.counts.one" if total == 1 else "advised.counts", count=total, parts=_comma(parts))
+    return Message("advised.counts", count=len(advice.fates), parts=parts)
 
 
 def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
     """What became of an arm, with the numbers behind it."""
-    said: dict[str, Value] = {"margin": f"{MARGIN:.0%}", "blocks": _counted("blocks", fate.blocks)}
+    said: dict[str, Value] = {"margin": f"{MARGIN:.0%}", "blocks": Message("advised.blocks", count=fate.blocks)}
     if fate.predicted is not None:
         said["predicted"] = ratio(fate.predicted)
     if fate.than is not None and fate.ratio is not None:
@@ -328,11 +322,11 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
         yield Note(Message("advised.note.longer"))
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
     if alike and advice.decision == "speculate" and advice.finished:
-        yield Note(_counted("note.not_told_apart", alike))
+        yield Note(Message("advised.note.not_told_apart", count=alike))
     yield from _settings(advice)
     missed = sum(fate.code == "no-room" for fate in advice.fates)
     if missed:
-        yield Note(_counted("note.no_room", missed))
+        yield Note(Message("advised.note.no_room", count=missed))
     for fate in advice.fates:
         if fate.code == "failed" and fate.why:
             yield Note(Message("advised.note.failed", method=names[fate.arm_id], why=fate.why), "doubtful")
@@ -382,14 +376,6 @@ def day(seconds: float) -> str:
         return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g}"
-
-
-def _listed(parts: Sequence[Message]) -> Message:
-    return reduce(lambda one, other: Message("advised.list", one=one, other=other), parts)
-
-
-def _comma(parts: Sequence[Message]) -> Message:
-    return reduce(lambda one, other: Message("advised.comma", one=one, other=other), parts)
 
 
 HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}

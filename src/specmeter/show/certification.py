@@ -75,7 +75,7 @@ def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
         return Cell("-")
     count = gammas[held.best]
     values: dict[str, Value] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
-    return Cell(Message("certify.length.one" if count == 1 else "certify.length", **values), held.best_over_off.point)
+    return Cell(Message("certify.length", **values), held.best_over_off.point)
 
 
 def notes(controller: Certified) -> Iterator[Message]:
@@ -87,7 +87,7 @@ def notes(controller: Certified) -> Iterator[Message]:
         key = "certify.is_oracle" if controller.probed else "certify.is_oracle.lines"
         yield Message(key, longest=controller.longest, within=within)
     if left := len(controller.left_out):
-        yield Message("certify.left_out.one" if left == 1 else "certify.left_out", count=left)
+        yield Message("certify.left_out", count=left)
 
 
 def print_certifications(found: Sequence[Certification], *, as_json: bool) -> None:

@@ -82,21 +82,18 @@ class Names:
 
 def under_load(name: Name, arm: Arm) -> Name:
     """A name with the load of its arm: `small draft, 4 tokens, 8 clients`."""
-    return name if arm.load is None else _word("also", one=name, other=load_name(arm.load))
+    return name if arm.load is None else _listed([name, load_name(arm.load)])
 
 
 def load_name(load: Load) -> Name:
     """`8 clients`, `0.5 requests/s`, and how deep in the context they begin."""
-    if load.clients is None:
-        at: Name = _word("rate.one" if load.rate == 1 else "rate", rate=f"{load.rate or 0:g}")
-    else:
-        at = clients_name(load.clients)
-    return _word("also", one=at, other=_word("depth", count=load.depth)) if load.depth else at
+    at = _word("rate", rate=load.rate or 0.0) if load.clients is None else clients_name(load.clients)
+    return _listed([at, _word("depth", count=load.depth)]) if load.depth else at
 
 
 def clients_name(count: int) -> Name:
     """`8 clients`."""
-    return _word("clients.one" if count == 1 else "clients", count=count)
+    return _word("clients", count=count)
 
 
 def label(arm_id: str) -> str:
@@ -106,7 +103,8 @@ def label(arm_id: str) -> str:
 
 def method(arm: Arm) -> Name:
     """How an arm drafts, whatever the length: `small draft`, `n-gram + small draft`."""
-    return _joined("and", [_drafter(arm, it) for it in arm.methods])
+    drafters = [_drafter(arm, it) for it in arm.methods]
+    return drafters[0] if len(drafters) == 1 else _word("methods", methods=drafters)
 
 
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
@@ -140,7 +138,7 @@ def _head(arm: Arm) -> Name:
         return method(arm)
     shorter = len(arm.methods) > 1 or any(it.startswith("ngram-") for it in arm.methods) or arm.p_min
     length = "adaptive" if arm.policy else "up_to" if shorter else "tokens"
-    return _listed([method(arm), _word(f"{length}.one" if arm.gamma == 1 else length, count=arm.gamma)])
+    return _listed([method(arm), _word(length, count=arm.gamma)])
 
 
 def _drafter(arm: Arm, name: str) -> Name:
@@ -236,14 +234,7 @@ def _unique(names: Mapping[str, Name]) -> dict[str, Name]:
 
 def _listed(parts: Sequence[Name]) -> Name:
     """`one, other, third` as the language writes it."""
-    return _joined("also", parts)
-
-
-def _joined(word: str, parts: Sequence[Name]) -> Name:
-    joined, *others = parts
-    for other in others:
-        joined = _word(word, one=joined, other=other)
-    return joined
+    return parts[0] if len(parts) == 1 else _word("parts", parts=parts)
 
 
 def _word(word: str, /, **values: Value) -> Message:

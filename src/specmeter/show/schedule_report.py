@@ -7,7 +7,6 @@ Tables of a schedule: what to use with each number of clients, and draft lengths
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise import export_commands
@@ -16,11 +15,11 @@ from specmeter.advise.schedule import clients_of, folder_of, is_decided
 from specmeter.messages import Message, Value
 from specmeter.show import advice_report as said
 from specmeter.show.advice_report import HEADINGS, Note
-from specmeter.show.sentence import spread
+from specmeter.show.sentence import clients, spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from specmeter.advise.advice import Advice, Fate
@@ -75,22 +74,7 @@ def again(schedule: Schedule) -> Message | None:
         for holds in _HOLDS
         if (at := [clients for clients, it in found if it.holds == holds])
     ]
-    told = reduce(lambda one, other: Message("advised.list", one=one, other=other), parts)
-    return Message("scheduled.again", when=said.day(found[0][1].made_at), told=told)
-
-
-def clients(counts: Sequence[int]) -> Message:
-    """`1, 2, 4 clients`, `1 client`."""
-    if list(counts) == [1]:
-        return Message("crossover.one_client")
-    return Message("crossover.clients", counts=_listed(counts))
-
-
-def _listed(counts: Iterable[int]) -> Value:
-    told: int | Message = 0
-    for count in counts:
-        told = Message("scheduled.also", one=told, other=count) if told else count
-    return told
+    return Message("scheduled.again", when=said.day(found[0][1].made_at), told=parts)
 
 
 def _loads(schedule: Schedule, decision: Literal["speculate", "off"]) -> list[int]:

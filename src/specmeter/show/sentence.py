@@ -168,8 +168,8 @@ def cautions(answer: Answer, names: Names = NAMELESS) -> list[Message]:
     """What an answer lacks: prompts, requests or arms that are missing in it, and what stalled."""
     others = [arm_id for arm_id in answer.idle if arm_id != answer.arm_id]
     return [
-        *([_counted("left_out", answer.left_out)] if answer.left_out else []),
-        *([_counted("completed", answer.gain.completed)] if answer.gain.completed else []),
+        *([Message("detail.left_out", count=answer.left_out)] if answer.left_out else []),
+        *([Message("detail.completed", count=answer.gain.completed)] if answer.gain.completed else []),
         *([_behind(answer, names)] if answer.behind else []),
         *([Message("detail.idle", arms=[names[it] for it in others])] if others else []),
         *([_stalls("stalls", answer.stalls, arm=names[answer.arm_id])] if answer.stalls else []),
@@ -200,7 +200,7 @@ def _which_prompts(answer: Answer) -> Message:
     if answer.left_out:
         name = "found.completed" if answer.never_completed == answer.left_out else "found.both_completed"
         return Message(name, count=count, all=answer.prompts_given)
-    return Message("found.prompt") if count == 1 else Message("found.prompts", count=count)
+    return Message("found.prompts", count=count)
 
 
 def _behind(answer: Answer, names: Names) -> Message:
@@ -297,10 +297,6 @@ def _prompts(answer: Answer) -> Message:
     return Message("detail.no_other_prompts", **said)
 
 
-def _counted(name: str, count: int) -> Message:
-    return Message(f"detail.{name}_one") if count == 1 else Message(f"detail.{name}", count=count)
-
-
 def _stalls(name: str, stalls: Stalls, **said: Value) -> Message:
     times = f"{stalls.slowest:.1f}"
     return Message(f"detail.{name}", count=stalls.requests, all=stalls.of, slowest=times, **said)
@@ -365,7 +361,7 @@ def crossover_sentence(found: Crossover, names: Names) -> Message:
         else Message("crossover.with", method=names.alone(min(arms)))
     )
     gains, losses = (
-        Message(f"crossover.{kind}", loads=_counts(at))
+        Message(f"crossover.{kind}", loads=clients(at))
         if (at := [it.clients for it in found.loads if it.sign == sign])
         else ""
         for kind, sign in (("gains", "gain"), ("losses", "loss"))
@@ -380,7 +376,7 @@ def crossover_sentence(found: Crossover, names: Names) -> Message:
         ways=ways,
         gains=gains,
         losses=losses,
-        loads=_counts(found.measured),
+        loads=clients(found.measured),
     )
 
 
@@ -442,7 +438,7 @@ def spread(at: Estimate | None, loads: Sequence[int], *, open_low: bool, open_hi
     return Message("crossover.interval", low=low, high=high)
 
 
-def _counts(counts: Iterable[int]) -> Message:
+def clients(counts: Iterable[int]) -> Message:
     """`1, 2, 4, 8 clients`."""
     listed = list(counts)
     if listed == [1]:
