@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.analysis.positions import ALL, NO_STEPS, counted, positions
+from specmeter.analysis.positions import ALL, counted, positions
 from specmeter.cli import invoke
 from specmeter.engines import Launch
 from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.messages import Message
 from specmeter.record import Arm, Generation, Prompt, Request, Session
 from specmeter.store import RunStore
 from specmeter.theory.acceptance import position_rates
@@ -116,7 +117,7 @@ def test_exports_have_a_row_for_each_position_and_length(run: Path) -> None:
     assert [row["position"] for row in rows] == [1, 2, 3, 4]
     for row in rows:
         assert row["unconditional"] == row["accepted"] / row["drafts"]  # type: ignore[operator]
-        assert row["missing"] == ""
+        assert row["missing"] is None
     lengths = [row for row in as_jsonl(run, "accepted_lengths") if (row["arm_id"], row["kind"]) == (DRAFTING, ALL)]
     assert [row["accepted"] for row in lengths] == [0, 1, 2, 3, 4]
     assert sum(float(str(row["share"])) for row in lengths) == pytest.approx(1)
@@ -167,9 +168,10 @@ def test_an_engine_that_shows_no_steps_says_so(tmp_path: Path, capsys: pytest.Ca
             )
         assert (reply.timings.draft_n or 0) > 0
         (found,) = positions(store)
-    assert (found.arm_id, found.missing, found.positions) == (arm.id, NO_STEPS, ())
+    no_steps = Message("positions.no_steps")
+    assert (found.arm_id, found.missing, found.positions) == (arm.id, no_steps, ())
     (row,) = as_csv(folder, "positions")
-    assert (row["arm_id"], row["missing"], row["position"]) == (arm.id, NO_STEPS, "")
-    assert [row["missing"] for row in as_csv(folder, "accepted_lengths")] == [NO_STEPS]
+    assert (row["arm_id"], row["missing"], row["position"]) == (arm.id, str(no_steps), "")
+    assert [row["missing"] for row in as_csv(folder, "accepted_lengths")] == [str(no_steps)]
     invoke(["show", str(folder), "--positions"])
     assert "no acceptance by position" in capsys.readouterr().out

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.analysis.requests import Tallies, read_tallies
 from specmeter.experiments.schedule import first_id
 from specmeter.experiments.spec import id_without_load
+from specmeter.messages import Message
 from specmeter.numbers.stats import over_prompts
 from specmeter.record import UNKNOWN_TOKEN, Arm, Estimate, Prompt, Record
 from specmeter.store import RequestKey
@@ -52,7 +53,6 @@ ALL = "all"
 """Stands for all kinds of text together."""
 MOST_LENGTHS = 17
 """Accepted lengths that are shown by themselves, from 0; what is longer is added to the last of them."""
-NO_STEPS = "its engine counts drafted and accepted tokens of a request in all, and shows no steps"
 
 Counts = Counter[tuple[int, int]]
 """(drafted, accepted) -> steps."""
@@ -99,8 +99,8 @@ class ArmPositions(Record):
     """Steps that had a draft."""
     positions: tuple[PositionRate, ...] = ()
     lengths: tuple[AcceptedLength, ...] = ()
-    missing: str = ""
-    """Why there is nothing: the engine shows no steps; empty where there is something."""
+    missing: Message | None = None
+    """Why there is nothing, where there is nothing: the engine shows no steps."""
 
 
 def positions(run: RunReader, tallies: Tallies | None = None) -> tuple[ArmPositions, ...]:
@@ -121,7 +121,7 @@ def positions(run: RunReader, tallies: Tallies | None = None) -> tuple[ArmPositi
         if counts:
             found += _of_arm(arm_id, counts, kinds)
         elif drafted[arm_id]:
-            found.append(ArmPositions(arm_id=arm_id, kind=ALL, missing=NO_STEPS))
+            found.append(ArmPositions(arm_id=arm_id, kind=ALL, missing=Message("positions.no_steps")))
     return tuple(found)
 
 

@@ -39,7 +39,7 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import read_record, write_record
-from specmeter.text import estimated, percent
+from specmeter.text import estimated
 from specmeter.theory.cost import break_even_alpha, step_cost
 from specmeter.theory.curves import CostCurve, CostFit, CostSurface, SurfaceFit, compare_fits, fit_surface
 from specmeter.theory.roofline import fit_union
@@ -91,26 +91,24 @@ DRIFT = 1.25
 _LEAST_ROUNDS = 6
 
 
-def suspicions(probe: Probe) -> tuple[str, ...]:
-    """Reasons not to use a probe, in words; empty where there are none."""
-    found: list[str] = []
+def suspicions(probe: Probe) -> tuple[Message, ...]:
+    """Reasons not to use a probe; empty where there are none."""
+    found: list[Message] = []
     host = probe.host
     cores = host.physical_cores or host.logical_cores
     on_cpu = not host.gpus or not probe.settings.gpu_layers
     gate = busy_percent((probe.settings.threads or cores) if on_cpu else None, cores, host.logical_cores)
     if is_busy(probe.other_cpu_percent, gate):
-        found.append(
-            f"other programs used {percent(fmean(probe.other_cpu_percent) / 100)} of the machine during the "
-            f"probe, and up to {percent(max(probe.other_cpu_percent) / 100)}"
-        )
+        mean, most = fmean(probe.other_cpu_percent) / 100, max(probe.other_cpu_percent) / 100
+        found.append(Message("probe-doubt.busy", mean=mean, most=most))
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
-        found.append(f"T(1) came out as {first.point:.3g} ms [{first.low:.3g}, {first.high:.3g}]: too uncertain to use")
+        found.append(Message("probe-doubt.uncertain", ms=first.point, low=first.low, high=first.high))
     rounds = probe.plain_rounds_ms
     if len(rounds) >= _LEAST_ROUNDS:
         early, late = median(rounds[: len(rounds) // 2]), median(rounds[(len(rounds) + 1) // 2 :])
         if max(early, late) > DRIFT * min(early, late):
-            found.append(f"T(1) moved from {early:.3g} to {late:.3g} ms during the probe")
+            found.append(Message("probe-doubt.drift", early=early, late=late))
     return tuple(found)
 
 

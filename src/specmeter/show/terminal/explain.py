@@ -291,8 +291,8 @@ def print_positions(screen: Screen, found: Sequence[ArmPositions]) -> None:
         screen.say("no arm drafted anything")
         return
     for arm in shown:
-        if arm.missing:
-            screen.say((arm.arm_id, "strong"), f": no acceptance by position, {arm.missing}")
+        if arm.missing is not None:
+            screen.say((arm.arm_id, "strong"), ": no acceptance by position, ", arm.missing)
         else:
             counts = f": {counted(arm.drafts, 'draft')} on {counted(arm.prompts, 'prompt')}"
             screen.say((arm.arm_id, "strong"), counts)

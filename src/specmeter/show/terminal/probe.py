@@ -81,7 +81,7 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
     if doubts:
         screen.line()
     for doubt in doubts:
-        screen.say(("suspect", "strong"), f": {doubt}", wrap=False)
+        screen.say(("suspect", "strong"), ": ", doubt, wrap=False)
     if doubts:
         screen.say("Predictions do not use it unless it is named; probe again when the machine is idle.")
     screen.say(f"kept in {path}", wrap=False)
@@ -89,7 +89,8 @@ def print_probe(probe: Probe, path: Path, *, as_json: bool) -> None:
 
 def warn_of_suspect(probe: Probe, name: str) -> None:
     """Warn on standard error about a named probe that is suspect; it is used all the same."""
-    errors().say_all((f"warning: {name}: a suspect probe: {doubt}" for doubt in suspicions(probe)), wrap=False)
+    for doubt in suspicions(probe):
+        errors().say(f"warning: {name}: a suspect probe: ", doubt, wrap=False)
 
 
 def print_routing(model: ModelIdentity, summary: RoutingSummary, path: Path, *, as_json: bool) -> None:
