@@ -136,7 +136,7 @@ def why_undecided(advice: Advice) -> str | Message:
 
 def ratio(speedup: Estimate) -> Message:
     """`1.92x [1.85, 1.99]`."""
-    return Message("advised.ratio", point=f"{speedup.point:.2f}", interval=brackets(speedup, 2))
+    return Message("advised.ratio", point=speedup.point, interval=brackets(speedup, 2))
 
 
 def _rests(advice: Advice) -> Message:
@@ -219,7 +219,7 @@ def reason(advice: Advice) -> Message | None:
     if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
         return None
     cost = advice.tau.point / advice.speedup.point
-    return Message("advised.reason", tau=f"{advice.tau.point:.2f}", cost=f"{cost:.2f}")
+    return Message("advised.reason", tau=advice.tau.point, cost=cost)
 
 
 def is_compared(fate: Fate) -> bool:
@@ -250,7 +250,7 @@ def counts(advice: Advice) -> Message | None:
 
 def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
     """What became of an arm, with the numbers behind it."""
-    said: dict[str, Value] = {"margin": f"{MARGIN:.0%}", "blocks": Message("advised.blocks", count=fate.blocks)}
+    said: dict[str, Value] = {"margin": MARGIN, "blocks": Message("advised.blocks", count=fate.blocks)}
     if fate.predicted is not None:
         said["predicted"] = ratio(fate.predicted)
     if fate.than is not None and fate.ratio is not None:

@@ -16,7 +16,6 @@ from specmeter.show.table import Cell, Column, Table, Tone, estimate_cell, row
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.words import words
 from specmeter.text import estimated as told
-from specmeter.text import percent
 
 if TYPE_CHECKING:
     from specmeter.advise.controllers import Certification, Certified, Held
@@ -74,7 +73,7 @@ def _best(held: Held, gammas: dict[str, int | None]) -> Cell:
     if held.best is None or held.best_over_off is None:
         return Cell("-")
     count = gammas[held.best]
-    values: dict[str, Value] = {"count": count, "number": f"{held.best_over_off.point:.2f}"}
+    values: dict[str, Value] = {"count": count, "number": held.best_over_off.point}
     return Cell(Message("certify.length", **values), held.best_over_off.point)
 
 
@@ -83,9 +82,8 @@ def notes(controller: Certified) -> Iterator[Message]:
     if controller.no_oracle is not None:
         yield Message("certify.no_oracle", why=controller.no_oracle)
     elif controller.unexplained is not None and controller.rows:
-        within = percent(controller.unexplained, 1)
         key = "certify.is_oracle" if controller.probed else "certify.is_oracle.lines"
-        yield Message(key, longest=controller.longest, within=within)
+        yield Message(key, longest=controller.longest, within=controller.unexplained)
     if left := len(controller.left_out):
         yield Message("certify.left_out", count=left)
 

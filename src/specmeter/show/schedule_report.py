@@ -96,7 +96,7 @@ def _crossing(schedule: Schedule) -> str | Message:
     found = schedule.crossover
     if found is None or found.clients is None or found.course not in _COURSES.get(schedule.pattern, ()):
         return ""
-    return Message(f"scheduled.{found.course}", clients=f"{found.clients.point:.1f}", interval=interval(found))
+    return Message(f"scheduled.{found.course}", clients=found.clients.point, interval=interval(found))
 
 
 def interval(found: ExpectedCrossover) -> str | Message:
