@@ -244,7 +244,7 @@ def judged(number: int, run: Path, seconds: float) -> Result:
             continue
         where = f", block {finding.block}, {finding.prompt_id}" if finding.scope == "request" else ""
         place = (finding.arm_id or "run") + where
-        found.append(Found(check=finding.check, severity=finding.severity, place=place, message=finding.message))
+        found.append(Found(check=finding.check, severity=finding.severity, place=place, message=str(finding.message)))
     checks = inspection.certificate.checks
     return Result(
         number=number,

@@ -24,6 +24,7 @@ from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
 from specmeter.audit.read.columns import COLUMNS, CONDITIONS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
+from specmeter.messages import words
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
 from specmeter.record.base import descriptions
 from specmeter.show.export import TABLES
@@ -210,12 +211,13 @@ def checks_page() -> str:
         "trusted?](../explanation/validity.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
         "finding. *Otherwise*: what follows where it does not.\n",
     ]
+    english = words()
     parts += [
-        f"## {it.id}\n\n{it.severity}{', also before the run' if it.before else ''}: {it.threat}.\n\n"
+        f"## {it.id}\n\n{it.severity}{', also before the run' if it.before else ''}: {english(f'threat.{it.id}')}.\n\n"
         f"- assumed: {it.assumes}\n- otherwise: {it.otherwise}\n"
         for it in CHECKS
     ]
-    parts.append("## data-changed\n\ninvalid: the data was changed after it was certified. It reads everything.\n")
+    parts.append(f"## data-changed\n\ninvalid: {english('threat.data-changed')}. It reads everything.\n")
     return NOTE + "\n".join(parts)
 
 

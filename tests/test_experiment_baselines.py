@@ -20,6 +20,7 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import in_turn
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import prepare
+from specmeter.messages import Message
 from specmeter.numbers.stats import additive
 from specmeter.record import Finding, Prompt
 from specmeter.store import RunStore
@@ -311,10 +312,11 @@ def test_a_gap_that_nobody_planned_is_still_found(tmp_path: Path) -> None:
     (finding,) = [it for it in incomplete_matrix(run) if isinstance(it, Finding)]
     assert (finding.arm_id, finding.severity) == ("dense/plain", "suspect")
     assert (finding.evidence["planned"], finding.evidence["missing"]) == (12, 3)
-    first = str(finding.evidence["first_missing"])
-    assert first.endswith("in block 2 of invocation 0")
+    first = finding.evidence["first_missing"]
+    assert isinstance(first, Message)
+    assert (first.values["block"], first.values["invocation"]) == (2, 0)
     due = prepare(load(str(tmp_path / "turns.yaml"))).work.keys()
-    assert (0, 2, "dense/plain", first.partition(" ")[0]) in set(due)
+    assert (0, 2, "dense/plain", str(first.values["prompt"])) in set(due)
 
 
 @pytest.mark.parametrize("per_block", [0, 5])

@@ -14,6 +14,7 @@ from checks.factory import BASE, SD, run_data
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
+from specmeter.messages import Message, words
 from specmeter.record import Unchecked
 from specmeter.record.verdict import about_arm, about_run
 from specmeter.store import RunStore
@@ -35,10 +36,12 @@ def folder(tmp_path: Path) -> Path:
 # --- verdicts --------------------------------------------------------------------------------------------------------
 
 
+M, R = Message("m"), Message("r")
+
+
 def check(*items: object, severity: str = "invalid") -> Check:
     return Check(
         id="c",
-        threat="t",
         severity=severity,  # type: ignore[arg-type]
         look=lambda _: iter(items),  # type: ignore[arg-type]
         saw=("requests",),
@@ -56,7 +59,7 @@ def test_a_clean_run_is_valid() -> None:
 def test_an_arm_is_as_bad_as_its_worst_request() -> None:
     data = run_data()
     request = data.by_arm[SD][0]
-    judgement = judge(data, [check(about_request("c", "invalid", request, "m", "r"))])
+    judgement = judge(data, [check(about_request("c", "invalid", request, M, R))])
     assert judgement.arms == {BASE: "valid", SD: "invalid"}
     assert judgement.requests == {request.key: "invalid"}
     certificate = certify(data, judgement, {}, "complete")
@@ -64,42 +67,54 @@ def test_an_arm_is_as_bad_as_its_worst_request() -> None:
 
 
 def test_an_arm_is_no_better_than_its_baseline() -> None:
-    judgement = judge(run_data(), [check(about_arm("c", "invalid", BASE, "m", "r"))])
+    judgement = judge(run_data(), [check(about_arm("c", "invalid", BASE, M, R))])
     assert judgement.arms == {BASE: "invalid", SD: "invalid"}
 
 
 def test_a_false_run_has_no_valid_arm_but_a_suspect_one_may() -> None:
-    assert set(judge(run_data(), [check(about_run("c", "invalid", "m", "r"))]).arms.values()) == {"invalid"}
-    judgement = judge(run_data(), [check(about_run("c", "suspect", "m", "r"))])
+    assert set(judge(run_data(), [check(about_run("c", "invalid", M, R))]).arms.values()) == {"invalid"}
+    judgement = judge(run_data(), [check(about_run("c", "suspect", M, R))])
     assert (judgement.verdict, set(judgement.arms.values())) == ("suspect", {"valid"})
 
 
 def test_notes_change_no_verdict() -> None:
-    judgement = judge(run_data(), [check(about_run("c", "note", "m", "r"), about_arm("c", "note", SD, "m", "r"))])
+    judgement = judge(run_data(), [check(about_run("c", "note", M, R), about_arm("c", "note", SD, M, R))])
     assert judgement.verdict == "valid"
     assert judgement.outcomes[0].status == "found"
 
 
 def test_absence_is_no_pass() -> None:
     """Where a check that could have found an arm invalid had nothing to look at, the arm is suspect."""
-    judgement = judge(run_data(), [check(Unchecked(reason="no counters", arm_id=SD))])
+    judgement = judge(run_data(), [check(Unchecked(reason=Message("no counters"), arm_id=SD))])
     assert judgement.arms == {BASE: "valid", SD: "suspect"}
     assert judgement.outcomes[0].status == "partly"
-    judgement = judge(run_data(), [check(Unchecked(reason="no counters"))])
+    judgement = judge(run_data(), [check(Unchecked(reason=Message("no counters")))])
     assert set(judgement.arms.values()) == {"suspect"}
     assert judgement.outcomes[0].status == "skipped"
 
 
 def test_what_does_not_apply_or_could_only_find_doubts_makes_nothing_suspect() -> None:
-    assert judge(run_data(), [check(Unchecked(reason="no draft", arm_id=SD, applies=False))]).verdict == "valid"
-    assert judge(run_data(), [check(Unchecked(reason="no telemetry"), severity="suspect")]).verdict == "valid"
+    assert (
+        judge(run_data(), [check(Unchecked(reason=Message("no draft"), arm_id=SD, applies=False))]).verdict == "valid"
+    )
+    assert judge(run_data(), [check(Unchecked(reason=Message("no telemetry")), severity="suspect")]).verdict == "valid"
+
+
+def test_what_a_message_says_in_numbers_and_texts_is_evidence() -> None:
+    said = Message("m", steps=3, share=0.123, log="a line", streamed=False, empty="", gone=None, arms=["a"], part=R)
+    finding = about_run("c", "note", said, R, share=0.12, of=2)
+    assert finding.evidence == {"steps": 3, "share": 0.12, "log": "a line", "streamed": False, "of": 2}
+
+
+def test_every_check_says_what_it_looks_for() -> None:
+    said = {code.partition(".")[2] for code in words("en").text if code.startswith("threat.")}
+    assert said == {*(one.id for one in CHECKS), "data-changed"}
 
 
 def test_checks_have_names_of_their_own_and_say_what_they_saw() -> None:
     names = [one.id for one in CHECKS]
     assert len(names) == len(set(names))
     for one in CHECKS:
-        assert one.threat
         assert set(one.saw) <= set(PARTS), one.id
         assert one.saw, one.id
 

@@ -237,7 +237,7 @@ def test_a_baseline_that_does_not_repeat_itself(tmp_path: Path) -> None:
     assert (asked.differing, margin.arm_id, margin.block, margin.arm_token) == (1, BASE, 1, 300)
     finding = found(tmp_path)[BASE]
     assert finding.severity == "suspect"
-    assert "1 of 4 outputs differ from the same prompt's earlier output" in finding.message
+    assert str(finding.message).startswith("1 of 4 outputs differ from the same prompt's earlier output: ")
 
 
 def test_sampled_texts_are_not_asked_about(tmp_path: Path) -> None:
@@ -337,6 +337,5 @@ def test_a_forged_difference_is_real(real: tuple[Path, Prepared], target: str) -
         assert margin.arm_logprob is None or margin.best_logprob - margin.arm_logprob > 2
         finding = found(folder)[arm_id]
         assert (finding.severity, finding.evidence["real"]) == ("suspect", 1)
-        assert "where the target is sure" in finding.message
     finally:
         forge(folder, key, lambda _: list(said))

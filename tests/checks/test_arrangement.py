@@ -25,6 +25,7 @@ from factory import (
 )
 from mock_run import mock_run
 
+from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, Severity
 from specmeter.show.words import words
 from specmeter.store.integrity import PARTS
@@ -107,7 +108,7 @@ DRAFT_GPU = DeviceUse(device="CUDA0", model_buffer_bytes=20_000_000)
         ({"resolved": {"n_ctx": 8192}}, "n_ctx"),
         ({"resolved": {"threads": 4}}, "threads"),
         ({"resolved": {"flash_attention": "disabled"}}, "flash_attention"),
-        ({"devices": (GPU,), "draft_devices": (DRAFT_GPU,)}, "devices of the target"),
+        ({"devices": (GPU,), "draft_devices": (DRAFT_GPU,)}, "target_devices"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -377,7 +378,8 @@ def test_requests_that_are_missing() -> None:
     (finding,) = found(incomplete_matrix, data)
     assert (finding.severity, finding.arm_id) == ("suspect", SD)
     assert (finding.evidence["planned"], finding.evidence["answered"], finding.evidence["missing"]) == (12, 11, 1)
-    assert finding.evidence["first_missing"] == "text/code-1 in block 3 of invocation 0"
+    place = Message("incomplete-matrix.place", prompt="text/code-1", block=3, invocation=0)
+    assert finding.evidence["first_missing"] == place
 
 
 def test_requests_that_failed() -> None:
@@ -393,7 +395,7 @@ def test_one_result_in_place_of_another() -> None:
     )
     (finding,) = found(incomplete_matrix, data)
     assert finding.evidence["answered"] == 8
-    assert "more than once" in finding.message
+    assert finding.message.values["twice"] == Message("incomplete-matrix.twice", requests=4)
 
 
 def test_more_than_was_planned() -> None:
@@ -448,7 +450,7 @@ def test_prompts_of_other_speeds_are_a_note() -> None:
     data = run_data(prompt_ids=PROMPTS, pace=lambda _, __, prompt: 2.0 if prompt.endswith(("1", "2", "3")) else 1.0)
     findings = found(bimodal, data)
     assert {it.severity for it in findings} == {"note"}
-    assert "rates differ by prompt" in findings[0].message
+    assert findings[0].message.code == "bimodal.prompts"
     assert str(findings[0].evidence["slowest"]).endswith(("1", "2", "3"))
 
 
@@ -459,9 +461,8 @@ def test_too_few_repetitions_to_tell() -> None:
 
 def test_a_single_repetition_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrangement, "repeats", lambda _: np.ones(1))
-    reasons = {gap.reason for gap in unchecked(bimodal, CLEAN, applies=True)}
-    (reason,) = (it for it in reasons if "repetition" in it)
-    assert reason.startswith("only 1 repetition of prompts in other blocks; ")
+    (reason,) = {gap.reason for gap in unchecked(bimodal, CLEAN, applies=True)}
+    assert str(reason).startswith("only 1 repetition of prompts in other blocks; ")
     assert words("zh").render(reason).startswith("提示词在其他区组中只重复 1 次，至少需要 ")
 
 

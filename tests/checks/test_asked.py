@@ -10,6 +10,7 @@ import pytest
 
 from checks.factory import BASE, SD, found, run_data, with_arms, with_sessions
 from checks.mock_run import mock_run
+from specmeter.messages import Message
 from specmeter.validity.checks.plan_fidelity import experiment_differs, model_differs
 from specmeter.validity.checks.run_data import RunData
 
@@ -61,7 +62,7 @@ def test_a_block_that_the_experiment_does_not_ask_for(data: RunData) -> None:
 def test_an_arm_that_is_not_what_it_is_called(data: RunData) -> None:
     findings = found(experiment_differs, with_arms(data, SD, gamma=8))
     assert [(it.severity, it.arm_id) for it in findings] == [("invalid", SD)]
-    assert "gamma is 8, but 4" in findings[0].message
+    assert findings[0].message == Message("experiment-differs.arm", name="gamma", seen=8, expected=4)
 
 
 def test_another_version_may_have_read_it_otherwise(data: RunData) -> None:

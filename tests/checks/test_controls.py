@@ -187,7 +187,6 @@ def test_small_effects_are_named() -> None:
     assert speedup is not None
     (finding,) = found(baseline_again, controlled([1.08] * 4, speculative=speedup.point / 1.04))
     assert finding.evidence["arms_below_it"] == SD
-    assert "this run cannot show effects below" in finding.message
 
 
 def test_one_block_has_no_interval() -> None:

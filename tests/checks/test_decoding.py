@@ -197,12 +197,12 @@ def test_room_is_that_of_an_arms_own_prompts() -> None:
     asked = experiment(arms=[{"draft": "small", "gamma": 16}], generation={"max_tokens": 300})
     short = with_prompts(before(run_data(asked)), max_tokens=10)
     (finding,) = found(drafter_idle, short)
-    assert "leave room for 8" in finding.message
+    assert finding.message.values["longest"] == 8
     assert found(drafter_idle, before(run_data(asked))) == []
     lookup = experiment(arms=[{"method": "ngram-simple"}], generation={"max_tokens": 30})
     texts = before(run_data(lookup))
     (finding,) = found(drafter_idle, texts)
-    assert "needs 63 tokens to look anything up" in finding.message, "prompts of a few words"
+    assert finding.message.values["needed"] == 63, "prompts of a few words"
     assert found(drafter_idle, with_prompts(texts, token_count=40)) == []
     assert found(drafter_idle, with_prompts(texts, format="chat")) == []
 

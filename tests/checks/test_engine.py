@@ -26,6 +26,7 @@ from factory import engine as identity
 from mock_run import mock_run
 
 from specmeter.audit.read.engine_log import Sign
+from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, MethodName
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import engine
@@ -96,7 +97,9 @@ def test_a_default_that_changed_in_mid_run() -> None:
     data = with_sessions(CLEAN, SD, 2, resolved=drafting(p_min=0.75))
     (finding,) = found(default_drift, data)
     assert (finding.severity, finding.arm_id) == ("suspect", SD)
-    assert finding.evidence == {"method_parameters.draft-simple.p_min": "0.75, not 0.0"}
+    assert finding.evidence == {
+        "method_parameters.draft-simple.p_min": Message("check.differs", seen=0.75, expected=0.0)
+    }
 
 
 @pytest.mark.parametrize("value", [{"kv_type_k": "q8_0"}, {"n_batch": 512}, {"threads": 1}, {"load_mode": "none"}])
@@ -244,12 +247,14 @@ GPU = (DeviceUse(device="CUDA0", model_buffer_bytes=400_000_000),)
 def test_layers_that_stayed_behind() -> None:
     asked = asking(gpu_layers=99)
     (base, _) = found(flag_inert, asked)
-    assert base.evidence == {"gpu_layers": "0, not 99"}, "there is no GPU, and the engine says nothing of it"
+    assert base.evidence == {"gpu_layers": Message("check.differs", seen=0, expected=99)}, (
+        "there is no GPU, and the engine says nothing of it"
+    )
     offloaded = with_sessions(asked, devices=GPU, layers_offloaded=(33, 33))
     assert found(flag_inert, offloaded) == []
     fewer = with_sessions(offloaded, SD, layers_offloaded=(20, 33))
     (finding,) = found(flag_inert, fewer)
-    assert finding.evidence == {"gpu_layers": "20, not 33"}
+    assert finding.evidence == {"gpu_layers": Message("check.differs", seen=20, expected=33)}
 
 
 def test_a_device_that_holds_nothing() -> None:
@@ -257,7 +262,10 @@ def test_a_device_that_holds_nothing() -> None:
     remote = (DeviceUse(device="RPC0[10.0.0.2:50052]", model_buffer_bytes=1),)
     assert found(flag_inert, with_sessions(asking(devices=("RPC0",)), devices=remote)) == []
     (finding,) = found(flag_inert, asking(draft_devices=("RPC0",)))
-    assert (finding.arm_id, finding.evidence) == (SD, {"draft_devices": "CPU, not RPC0"})
+    assert (finding.arm_id, finding.evidence) == (
+        SD,
+        {"draft_devices": Message("check.differs", seen="CPU", expected="RPC0")},
+    )
 
 
 def test_remote_devices_are_numbered_anew_on_each_machine() -> None:
@@ -265,7 +273,7 @@ def test_remote_devices_are_numbered_anew_on_each_machine() -> None:
     held = (DeviceUse(device="RPC0[10.0.0.3:50052]", model_buffer_bytes=1),)
     assert found(flag_inert, with_sessions(asking(**two), SD, draft_devices=held)) == []
     (finding,) = found(flag_inert, asking(**two))
-    assert finding.evidence == {"draft_devices": "CPU, not RPC1"}
+    assert finding.evidence == {"draft_devices": Message("check.differs", seen="CPU", expected="RPC1")}
 
 
 def test_behind_relays_devices_carry_the_address_that_was_connected_to() -> None:
@@ -291,7 +299,9 @@ def test_a_method_that_was_not_started() -> None:
 def test_a_parameter_that_is_not_mentioned_beside_others_that_are() -> None:
     data = run_of(arm("ngram-simple", ngram_n=6), parameters={"ngram-simple": {"size_m": 8}})
     (finding,) = found(flag_inert, data)
-    assert finding.evidence == {"ngram_n of ngram-simple": "not mentioned, not 6"}
+    assert finding.evidence == {
+        "ngram_n of ngram-simple": Message("check.differs", seen=Message("flag-inert.not_mentioned"), expected=6)
+    }
 
 
 def test_dice_that_were_not_thrown() -> None:
@@ -301,16 +311,16 @@ def test_dice_that_were_not_thrown() -> None:
     assert found(flag_inert, with_logs(synthetic, SD, synthetic=Sign(1, ("synthetic acceptance is enabled",)))) == []
     assert found(flag_inert, simulated(synthetic)) == []
     (gap,) = unchecked(flag_inert, replace(synthetic, logs={}))
-    assert "synthetic_rates" in gap.reason
+    assert gap.reason == Message("unchecked.values_unknown", names=["synthetic_rates"])
 
 
 def test_what_the_engine_is_silent_about_is_a_gap() -> None:
     data = asking(threads=2, extra_flags=("--no-warmup",))
     silent = with_sessions(data, resolved={"threads": None, "method_parameters": {}})
     assert found(flag_inert, silent) == []
-    base, speculative = sorted(unchecked(flag_inert, silent, applies=True), key=lambda gap: gap.reason.count(","))
-    assert (base.arm_id, base.reason.endswith("extra_flags, threads")) == (BASE, True)
-    assert (speculative.arm_id, "gamma" in speculative.reason) == (SD, True)
+    gaps = {gap.arm_id: gap.reason for gap in unchecked(flag_inert, silent, applies=True)}
+    assert gaps[BASE] == Message("unchecked.values_unknown", names=["extra_flags", "threads"])
+    assert gaps[SD] == Message("unchecked.values_unknown", names=["extra_flags", "gamma", "threads"])
 
 
 # --- two-binaries ----------------------------------------------------------------------------------------------------
@@ -319,19 +329,25 @@ def test_what_the_engine_is_silent_about_is_a_gap() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"binary_sha256": "zz"}, "binaries aa and zz"),
-        ({"libraries": {"libggml.so": "zz"}}, "libggml.so"),
-        ({"libraries": {"libggml.so": "bb", "libggml-cpu.so": "cc"}}, "libggml-cpu.so"),
-        ({"build": "11550 (aaaaaaaaa)"}, "builds"),
+        ({"binary_sha256": "zz"}, Message("two-binaries.binaries", first="aa", second="zz")),
+        ({"libraries": {"libggml.so": "zz"}}, Message("two-binaries.library", name="libggml.so")),
+        (
+            {"libraries": {"libggml.so": "bb", "libggml-cpu.so": "cc"}},
+            Message("two-binaries.library", name="libggml-cpu.so"),
+        ),
+        (
+            {"build": "11550 (aaaaaaaaa)"},
+            Message("two-binaries.builds", first=BUILD, second="11550 (aaaaaaaaa)"),
+        ),
     ],
     ids=["binary", "library", "one-more", "build"],
 )
 @pytest.mark.parametrize("mock", [False, True])
-def test_two_engines_in_a_run(changes: dict[str, Any], what: str, mock: bool) -> None:
+def test_two_engines_in_a_run(changes: dict[str, Any], what: Message, mock: bool) -> None:
     data = with_sessions(CLEAN, None, 3, engine=identity(**changes))
     finding = found(two_binaries, simulated(data) if mock else data)[0]
     assert (finding.severity, finding.scope, finding.evidence["engines"]) == ("suspect", "run", 2)
-    assert what in finding.message
+    assert finding.message == Message("two-binaries.found", engines=2, difference=what)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +374,7 @@ def test_builds_that_say_nothing_agree(build: str) -> None:
 
 def test_logs_that_name_no_build() -> None:
     data = replace(with_sessions(CLEAN, resolved={"build": None}), logs={})
-    assert [gap.reason for gap in unchecked(two_binaries, data, applies=True)] == ["no log names a build"]
+    assert [gap.reason.code for gap in unchecked(two_binaries, data, applies=True)] == ["unchecked.no_build_in_log"]
 
 
 # --- memory-fit ------------------------------------------------------------------------------------------------------
@@ -429,7 +445,7 @@ def test_what_memory_fit_cannot_see() -> None:
 def test_more_than_one_slot() -> None:
     findings = found(server_shared, with_sessions(CLEAN, resolved={"total_slots": 4}))
     assert {it.arm_id for it in findings} == {BASE, SD}
-    assert findings[0].evidence == {"slots": "4 slots"}
+    assert findings[0].evidence == {"slots": Message("server-shared.slots", slots=4)}
     asked = with_sessions(asking(slots=2), resolved={"total_slots": None})
     assert len(found(server_shared, asked)) == 2, "where the engine does not say, what was asked for counts"
 
@@ -437,7 +453,7 @@ def test_more_than_one_slot() -> None:
 def test_prompt_tokens_from_a_cache() -> None:
     (finding,) = found(server_shared, with_requests(CLEAN, lambda row: row.arm_id == SD and row.item > 0, cache_n=80))
     assert (finding.severity, finding.arm_id) == ("suspect", SD)
-    assert finding.evidence == {"cached": "in 8 of 12 requests up to 80 prompt tokens came from the cache"}
+    assert finding.evidence == {"cached": Message("server-shared.cached", cached=8, requests=12, tokens=80)}
 
 
 def test_a_prompt_cache_that_is_on() -> None:
@@ -451,14 +467,13 @@ def test_a_session_that_served_others(where: dict[str, Any]) -> None:
         for name, it in CLEAN.sessions.items()
     }
     (finding,) = found(server_shared, replace(CLEAN, sessions=sessions))
-    assert finding.evidence == {"sessions": "3 requests were answered by a session of another arm or block"}
+    assert finding.evidence == {"sessions": Message("server-shared.strangers", requests=3)}
 
 
 def test_a_table_that_lives_as_long_as_the_server() -> None:
     mod = run_of(arm("ngram-mod"), parameters={"ngram-mod": {"n_max": 8, "n_match": 24, "n_min": 0}})
     (finding,) = found(server_shared, mod)
     assert list(finding.evidence) == ["table"]
-    assert "design.session" in finding.remedy
     fresh = with_requests(mod, change=lambda it: {"session_id": f"{it.row.session_id}-{it.row.prompt_id}"})
     sessions = {
         f"{name}-{prompt}": it.model_copy(update={"id": f"{name}-{prompt}"})
@@ -491,7 +506,9 @@ def rising(method: MethodName, per_place: float) -> RunData:
 def test_acceptance_that_rises_over_a_session() -> None:
     (finding,) = found(server_shared, rising("ngram-cache", 0.05))
     assert list(finding.evidence) == ["rise"]
-    assert "25." in str(finding.evidence["rise"])
+    (rise,) = finding.evidence.values()
+    assert isinstance(rise, Message)
+    assert rise.values["rise"] == pytest.approx(0.255, abs=0.005)
     assert found(server_shared, simulated(rising("ngram-cache", 0.05))), "numbers of a mock are judged as well"
 
 

@@ -56,12 +56,12 @@ def test_other_settings_than_the_baseline(name: str, measured: bool) -> None:
     data = with_arms(CLEAN if measured else before(CLEAN), SD, engine=asked)
     (finding,) = found(baseline_unlike, data)
     assert (finding.severity, finding.arm_id) == ("invalid", SD)
-    assert list(finding.evidence) == [f"engine.{name}"]
+    assert list(finding.evidence) == ["baseline", f"engine.{name}"]
 
 
 def test_another_target() -> None:
     (finding,) = found(baseline_unlike, with_arms(CLEAN, SD, target="moe"))
-    assert (finding.severity, list(finding.evidence)) == ("invalid", ["target"])
+    assert (finding.severity, list(finding.evidence)) == ("invalid", ["baseline", "target"])
 
 
 def test_settings_of_the_draft_are_its_own() -> None:

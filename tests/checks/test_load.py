@@ -11,6 +11,7 @@ import pytest
 from factory import found, unchecked, with_arms, with_requests, with_sessions
 from mock_run import mock_run
 
+from specmeter.messages import Message
 from specmeter.record import LoadCell
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks import load
@@ -99,7 +100,8 @@ def test_clients_that_rest(clean: RunData) -> None:
     (seen,) = found(load.load_not_reached, resting)
     assert (seen.arm_id, seen.severity, seen.evidence["busy"]) == (BASE, "suspect", pytest.approx(3.6, abs=0.05))
     short = with_figures(clean, BASE, lambda _: {"no_window": "too short"})
-    assert "no steady window: too short" in found(load.load_not_reached, short)[0].message
+    (seen,) = found(load.load_not_reached, short)[:1]
+    assert seen.message.values["why"] == Message("no-window.too_short")
 
 
 def test_fewer_slots_than_clients(clean: RunData, tmp_path: Path) -> None:

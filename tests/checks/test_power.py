@@ -3,6 +3,7 @@ from dataclasses import replace
 from factory import BASE, SD, found, run_data, simulated, unchecked
 
 from specmeter.analysis.requests import Energies
+from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy
 from specmeter.validity.checks.machine import energy_read
 from specmeter.validity.checks.run_data import RunData, Sample
@@ -39,14 +40,13 @@ def test_joules_that_can_be_believed() -> None:
 def test_readings_that_do_not_cover_the_time_are_a_note_for_each_arm() -> None:
     seen = found(energy_read, metered(unseen=0.3))
     assert [(it.arm_id, it.severity) for it in seen] == [(BASE, "note"), (SD, "note")]
-    assert "30% of its time passed between readings" in seen[0].message
     assert seen[0].evidence["unseen"] == 0.3
 
 
 def test_other_programs_are_in_the_joules() -> None:
     seen = found(energy_read, metered(other=8.0))
     assert {it.arm_id for it in seen} == {BASE, SD}
-    assert "8.0% of the processor" in seen[0].message
+    assert seen[0].message == Message("energy-read.others", other_cpu_percent=8.0)
 
 
 def test_a_rest_that_was_none() -> None:
@@ -54,15 +54,17 @@ def test_a_rest_that_was_none() -> None:
     assert (busy.scope, busy.evidence["idle_cpu_percent"]) == ("run", 40.0)
     seen = found(energy_read, metered(idle_w=60.0))
     assert {it.arm_id for it in seen} == {BASE, SD}
-    assert "no more than the machine at rest (60.0 W)" in seen[0].message
+    assert seen[0].message.values["idle_w"] == 60.0
 
 
 def test_without_readings_the_reason_is_said() -> None:
     data = run_data()
-    assert [it.reason for it in unchecked(energy_read, data, applies=False)] == ["no energy was read"]
+    assert [it.reason.code for it in unchecked(energy_read, data, applies=False)] == ["unchecked.no_energy"]
     meter = PowerMeter(unread=("the counter is readable by root alone",))
     hosts = tuple(host.model_copy(update={"power_meter": meter}) for host in data.hosts)
     assert [it.reason for it in unchecked(energy_read, replace(data, hosts=hosts), applies=False)] == [
-        "the counter is readable by root alone"
+        Message("unchecked.energy_unread", reason="the counter is readable by root alone")
     ]
-    assert [it.reason for it in unchecked(energy_read, simulated(data), applies=False)] == ["time is virtual"]
+    assert [it.reason.code for it in unchecked(energy_read, simulated(data), applies=False)] == [
+        "unchecked.virtual_time"
+    ]

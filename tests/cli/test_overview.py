@@ -12,6 +12,7 @@ import pytest
 
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.record.verdict import about_arm, about_run
 from specmeter.show.names import Names
@@ -53,7 +54,9 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
 
 
 def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
-    busy = replace(report, findings=(about_run("free-cores", "suspect", "the machine was busy", "end it"),))
+    busy = replace(
+        report, findings=(about_run("free-cores", "suspect", Message("the machine was busy"), Message("end it")),)
+    )
     assert shown(busy).splitlines()[0].endswith("; simulated, suspect")
 
 
@@ -101,7 +104,7 @@ def test_it_is_legible_at_any_width_and_in_ascii(report: RunReport, width: int, 
 
 
 def test_characters_that_a_stream_lacks_are_replaced(report: RunReport) -> None:
-    finding = about_run("load", "suspect", "2 × 3 ± 1 → 5 … 速", "none")
+    finding = about_run("load", "suspect", Message("2 × 3 ± 1 → 5 … 速"), Message("none"))
     assert "2 x 3 +- 1 -> 5 ... \\u901f" in shown(replace(report, findings=(finding,)), encoding="ascii")
 
 
@@ -118,8 +121,8 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
     assert str(told(report)[0].text).startswith("simulated")
     measured = replace(report, models=())
     few = [note.text for note in told(measured)]
-    load = about_run("host-load", "suspect", "the machine was busy", "end it")
-    false = about_arm("conservation", "invalid", FAST, "3 tokens are missing", "report it")
+    load = about_run("host-load", "suspect", Message("the machine was busy"), Message("end it"))
+    false = about_arm("conservation", "invalid", FAST, Message("3 tokens are missing"), Message("report it"))
     found = told(replace(measured, findings=(load, false)))
     assert [note.text for note in found][:2] == [
         "invalid: 3 tokens are missing (dense: small draft, 4 tokens; conservation)",
@@ -128,13 +131,17 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
     assert [note.text for note in found][2:] == few
     # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
     other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
-    apart = tuple(about_arm(name, "invalid", other, name, "report it") for name in ("first", "second"))
+    apart = tuple(
+        about_arm(name, "invalid", other, Message(name), Message("report it")) for name in ("first", "second")
+    )
     texts = [str(note.text).partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))]
     assert texts[0] == "suspect: the machine was busy"
     assert texts[1].startswith("moe on edit: "), "speculation pays there, where the answer says not to"
     assert texts[2] == "invalid: first"
     assert not any("second" in text for text in texts)
-    many = replace(measured, findings=tuple(about_run(f"check-{n}", "suspect", f"{n}", "") for n in range(7)))
+    many = replace(
+        measured, findings=tuple(about_run(f"check-{n}", "suspect", Message(f"{n}"), Message("")) for n in range(7))
+    )
     lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
     assert len(lines) == MOST_NOTES + 1
     assert lines[-1] == f"- {len(told(many)) - MOST_NOTES} more notes: `specmeter show --details`"

@@ -11,30 +11,31 @@ from hypothesis import strategies as st
 
 from engines.llama_fixtures import arm, launch, prompt
 from specmeter.engines import load_engine
-from specmeter.engines.llama_cpp.draft_rules import NgramLookup, Room, draft_limits
+from specmeter.engines.llama_cpp.draft_rules import DraftLimit, NgramLookup, Room, draft_limits
+from specmeter.messages import Message
 from specmeter.record import Generation
 
-WIDE = Room(answer=300, text=500)
+WIDE, SHORT = Room(answer=300, text=500), Room(answer=10, text=99)
 
 
-def told(room: Room = WIDE, *, instrumented: bool = False, **fields: Any) -> list[tuple[str, bool, str]]:
-    found = draft_limits(arm(**fields), room, instrumented=instrumented)
-    return [(limit.method, limit.never, limit.told + "; " + limit.fix) for limit in found]
+UNLESS = {name: Message("drafter-idle.unless", field=name) for name in ("gamma", "ngram_n")}
+
+
+def told(room: Room = WIDE, *, instrumented: bool = False, **fields: Any) -> list[DraftLimit]:
+    return list(draft_limits(arm(**fields), room, instrumented=instrumented))
 
 
 @pytest.mark.parametrize("instrumented", [False, True])
 @pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"gamma": 5, "ngram_n": 6}, "of 6 tokens, and gamma allows only 5; set gamma to 6 or more"),
-        ({"gamma": 8}, "of 12 tokens where ngram_n is not given, and gamma allows only 8"),
-        ({"ngram_n": 50}, "gamma allows only 48 where gamma is not given"),
-    ],
+    ("fields", "n", "m"),
+    [({"gamma": 5, "ngram_n": 6}, 6, 5), ({"gamma": 8}, 12, 8), ({"ngram_n": 50}, 50, 48)],
 )
-def test_a_lookup_that_discards_every_draft(fields: dict[str, Any], words: str, instrumented: bool) -> None:
+def test_a_lookup_that_discards_every_draft(fields: dict[str, Any], n: int, m: int, instrumented: bool) -> None:
     (limit,) = told(methods=("ngram-simple",), instrumented=instrumented, **fields)
     assert limit[:2] == ("ngram-simple", True)
-    assert words in limit[2]
+    unless = {f"unless_{name}": "" if name in fields else said for name, said in UNLESS.items()}
+    assert limit.told == Message("drafter-idle.short_lookups", ngram_n=n, gamma=m, **unless)
+    assert limit.fix == Message("drafter-idle.fix_short_lookups", ngram_n=n, gamma=m)
 
 
 @pytest.mark.parametrize(
@@ -56,42 +57,46 @@ def test_what_does_what_it_was_asked_to(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "room", "never", "words"),
+    ("fields", "room", "never", "what", "value"),
     [
-        ({"methods": ("ngram-simple",), "ngram_n": 4, "gamma": 8}, Room(20, 14), True, "needs 15 tokens"),
-        ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "needs 17 tokens"),
-        ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "needs 25 tokens"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma_min": 4}, WIDE, True, "none is longer than 3"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, Room(10, 99), True, "for at most 8"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma": 4}, Room(2, 99), True, "leaves two of them"),
-        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9}, Room(10, 99), False, "leave room for 8"),
-        ({"methods": ("ngram-mod",), "gamma": 8}, WIDE, False, "drafts 8 tokens or none: drafts that end before"),
-        ({"methods": ("ngram-map-k",), "ngram_min_hits": 2}, WIDE, False, "never reads it"),
-        ({"methods": ("ngram-simple",), "engine": {"batch": 32}}, WIDE, False, "set engine.batch to 49 or more"),
+        ({"methods": ("ngram-simple",), "ngram_n": 4, "gamma": 8}, Room(20, 14), True, "short_texts", 15),
+        ({"methods": ("ngram-map-k",), "ngram_n": 4, "gamma": 8}, Room(20, 16), True, "short_texts", 17),
+        ({"methods": ("ngram-mod",), "gamma_min": 0}, Room(80, 24), True, "short_texts", 25),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma_min": 4}, WIDE, True, "gamma_min", 3),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9, "gamma_min": 9}, SHORT, True, "gamma_min_answers", 8),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 4}, Room(2, 99), True, "short_answers", 2),
+        ({"methods": ("draft-simple",), "draft": "d", "gamma": 9}, SHORT, False, "gamma", 8),
+        ({"methods": ("ngram-mod",), "gamma": 8}, WIDE, False, "ngram_mod", 8),
+        ({"methods": ("ngram-map-k",), "ngram_min_hits": 2}, WIDE, False, "min_hits", None),
+        ({"methods": ("ngram-simple",), "engine": {"batch": 32}}, WIDE, False, "server_batch", 48),
     ],
 )
-def test_what_a_server_does_silently(fields: dict[str, Any], room: Room, never: bool, words: str) -> None:
+def test_what_a_server_does_silently(
+    fields: dict[str, Any], room: Room, never: bool, what: str, value: int | None
+) -> None:
     (limit,) = told(room, **fields)
     assert limit[:2] == (fields["methods"][0], never)
-    assert words in limit[2]
+    assert limit.told.code == f"drafter-idle.{what}"
+    values = limit.told.values
+    assert values.get("longest", values.get("needed", values.get("answer"))) == value
 
 
 def test_the_instrumented_engine_has_rules_of_its_own() -> None:
     """It discards short drafts of lookups too; llama.cpp's server does so with those of models alone."""
     both = {"methods": ("ngram-simple", "draft-simple"), "draft": "d", "ngram_n": 3, "gamma": 8, "gamma_min": 5}
-    ((method, never, words),) = told(instrumented=True, **both)
-    assert (method, never) == ("ngram-simple", False)
-    assert "skips the draft model" in words
+    (limit,) = told(instrumented=True, **both)
+    assert limit[:2] == ("ngram-simple", False)
+    assert limit.told == Message("drafter-idle.gamma_min_lookups", gamma_min=5)
     assert told(**both) == []
     batch = {"methods": ("draft-simple",), "draft": "d", "gamma": 8, "engine": {"batch": 8}}
-    ((_, never, words),) = told(instrumented=True, **batch)
-    assert not never
-    assert "have at most 7 tokens" in words
-    assert "set engine.batch to 9 or more" in words
+    (limit,) = told(instrumented=True, **batch)
+    assert not limit.never
+    assert limit.told == Message("drafter-idle.batch", method="draft-simple", longest=7, batch=8)
+    assert limit.fix == Message("drafter-idle.fix_batch", batch=9)
     lookup = {"methods": ("ngram-simple",), "ngram_n": 3, "gamma": 9, "gamma_min": 9}
-    ((_, never, words),) = told(Room(10, 99), instrumented=True, **lookup)
-    assert never
-    assert "gamma_min 9" in words
+    (limit,) = told(SHORT, instrumented=True, **lookup)
+    assert limit.never
+    assert limit.told.values["gamma_min"] == 9
 
 
 def test_one_method_of_two_may_be_idle() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specmeter.audit.read.engine_log import LogSigns, Sign, scan
+from specmeter.messages import Message
 from specmeter.record import Finding, Unchecked
 from specmeter.store import RequestKey, RunStore
 from specmeter.validity.checks import CHECKS
@@ -57,15 +58,17 @@ def test_the_target_is_asked_once_for_all_loads(tmp_path: Path) -> None:
     assert ask(tmp_path, prepared)[0].questions == 0, "what is known is not asked again"
     findings = found(tmp_path)
     control, loaded = findings[f"{BASE}/c2"], findings[f"{SD}/c2"]
-    assert "1 of 16 outputs differ from plain decoding's for one client" in control.message
-    assert "under this load plain decoding differs from that for one client in 1 of 16" in loaded.message
+    assert control.message.values["reference"] == Message("output-differs.one_client")
+    assert loaded.message.values["beside"] == Message("output-differs.load", differ=1, compared=16)
     assert (loaded.evidence["plain_repeats"], loaded.evidence["plain_repeats_differ"]) == (16, 1)
 
 
 def test_without_one_client_the_control_is_missing(tmp_path: Path) -> None:
     measured(tmp_path, load={"clients": [2], "rounds": 4})
     gaps = [it for it in output_differs(read(tmp_path)) if isinstance(it, Unchecked)]
-    assert [(it.arm_id, it.applies) for it in gaps if "the load alone" in it.reason] == [(f"{BASE}/c2", True)]
+    assert [(it.arm_id, it.applies) for it in gaps if it.reason.code == "unchecked.no_single_client"] == [
+        (f"{BASE}/c2", True)
+    ]
 
 
 def test_a_clean_run_under_load_raises_no_alarm(clean: RunData) -> None:

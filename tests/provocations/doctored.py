@@ -73,7 +73,7 @@ def judge(folder: Path) -> Judged:
     for outcome in document["checks"]:
         if outcome["check"] in _GRAVE and any(gap["applies"] for gap in outcome["unchecked"]):
             told.add((outcome["check"], "unseen"))
-    return Judged(document["verdict"], frozenset(told), grave[0]["message"] if grave else "")
+    return Judged(document["verdict"], frozenset(told), grave[0]["message"]["text"] if grave else "")
 
 
 def applies(name: str, run: Path) -> bool:

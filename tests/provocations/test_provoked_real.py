@@ -34,6 +34,7 @@ from specmeter.engines.llama_cpp.spec import server_options
 from specmeter.errors import ModelError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import foresee, prepare
+from specmeter.messages import Message
 from specmeter.models.bench import shipped
 from specmeter.record import Generation, Prompt
 from specmeter.store import RunStore
@@ -241,8 +242,8 @@ def test_settings_with_which_nothing_is_drafted(tmp_path: Path, kind: str) -> No
     lookups = write(tmp_path, arms=[{"method": "ngram-simple", "ngram_n": 6, "gamma": [5, 6]}], engine={"kind": kind})
     (finding,) = [it for it in foresee(prepare(load(lookups))) if it.check == "drafter-idle"]
     assert (finding.severity, finding.arm_id) == ("suspect", "dense/ngram-simple/g5/n6")
-    assert "never drafts" in finding.message
-    assert "gamma to 6" in finding.remedy
+    assert finding.message.code == "drafter-idle.short_lookups"
+    assert finding.remedy == Message("drafter-idle.fix_short_lookups", ngram_n=6, gamma=5)
 
 
 def test_a_model_that_drafts_for_itself_under_another_name(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _document(inspection: Inspection, verified: signature.Verified | None) -> di
 def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
     with RunStore.open(folder, readonly=True) as store:
         content = store.certificate_file() if store.certificate() is not None else None
-    changed = [it.message for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
+    changed = [str(it.message) for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
     if content is None or changed:
         why = changed[0] if changed else "it has no certificate"
         raise UsageError(f"{folder}: cannot be signed: {why}", fix="run `specmeter check` without --sign to see why")

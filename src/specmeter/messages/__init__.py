@@ -27,6 +27,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -264,6 +265,8 @@ def _given(value: Value) -> Any:
     match value:
         case Message():
             return {"code": value.code, "values": {name: _given(it) for name, it in value.values.items()}}
+        case float() if not isfinite(value):
+            return str(value)  # JSON has no such numbers
         case None | bool() | int() | float() | str():
             return value
         case _:

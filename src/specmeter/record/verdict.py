@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
+from specmeter.messages import Message
 from specmeter.record.base import Record
 
 Severity = Literal["invalid", "suspect", "note"]
@@ -30,12 +32,12 @@ class Finding(Record):
     """What it does to that which it is about."""
     scope: Literal["request", "arm", "run"]
     """What it is about."""
-    message: str
+    message: Message
     """What is wrong, in one sentence with its numbers."""
-    remedy: str
+    remedy: Message
     """What to do about it."""
-    evidence: dict[str, bool | int | float | str | None] = {}
-    """The numbers, or the lines of a log, that show it."""
+    evidence: dict[str, bool | int | float | str | Message | None] = {}
+    """The numbers, or the lines of a log, that show it: those of the message, and more."""
     arm_id: str | None = None
     """The arm; None for the whole run."""
     invocation: int | None = None
@@ -49,7 +51,7 @@ class Finding(Record):
 class Unchecked(Record):
     """What a check could not examine: then the absence of a finding is not a pass."""
 
-    reason: str
+    reason: Message
     arm_id: str | None = None
     """The arm it could not examine; None for the whole run."""
     applies: bool = True
@@ -60,8 +62,6 @@ class CheckOutcome(Record):
     """How one check ended."""
 
     check: str
-    threat: str
-    """What goes wrong in measurements, that this check looks for."""
     status: Literal["passed", "partly", "skipped", "found"]
     """`partly`: nothing found, but some of the run could not be checked; `skipped`: none of it could."""
     invalid: int = 0
@@ -103,19 +103,46 @@ _ORDER: tuple[Severity, ...] = ("invalid", "suspect", "note")
 _ARMS_SHOWN = 3
 
 Findings = Iterator[Finding | Unchecked]
-Evidence = bool | int | float | str | None
+Evidence = bool | int | float | str | Message | None
 
 
-def about_arm(check: str, severity: Severity, arm_id: str, message: str, remedy: str, **evidence: Evidence) -> Finding:
-    """A finding about an arm as a whole."""
+def about_arm(
+    check: str, severity: Severity, arm_id: str, message: Message, remedy: Message, **evidence: Evidence
+) -> Finding:
+    """A finding about an arm as a whole. Its evidence is the values of its message, and what else is given here."""
     return Finding(
-        check=check, severity=severity, scope="arm", message=message, remedy=remedy, evidence=evidence, arm_id=arm_id
+        check=check,
+        severity=severity,
+        scope="arm",
+        message=message,
+        remedy=remedy,
+        evidence=shown_by(message) | evidence,
+        arm_id=arm_id,
     )
 
 
-def about_run(check: str, severity: Severity, message: str, remedy: str, **evidence: Evidence) -> Finding:
-    """A finding about the run as a whole."""
-    return Finding(check=check, severity=severity, scope="run", message=message, remedy=remedy, evidence=evidence)
+def about_run(check: str, severity: Severity, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
+    """A finding about the run as a whole, with its evidence as above."""
+    return Finding(
+        check=check,
+        severity=severity,
+        scope="run",
+        message=message,
+        remedy=remedy,
+        evidence=shown_by(message) | evidence,
+    )
+
+
+def shown_by(message: Message) -> dict[str, Evidence]:
+    """Values of a message that are evidence as they stand: numbers, texts, yes or no."""
+    shown: dict[str, Evidence] = {}
+    for name, value in message.values.items():
+        if isinstance(value, float):
+            if isfinite(value):
+                shown[name] = value
+        elif isinstance(value, bool | int | str) and value != "":
+            shown[name] = value
+    return shown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -145,14 +172,19 @@ class Group:
     """Ids of the arms it is about."""
 
     @property
-    def where(self) -> str:
+    def where(self) -> Message:
         """`dense/none, dense/draft-simple/small/g4 (12 requests)`, or `the whole run`."""
         if not self.arms:
-            return "the whole run"
-        shown = ", ".join(self.arms[:_ARMS_SHOWN])
-        more = f" and {len(self.arms) - _ARMS_SHOWN} more arms" if len(self.arms) > _ARMS_SHOWN else ""
-        requests = f" ({self.count} requests)" if self.first.scope == "request" and self.count > 1 else ""
-        return shown + more + requests
+            return Message("finding.whole_run")
+        more = len(self.arms) - _ARMS_SHOWN
+        return Message(
+            "finding.where",
+            arms=self.arms[:_ARMS_SHOWN],
+            more=Message("finding.more_arms", count=more) if more > 0 else "",
+            requests=Message("finding.requests", count=self.count)
+            if self.first.scope == "request" and self.count > 1
+            else "",
+        )
 
 
 def grouped(findings: Iterable[Finding]) -> list[Group]:

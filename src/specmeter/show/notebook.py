@@ -49,8 +49,8 @@ def run_html(run: RunReport) -> str:
     colour = _COLOURS.get(verdict, "#57606a")
     answers = "".join(f"<p><strong>{_safe(line)}</strong></p>" for line in _answers(run))
     findings = "".join(
-        f"<li>{_safe(it.first.severity)} <code>{_safe(it.first.check)}</code> {_safe(it.where)}: "
-        f"{_safe(it.first.message)}</li>"
+        f"<li>{_safe(it.first.severity)} <code>{_safe(it.first.check)}</code> {_safe(str(it.where))}: "
+        f"{_safe(str(it.first.message))}</li>"
         for it in grouped(run.findings)
         if it.first.severity != "note"
     )

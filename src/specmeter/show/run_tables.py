@@ -255,9 +255,9 @@ def checks(document: Document) -> Table:
         "checks",
         certificate.checks if certificate else (),
         ("check", "text", lambda it: Cell(it.check, code=True)),
-        ("threat", "text", _threat),
+        ("threat", "text", looks_for),
         ("status", "text", lambda it: Message(f"status.{_status(it)}")),
-        ("unchecked", "text", lambda it: "; ".join(dict.fromkeys(gap.reason for gap in it.unchecked))),
+        ("unchecked", "text", _reasons),
         verdict=lambda it: "invalid" if it.invalid else "suspect" if it.suspect else None,
     )
 
@@ -345,10 +345,15 @@ def _beginning(text: str) -> str:
     return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
 
 
-def _threat(outcome: CheckOutcome) -> str | Message:
-    """Checks of other versions have no words here but their own."""
-    key = f"threat.{outcome.check}"
-    return Message(key, threat=outcome.threat) if key in words() else outcome.threat
+def looks_for(outcome: CheckOutcome) -> str | Message:
+    """What goes wrong in measurements, that a check looks for; of checks of other versions nothing is known."""
+    code = f"threat.{outcome.check}"
+    return Message(code) if code in words() else "-"
+
+
+def _reasons(outcome: CheckOutcome) -> str | Message:
+    reasons = tuple(dict.fromkeys(gap.reason for gap in outcome.unchecked))
+    return Message("check.reasons", reasons=reasons) if reasons else ""
 
 
 def _status(outcome: CheckOutcome) -> str:

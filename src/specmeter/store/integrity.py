@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.files import NotPlainError, is_link, oddity, open_inside, read_inside
+from specmeter.messages import Message
 from specmeter.record import Certificate, Finding, Unchecked
 from specmeter.record.verdict import Findings, about_run
 from specmeter.store.database import DATABASE_FILES
@@ -160,8 +161,9 @@ def _digest(page: bytes, certificate: str) -> str:
     return hashlib.sha256(page + b"\n" + certificate.encode()).hexdigest()
 
 
-REMEDY = "measure again, or get the run folder from those who certified it"
-_GONE = "is gone"
+FIX = Message("data-changed.fix")
+_GONE = Message("data-changed.gone", file=CERTIFICATE_NAME)
+_NO_CERTIFICATE = Message("data-changed.no_certificate", file=CERTIFICATE_NAME)
 _PARTS_SHOWN = 5
 _MOST_LISTED = 1_000
 _LONGEST_REPORT = 256 * 2**20
@@ -177,23 +179,21 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     """
     said, problem = _certificate_file(run)
     if issued is None and said is None and problem == _GONE:
-        yield Unchecked(reason="the run has no certificate yet", applies=False)
+        yield Unchecked(reason=Message("unchecked.no_certificate"), applies=False)
         return
     certified = issued or said
     if certified is not None and (parts := changed(certified.data, hashes)):
-        shown = ", ".join(parts[:_PARTS_SHOWN]) + (", ..." if len(parts) > _PARTS_SHOWN else "")
-        message = f"the run folder is not what was certified: {shown} changed since"
+        shown = [*parts[:_PARTS_SHOWN], *(["..."] if len(parts) > _PARTS_SHOWN else [])]
+        message = Message("data-changed.found", parts=shown)
         if issued is None:
-            message = (
-                f"the run folder is not what {CERTIFICATE_NAME} certified, which the database lacks: {shown} changed"
-            )
-        yield about_run("data-changed", "invalid", message, REMEDY, parts=shown, count=len(parts))
+            message = Message("data-changed.found_beside", file=CERTIFICATE_NAME, parts=shown)
+        yield about_run("data-changed", "invalid", message, FIX, parts=", ".join(shown), count=len(parts))
     if issued is not None and problem is None and said != issued:
-        problem = "contradicts the run's database"
+        problem = Message("data-changed.contradicts", file=CERTIFICATE_NAME)
     elif issued is not None and problem is None and not _same_findings(run):
-        problem = "lacks findings of the run's database"
+        problem = Message("data-changed.lacks_findings", file=CERTIFICATE_NAME)
     if problem is not None:
-        yield about_run("data-changed", "invalid", f"{CERTIFICATE_NAME} {problem}", REMEDY, file=CERTIFICATE_NAME)
+        yield about_run("data-changed", "invalid", problem, FIX)
 
 
 def certificate_beside(run: RunReader) -> Certificate | None:
@@ -201,7 +201,7 @@ def certificate_beside(run: RunReader) -> Certificate | None:
     return _certificate_file(run)[0]
 
 
-def _certificate_file(run: RunReader) -> tuple[Certificate | None, str | None]:
+def _certificate_file(run: RunReader) -> tuple[Certificate | None, Message | None]:
     """(the certificate beside the database, or what is wrong with it)."""
     document = _document(run)
     if not isinstance(document, dict):
@@ -210,10 +210,10 @@ def _certificate_file(run: RunReader) -> tuple[Certificate | None, str | None]:
     try:
         return Certificate.model_validate(said), None
     except ValidationError:
-        return None, "is not a certificate"
+        return None, _NO_CERTIFICATE
 
 
-def _document(run: RunReader) -> dict[str, Any] | str:
+def _document(run: RunReader) -> dict[str, Any] | Message:
     """certificate.json as data, or why it is none."""
     try:
         content = run.certificate_file()
@@ -221,8 +221,8 @@ def _document(run: RunReader) -> dict[str, Any] | str:
             return _GONE
         document: Any = json.loads(content.decode("utf-8"))
     except (StoreError, ValueError, RecursionError):
-        return "cannot be read"
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else "is not a certificate"
+        return Message("data-changed.unreadable", file=CERTIFICATE_NAME)
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else _NO_CERTIFICATE
 
 
 def _same_findings(run: RunReader) -> bool:
@@ -232,13 +232,19 @@ def _same_findings(run: RunReader) -> bool:
     shown, left_out = document.get("findings"), document.get("findings_left_out")
     if not isinstance(shown, list) or not isinstance(left_out, int):
         return False
-    kept = list(run.findings())
-    rows = cast("list[Any]", shown)
-    try:
-        listed = [Finding.model_validate(row) for row in rows]
-    except ValidationError:
-        return False
-    return len(listed) + left_out == len(kept) and listed == kept[: len(listed)]
+    # As they were written, with their English text: what a reader sees was no more certified anew than the numbers.
+    kept = [json.loads(row) for (row,) in run.raw("SELECT json FROM finding ORDER BY rowid")]
+    listed = cast("list[Any]", shown)
+    return len(listed) + left_out == len(kept) and _present(listed) == _present(kept[: len(listed)])
+
+
+def _present(value: Any) -> Any:
+    """Without what is None, which documents leave out."""
+    if isinstance(value, list):
+        return [_present(it) for it in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {name: _present(it) for name, it in cast("dict[str, Any]", value).items() if it is not None}
+    return value
 
 
 def late(run: RunReader, issued: Certificate | None) -> Findings:
@@ -248,13 +254,16 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         return
     seconds = (certified.checked_at if certified else time.time()) - state.finished_at
     if certified is None or seconds > _LATE_S:
-        after = f"{seconds / 3600:.1f} hours" if seconds >= _LATE_S else f"{max(0.0, seconds) / 60:.0f} minutes"
+        after = (
+            Message("data-changed.hours", hours=seconds / 3600)
+            if seconds >= _LATE_S
+            else Message("data-changed.minutes", minutes=max(0.0, seconds) / 60)
+        )
         yield about_run(
             "data-changed",
             "note",
-            f"the run was complete without a certificate, and got one {after} after its end: a change before "
-            "that cannot be seen",
-            "trust it as far as you trust those who had it until then",
+            Message("data-changed.late", after=after),
+            Message("data-changed.fix_late"),
             seconds_after_the_end=round(seconds),
         )
 
@@ -263,21 +272,16 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
 
 
 def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Finding]:
-    """Documents that do not say what the run's own records say.
+    """Documents that do not say what the run's own records say: a doubt, since the numbers come from the database.
 
     Those that were certified are held against their hashes already, the others by their content.
     """
     covered = issued.data if issued else {}
     if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
-        yield _contradicts(EXPERIMENT_NAME, "is not the file that was run")
+        yield about_run("data-changed", "suspect", Message("data-changed.experiment", file=EXPERIMENT_NAME), FIX)
     if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
-        yield _contradicts(ENVIRONMENT_NAME, "contradicts what was recorded about machine, engine and models")
+        yield about_run("data-changed", "suspect", Message("data-changed.environment", file=ENVIRONMENT_NAME), FIX)
     yield from _report(run)
-
-
-def _contradicts(name: str, problem: str) -> Finding:
-    """A doubt: the numbers come from the database."""
-    return about_run("data-changed", "suspect", f"{name} {problem}", REMEDY, file=name)
 
 
 def _text(run: RunReader, name: str) -> str | None:
@@ -300,15 +304,15 @@ def _is_other_environment(run: RunReader) -> bool:
 
 def _report(run: RunReader) -> Iterator[Finding]:
     seal = _report_seal(run)
-    remedy = f"write it anew (`specmeter report {run.folder.name}`), or remove it"
+    fix = Message("data-changed.fix_report", run=run.folder.name)
     if seal is None:
         return
     if not seal.intact:
-        message = f"{REPORT_NAME} was edited after specmeter wrote it: do not trust the page, whatever the data says"
-        yield about_run("data-changed", "suspect", message, remedy, file=REPORT_NAME)
+        message = Message("data-changed.edited", file=REPORT_NAME)
+        yield about_run("data-changed", "suspect", message, fix)
     elif seal.certificate is None or seal.certificate != run.certificate_sha256():
-        message = f"{REPORT_NAME} was made from an earlier state of the run, not from this certificate"
-        yield about_run("data-changed", "note", message, remedy, file=REPORT_NAME)
+        message = Message("data-changed.earlier", file=REPORT_NAME)
+        yield about_run("data-changed", "note", message, fix)
 
 
 def _report_seal(run: RunReader) -> Seal | None:

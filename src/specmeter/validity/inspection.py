@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
 from specmeter.errors import StoreError
+from specmeter.messages import Message
 from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Unchecked, Verdict
 from specmeter.record.verdict import VERDICTS, RequestId, request_verdicts, worst
-from specmeter.store.integrity import PARTS, REMEDY, changes, contradictions, hash_data, late, uncovered
+from specmeter.store.integrity import FIX, PARTS, changes, contradictions, hash_data, late, uncovered
 from specmeter.validity.checks import BEFORE, CHECKS
 from specmeter.validity.checks.check import Check, unseen
 from specmeter.validity.checks.run_data import RunData, read_run_data
@@ -55,7 +56,7 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
         found: list[Finding] = []
         unchecked: list[Unchecked] = []
         if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
-            unchecked.append(unseen(None, f"the engine does not tell {lacking[0]}"))
+            unchecked.append(unseen(None, Message("unchecked.not_told", what=lacking[0])))
         else:
             for item in check.look(data):
                 if isinstance(item, Finding):
@@ -125,7 +126,6 @@ def _outcome(check: Check, found: Sequence[Finding], unchecked: Sequence[Uncheck
         status = "partly"
     return CheckOutcome(
         check=check.id,
-        threat=check.threat,
         status=status,
         invalid=counts["invalid"],
         suspect=counts["suspect"],
@@ -163,7 +163,6 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         told = [*changed, *contradictions(run, issued), *(() if measured_now else late(run, issued))]
         integrity = Check(
             id="data-changed",
-            threat="the data was changed after it was certified",
             severity="invalid",
             look=lambda _: iter(told),
             saw=PARTS,
@@ -208,7 +207,7 @@ def refuse_changed_data(run: RunReader) -> None:
         return
     found = [item for item in changes(run, issued, hash_data(run)) if isinstance(item, Finding)]
     if found:
-        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{REMEDY}; --out names a folder")
+        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX}; --out names a folder")
 
 
 def foresee(data: RunData) -> tuple[Finding, ...]:

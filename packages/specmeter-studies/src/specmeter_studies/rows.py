@@ -131,8 +131,8 @@ class RunRows:
             return None
         if any(it.arm_id in (arm.id, None) for it in check.unchecked):
             return None
-        found = [it.evidence for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id]
-        return sum(int(it.get("real") or 0) for it in found)
+        found = (it.evidence.get("real") for it in self.report.findings if it.check == _TEXTS and it.arm_id == arm.id)
+        return sum(real for real in found if isinstance(real, int))
 
     def _withheld(self, arm_id: str, kind: str | None) -> Estimate | None:
         if kind is None:

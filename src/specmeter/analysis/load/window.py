@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from specmeter.messages import Message
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -263,7 +265,7 @@ class Contradiction(NamedTuple):
     """What is not alike."""
 
     severity: Severity
-    what: str
+    what: Message
 
 
 def contradiction(cell: LoadCell, times: CellTimes, load: Load) -> Contradiction | None:
@@ -271,25 +273,25 @@ def contradiction(cell: LoadCell, times: CellTimes, load: Load) -> Contradiction
     forwards, busy = cell.counters.get("n_decode_total"), cell.counters.get("n_busy_slots_total")
     if forwards is not None and busy is not None:
         if busy > cell.slots * forwards * (1 + _ROUNDED):
-            return Contradiction("invalid", "more slots were busy in its forwards than the engine has")
+            return Contradiction("invalid", Message("records-differ.cell_slots"))
         if forwards > busy * (1 + _ROUNDED):
-            return Contradiction("invalid", "it counts forwards in which no slot was busy")
+            return Contradiction("invalid", Message("records-differ.cell_idle_forwards"))
     if (times.started < times.due - _ROUNDED_MS).any():
-        return Contradiction("invalid", "a request was sent before it was due")
+        return Contradiction("invalid", Message("records-differ.cell_early"))
     late = np.maximum(0.0, times.started - times.due)
     if (np.abs(late - times.late_ms) > _ROUNDED_MS).any():
-        return Contradiction("invalid", "a request was not as late as the time from its being due says")
+        return Contradiction("invalid", Message("records-differ.cell_lateness"))
     if load.clients is not None:
         if ((times.client < 0) | (times.client >= load.clients)).any():
-            return Contradiction("invalid", "a request has a client that its load does not have")
+            return Contradiction("invalid", Message("records-differ.cell_clients"))
         order = np.lexsort((times.due, times.client))
         same = np.diff(times.client[order]) == 0
         with np.errstate(invalid="ignore"):
             apart = np.abs(times.due[order][1:] - times.ended[order][:-1]) > _ROUNDED_MS
         if (same & apart).any():
-            return Contradiction("invalid", "a client's request was not due when its last one had ended")
+            return Contradiction("invalid", Message("records-differ.cell_due"))
     length = 1000 * (cell.ended_at - cell.began_at)
     outside = max(-float(times.due.min(initial=0.0)), float(np.nanmax(times.ended, initial=0.0)) - length)
     if cell.complete and outside > _CLOCKS_MS:
-        return Contradiction("suspect", "a request was due before its cell began, or ended after it")
+        return Contradiction("suspect", Message("records-differ.cell_outside"))
     return None

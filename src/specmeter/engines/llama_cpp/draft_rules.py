@@ -8,9 +8,10 @@ an arm is given here has passed `check_arm` already: nothing in it is an error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.record import Arm, EngineTraits, MethodName
 
 DRAFT_GAMMA, NGRAM_GAMMA, NGRAM_N = 3, 48, 12
@@ -42,8 +43,8 @@ class DraftLimit(NamedTuple):
     method: MethodName
     never: bool
     """It never drafts; otherwise it drafts otherwise than asked."""
-    told: str
-    fix: str
+    told: Message
+    fix: Message
 
 
 class Room(NamedTuple):
@@ -73,8 +74,8 @@ def draft_limits(arm: Arm, room: Room, *, instrumented: bool = False) -> Iterato
         if method == "none":
             continue
         if room.answer <= _LEAVES:
-            told = f"{method} never drafts: answers have at most {room.answer} tokens, and a draft leaves two of them"
-            yield DraftLimit(method, True, told, "raise max_tokens")
+            told = Message("drafter-idle.short_answers", method=method, answer=room.answer)
+            yield DraftLimit(method, True, told, Message("drafter-idle.fix_short_answers"))
             continue
         never = _lookup_never(arm, method, room) or _shortest_never(arm, method, room, instrumented=instrumented)
         if never is not None:
@@ -93,11 +94,14 @@ def _lookup_never(arm: Arm, method: MethodName, room: Room) -> DraftLimit | None
     if method == "ngram-simple" and m < n:
         # common/ngram-map.cpp:100: copy_max = min(m, tokens after the match), `if (copy_max < n_draft_min)` there is no
         # draft, and n_draft_min is n. The instrumented engine's lookup does the same, token for token.
-        told = (
-            f"ngram-simple never drafts: it discards drafts shorter than its n-gram of {n} tokens"
-            f"{_unless(arm.ngram_n, 'ngram_n')}, and gamma allows only {m}{_unless(arm.gamma, 'gamma')}"
+        told = Message(
+            "drafter-idle.short_lookups",
+            ngram_n=n,
+            unless_ngram_n=_unless(arm.ngram_n, "ngram_n"),
+            gamma=m,
+            unless_gamma=_unless(arm.gamma, "gamma"),
         )
-        return DraftLimit(method, True, told, f"set gamma to {n} or more, or ngram_n to {m} or less")
+        return DraftLimit(method, True, told, Message("drafter-idle.fix_short_lookups", ngram_n=n, gamma=m))
     # Nothing is looked up while the text without its last token is short: `cur_len <= n + m + 1` (common/ngram-map.cpp:
     # 65), `cur_len < 2 n + m` (there, 232), `cur_len < n` (common/speculative.cpp:2018).
     least: Mapping[MethodName, int] = {
@@ -107,11 +111,8 @@ def _lookup_never(arm: Arm, method: MethodName, room: Room) -> DraftLimit | None
         "ngram-mod": arm.ngram_n or MOD_N,
     }
     if method in least and room.text <= least[method]:
-        told = (
-            f"{method} never drafts: it needs {least[method] + 1} tokens to look anything up, and prompt and "
-            f"answer have at most {room.text}"
-        )
-        return DraftLimit(method, True, told, "lower ngram_n and gamma, or use longer prompts and answers")
+        told = Message("drafter-idle.short_texts", method=method, needed=least[method] + 1, text=room.text)
+        return DraftLimit(method, True, told, Message("drafter-idle.fix_short_texts"))
     return None
 
 
@@ -121,17 +122,13 @@ def _shortest_never(arm: Arm, method: MethodName, room: Room, *, instrumented: b
     if not instrumented and method not in _DISCARDS:
         return None  # n-gram methods ignore gamma_min, or ask for it before room shortens a draft
     if shortest > longest:
-        told = (
-            f"{method} never drafts: drafts shorter than gamma_min {shortest} are discarded, and answers of "
-            f"{room.answer} tokens leave room for at most {longest}"
+        told = Message(
+            "drafter-idle.gamma_min_answers", method=method, gamma_min=shortest, answer=room.answer, longest=longest
         )
-        return DraftLimit(method, True, told, f"set gamma_min to {longest} or less, or raise max_tokens")
+        return DraftLimit(method, True, told, Message("drafter-idle.fix_gamma_min_answers", longest=longest))
     if not instrumented and arm.gamma is None and shortest > DRAFT_GAMMA:
-        told = (
-            f"{method} never drafts: drafts shorter than gamma_min {shortest} are discarded, and without gamma none "
-            f"is longer than {DRAFT_GAMMA}"
-        )
-        return DraftLimit(method, True, told, f"set gamma to {shortest} or more")
+        told = Message("drafter-idle.gamma_min", method=method, gamma_min=shortest, longest=DRAFT_GAMMA)
+        return DraftLimit(method, True, told, Message("drafter-idle.fix_gamma_min", gamma_min=shortest))
     return None
 
 
@@ -144,36 +141,31 @@ def _of_servers(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit
         shortest = MOD_GAMMA_MIN if arm.gamma_min is None else arm.gamma_min
         longest = arm.gamma or MOD_GAMMA
         if shortest > longest:
-            told = (
-                f"ngram-mod drafts {longest} tokens or none: drafts that end before gamma_min {shortest}"
-                f"{_unless(arm.gamma_min, 'gamma_min')} are discarded"
-            )
-            yield DraftLimit(method, False, told, f"set gamma_min below {longest} to allow shorter drafts")
+            unless = _unless(arm.gamma_min, "gamma_min")
+            told = Message("drafter-idle.ngram_mod", longest=longest, gamma_min=shortest, unless_gamma_min=unless)
+            yield DraftLimit(method, False, told, Message("drafter-idle.fix_ngram_mod", longest=longest))
     if method == "ngram-map-k" and arm.ngram_min_hits is not None and "ngram-map-k4v" not in arm.methods:
         # common/ngram-map.cpp:382: `if (map.key_only)` returns before min_hits is looked at.
-        told = "ngram_min_hits has no effect: ngram-map-k never reads it"
-        yield DraftLimit(method, False, told, "leave ngram_min_hits out, or use ngram-map-k4v, which reads it")
+        fix = Message("drafter-idle.fix_min_hits")
+        yield DraftLimit(method, False, Message("drafter-idle.min_hits"), fix)
     batch, longest = _batch(arm), _longest(arm, method, room)
     if longest >= batch:
         # tools/server/server-context.cpp:576: GGML_ASSERT "batch must be large enough to hold the sampled and draft
         # tokens", which ends the server.
-        told = f"{method} may draft {longest} tokens, and the server stops when they and one more exceed a batch of "
-        yield DraftLimit(method, False, f"{told}{batch}", f"set engine.batch to {longest + 1} or more")
+        told = Message("drafter-idle.server_batch", method=method, longest=longest, batch=batch)
+        yield DraftLimit(method, False, told, Message("drafter-idle.fix_batch", batch=longest + 1))
 
 
 def _of_the_instrumented(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
     n, shortest = arm.ngram_n or NGRAM_N, arm.gamma_min or 0
     if method == "ngram-simple" and "draft-simple" in arm.methods and shortest > n:
         # llama.cpp's server applies gamma_min to the model's drafts only; engines.libllama.decoder to what was drafted.
-        told = (
-            f"gamma_min {shortest} also applies to ngram-simple in the instrumented engine: when a lookup finds fewer "
-            "tokens, the step drafts nothing and skips the draft model"
-        )
-        yield DraftLimit(method, False, told, f"set gamma_min to {n} or less")
+        told = Message("drafter-idle.gamma_min_lookups", gamma_min=shortest)
+        yield DraftLimit(method, False, told, Message("drafter-idle.fix_gamma_min_lookups", ngram_n=n))
     batch, longest = _batch(arm), _longest(arm, method, room)
     if longest >= batch:
-        told = f"drafts of {method} have at most {batch - 1} tokens: a batch of {batch} must hold one more"
-        yield DraftLimit(method, False, told, f"set engine.batch to {longest + 1} or more")
+        told = Message("drafter-idle.batch", method=method, longest=batch - 1, batch=batch)
+        yield DraftLimit(method, False, told, Message("drafter-idle.fix_batch", batch=longest + 1))
 
 
 def _batch(arm: Arm) -> int:
@@ -189,12 +181,12 @@ def _longest(arm: Arm, method: MethodName, room: Room) -> int:
 def _shortened(arm: Arm, method: MethodName, room: Room) -> Iterator[DraftLimit]:
     longest = room.answer - _LEAVES
     if arm.gamma is not None and arm.gamma > longest:
-        told = f"no draft of {method} will have {arm.gamma} tokens: answers of {room.answer} leave room for {longest}"
-        yield DraftLimit(method, False, told, f"raise max_tokens to {arm.gamma + _LEAVES} or more, or lower gamma")
+        told = Message("drafter-idle.gamma", method=method, gamma=arm.gamma, answer=room.answer, longest=longest)
+        yield DraftLimit(method, False, told, Message("drafter-idle.fix_gamma", max_tokens=arm.gamma + _LEAVES))
 
 
-def _unless(given: int | None, field: str) -> str:
-    return f" where {field} is not given" if given is None else ""
+def _unless(given: int | None, field: str) -> Message | Literal[""]:
+    return Message("drafter-idle.unless", field=field) if given is None else ""
 
 
 # --- lookup of n-grams -----------------------------------------------------------------------------------------------

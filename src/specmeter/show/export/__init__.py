@@ -127,6 +127,10 @@ def _data(value: Any) -> Any:
     """JSON data for what is not a plain column: nested records, tuples of them, mappings."""
     if isinstance(value, Record):
         return value.model_dump(mode="json")
+    if isinstance(value, Message):
+        return value.to_json()
+    if isinstance(value, dict):
+        return {name: _data(item) for name, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, tuple | list):
         return [_data(item) for item in cast("Sequence[Any]", value)]
     return value
@@ -427,7 +431,13 @@ TABLES: dict[TableName, ExportTable] = {
     "steps": ExportTable(_STEPS, _steps),
     "telemetry": ExportTable(tuple(columns_of(Telemetry)), RunReader.telemetry),
     "prompts": ExportTable(tuple(columns_of(Prompt)), RunReader.prompts),
-    "findings": ExportTable(tuple(columns_of(Finding)), RunReader.findings),
+    "findings": ExportTable(
+        (
+            *columns_of(Finding),
+            ExportColumn("code", "text", "Of the message: the same in every language.", lambda it: it.message.code),
+        ),
+        RunReader.findings,
+    ),
     "energy": ExportTable(
         (
             *columns_of(RequestEnergy, lambda source: source.energy),

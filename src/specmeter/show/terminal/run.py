@@ -27,7 +27,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.messages import Message
 from specmeter.record.verdict import grouped
 from specmeter.show.names import Names
-from specmeter.show.run_tables import brief
+from specmeter.show.run_tables import brief, looks_for
 from specmeter.show.sentence import (
     cautions,
     comparison_sentence,
@@ -94,10 +94,10 @@ def print_findings(screen: Screen, findings: Iterable[Finding], *, notes: bool =
         first = group.first
         if first.severity == "note" and not notes:
             continue
-        screen.say((first.severity, _SEVERITIES[first.severity]), " ", (first.check, "strong"), f" {group.where}")
+        screen.say((first.severity, _SEVERITIES[first.severity]), " ", (first.check, "strong"), " ", group.where)
         screen.say(first.message, indent=2)
         if first.severity != "note":
-            screen.say(f"fix: {first.remedy}", indent=2, tone="faint")
+            screen.say("fix: ", first.remedy, indent=2, tone="faint")
 
 
 def _print_arms(screen: Screen, certificate: Certificate, findings: Sequence[Finding]) -> None:
@@ -126,8 +126,9 @@ def _print_outcomes(screen: Screen, outcomes: Sequence[CheckOutcome], *, every: 
     rows: list[Row] = []
     for outcome in shown:
         idle = outcome in blind and outcome not in applicable
-        why = "; ".join(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
-        told = f"{outcome.threat} ({why})" if every and why else outcome.threat if every else why
+        reasons = (_ENGLISH.render(gap.reason) for gap in outcome.unchecked if gap.applies or idle)
+        why, threat = "; ".join(dict.fromkeys(reasons)), _ENGLISH.render(looks_for(outcome))
+        told = f"{threat} ({why})" if every and why else threat if every else why
         rows.append(row(outcome.check, "does not apply" if idle else outcome.status, told))
     screen.table(Table("checks", text("check", "status", "looks for" if every else "not checked, because"), rows))
 
@@ -370,7 +371,8 @@ def _finding(group: Group, names: Names) -> Note:
     arms = [_ENGLISH.render(names.in_full(arm_id)) for arm_id in group.arms]
     more = f" and {len(arms) - _ARMS_NAMED} more" if len(arms) > _ARMS_NAMED else ""
     where = f"{'; '.join(arms[:_ARMS_NAMED])}{more}; " if arms else ""
-    return Note(f"{first.severity}: {first.message} ({where}{first.check})", TONES[first.severity])
+    told = f"{first.severity}: {_ENGLISH.render(first.message)} ({where}{first.check})"
+    return Note(told, TONES[first.severity])
 
 
 _WIDE = 160

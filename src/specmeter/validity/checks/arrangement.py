@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
+from specmeter.messages import Message
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import counted, percent
 from specmeter.validity.checks.baseline import (
     LEAST_REPEATS,
     BlockEffect,
@@ -30,9 +30,6 @@ from specmeter.validity.checks.baseline import (
 )
 from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
-
-if TYPE_CHECKING:
-    pass
 
 
 def _percent(log: float) -> float:
@@ -61,19 +58,19 @@ def order_confounded(data: RunData) -> Findings:
     """
     arms = compared_arms(data)
     if not arms:
-        yield not_applicable(None, "no arm has a baseline")
+        yield not_applicable(None, Message("unchecked.no_baseline"))
         return
     starts = {cell: arms_ for cell, arms_ in _starts(data).items() if len(arms_) > 1}
     if not starts:
-        yield unseen(None, "no two arms were measured in one block")
+        yield unseen(None, Message("unchecked.no_two_arms"))
         return
     yield from _paused(data)
     if len(starts) == 1:
         yield about_run(
             "order-confounded",
             "note",
-            "there is only one block, so drift within it cannot be told from differences between arms",
-            "measure an even number of blocks",
+            Message("order-confounded.one_block"),
+            Message("order-confounded.fix_one_block"),
             blocks=1,
         )
         return
@@ -110,13 +107,11 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
         "order-confounded",
         "suspect",
         arm.id,
-        f"measured after its baseline in {late} of {len(offsets)} blocks: any drift within a block looks like an effect"
+        Message("order-confounded.after", blocks_after_baseline=late, blocks=len(offsets))
         if sum(offsets) > 0
-        else f"measured before its baseline in {len(offsets) - late} of {len(offsets)} blocks: any drift within a "
-        "block looks like an effect",
-        "use design.order: latin (or williams) and an even number of blocks",
+        else Message("order-confounded.before", blocks_before_baseline=len(offsets) - late, blocks=len(offsets)),
+        Message("order-confounded.fix"),
         balance=round(balance.score or 0.0, 3),
-        blocks=len(offsets),
         blocks_after_baseline=late,
         mean_places_after_baseline=round(sum(offsets) / len(offsets), 2),
     )
@@ -145,11 +140,13 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
             "order-confounded",
             "suspect",
             arm.id,
-            f"rates drift by {percent(math.expm1(60 * drift.per_s), 2)} a minute within blocks, and the arm was "
-            f"measured {mean:.0f} s later than its baseline on average: that shifts its speedup by "
-            f"{percent(math.expm1(bias), 1)}",
-            "complete the run, or use design.order: latin and an even number of blocks",
-            drift_percent_per_minute=_percent(60 * drift.per_s),
+            Message(
+                "order-confounded.drift",
+                drift_percent_per_minute=_percent(60 * drift.per_s),
+                seconds_after_baseline=mean,
+                bias_percent=100 * math.expm1(bias),
+            ),
+            Message("order-confounded.fix_drift"),
             standard_errors=round(min(drift.ratio, 1e6), 1),
             seconds_after_baseline=round(mean, 1),
             bias_percent=_percent(bias),
@@ -182,9 +179,8 @@ def _paused(data: RunData) -> Findings:
         yield about_run(
             "order-confounded",
             "note",
-            f"block {cell[1]} of invocation {cell[0]} was interrupted for {pause / 3600:.1f} hours: its arms and "
-            "its baseline met different conditions",
-            "measure again without a break if the result is close",
+            Message("order-confounded.interrupted", block=cell[1], invocation=cell[0], hours=pause / 3600),
+            Message("order-confounded.fix_interrupted"),
             blocks_interrupted=len(torn),
             longest_pause_s=round(pause),
         )
@@ -197,13 +193,13 @@ def within_run_only(data: RunData) -> Findings:
     """Runs of one invocation: what their intervals say holds for that afternoon."""
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
-        yield unseen(None, "no request was answered")
+        yield unseen(None, Message("unchecked.no_answer"))
     elif len(invocations) == 1:
         yield about_run(
             "within-run-only",
             "note",
-            "there is only one invocation: the intervals cover repetition within it, not another day",
-            "for a claim about the configuration, set design.invocations to 3 or more",
+            Message("within-run-only.found"),
+            Message("within-run-only.fix"),
             invocations=1,
         )
 
@@ -217,7 +213,7 @@ def incomplete_matrix(data: RunData) -> Findings:
     Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
     """
     if not data.planned:
-        yield unseen(None, "the plan is not recorded")
+        yield unseen(None, Message("unchecked.no_plan"))
         return
     answered = Counter(key.arm_id for key in data.by_key)
     failed = Counter(it.row.arm_id for it in data.requests if it.row.status != "ok")
@@ -226,22 +222,24 @@ def incomplete_matrix(data: RunData) -> Findings:
         if there == planned == len(data.by_arm[arm_id]):
             continue
         twice = len(data.by_arm[arm_id]) - there
-        what = f"{there} of {planned} planned requests were answered"
         yield about_arm(
             "incomplete-matrix",
             "suspect",
             arm_id,
-            what + (f", {twice} of them more than once" if twice else ""),
-            "run the same command again to resume; if an engine died, see its log",
-            planned=planned,
-            answered=there,
+            Message(
+                "incomplete-matrix.found",
+                answered=there,
+                planned=planned,
+                twice=Message("incomplete-matrix.twice", requests=twice) if twice else "",
+            ),
+            Message("incomplete-matrix.fix"),
             failed=failed[arm_id],
             missing=max(0, planned - there),
             **_first_missing(data, data.arms[arm_id]),
         )
 
 
-def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
+def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
     """The first of an arm's planned places among blocks and prompts that has no answer."""
     design = data.experiment.design
     prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
@@ -249,7 +247,11 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
         for block in range(design.blocks):
             for prompt in data.experiment.due(arm, prompts, invocation, block):
                 if (invocation, block, arm.id, prompt.id) not in data.by_key:
-                    return {"first_missing": f"{prompt.id} in block {block} of invocation {invocation}"}
+                    return {
+                        "first_missing": Message(
+                            "incomplete-matrix.place", prompt=prompt.id, block=block, invocation=invocation
+                        )
+                    }
     return {}
 
 
@@ -259,13 +261,13 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, str]:
 def stopped_when_decided(data: RunData) -> Findings:
     """Runs whose number of blocks depends on what was measured in them: the race of an advice."""
     if data.experiment.design.stopping != "decided":
-        yield not_applicable(None, "the number of blocks was fixed beforehand")
+        yield not_applicable(None, Message("unchecked.blocks_fixed"))
         return
     yield about_run(
         "stopped-when-decided",
         "note",
-        "blocks were added, and arms left out, by what earlier blocks had shown: intervals here take no account of it",
-        "quote the confirmation of the advice, whose blocks were fixed beforehand",
+        Message("stopped-when-decided.found"),
+        Message("stopped-when-decided.fix"),
         most_blocks=data.experiment.design.blocks,
     )
 
@@ -295,7 +297,7 @@ def bimodal(data: RunData) -> Findings:
     speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
     for arm_id, own in speeds.items():
         if not own.cells:
-            yield unseen(arm_id, "nothing was decoded")
+            yield unseen(arm_id, Message("unchecked.nothing_decoded"))
             continue
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
@@ -303,8 +305,7 @@ def bimodal(data: RunData) -> Findings:
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
         if len(repeated) < LEAST_REPEATS:
-            count = counted(len(repeated), "repetition")
-            yield unseen(arm_id, f"only {count} of prompts in other blocks; {LEAST_REPEATS} are needed")
+            yield unseen(arm_id, Message("unchecked.few_repetitions", repetitions=len(repeated), needed=LEAST_REPEATS))
         elif (levels := two_levels(repeated)) is not None:
             # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
             share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
@@ -324,14 +325,13 @@ def _relative_effects(own: Speeds, baseline: Speeds | None) -> list[float]:
     return [effect - usual[cell] for cell, effect in effects.items() if cell in usual]
 
 
-def _two_speeds(arm_id: str, of: str, apart: float, share: float, n: int) -> Finding:
+def _two_speeds(arm_id: str, of: Literal["requests", "blocks"], apart: float, share: float, n: int) -> Finding:
     return about_arm(
         "bimodal",
         "suspect",
         arm_id,
-        f"{of} ran at two speeds {percent(math.expm1(apart))} apart, about {percent(share)} of them at one of "
-        "the two: their mean describes neither",
-        "find what switches (core type, clock, memory placement), pin it, and measure again",
+        Message(f"bimodal.{of}", levels_apart_percent=100 * math.expm1(apart), share_percent=100 * share),
+        Message("bimodal.fix"),
         levels_apart_percent=_percent(apart),
         share_percent=round(100 * share, 1),
         compared=n,
@@ -349,8 +349,10 @@ def _prompts_differ(arm_id: str, speeds: Speeds) -> Findings:
         "bimodal",
         "note",
         arm_id,
-        f"rates differ by prompt, from {math.exp(means[slowest]):.3g} to {math.exp(means[fastest]):.3g} tok/s",
-        "look at the rates by kind of text: a mean over all of them holds for this mixture only",
+        Message(
+            "bimodal.prompts", slowest_tok_per_s=math.exp(means[slowest]), fastest_tok_per_s=math.exp(means[fastest])
+        ),
+        Message("bimodal.fix_prompts"),
         slowest=speeds.prompts[slowest],
         slowest_tok_per_s=round(math.exp(means[slowest]), 2),
         fastest=speeds.prompts[fastest],
@@ -380,9 +382,13 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 "pooled-vs-mean",
                 "note",
                 arm.arm_id,
-                f"the speedup is {gain.decoding.point:.3f} as the geometric mean over {gain.decoding.of}, but "
-                f"{gain.pooled.point:.3f} as all tokens over all time: some {gain.decoding.of} were much slower",
-                "look at single blocks: slow ones weigh more in total time than in the mean",
+                Message(
+                    "pooled-vs-mean.speedup",
+                    geometric_mean=gain.decoding.point,
+                    of=Message(f"pooled-vs-mean.{gain.decoding.of}"),
+                    all_tokens_over_all_time=gain.pooled.point,
+                ),
+                Message("pooled-vs-mean.fix_speedup"),
                 geometric_mean=round(gain.decoding.point, 4),
                 all_tokens_over_all_time=round(gain.pooled.point, 4),
                 difference_percent=round(100 * gain.pooled_differs, 2),
@@ -390,7 +396,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
     for arm_id, requests in data.by_arm.items():
         rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
         if not rows:
-            yield unseen(arm_id, "nothing was decoded")
+            yield unseen(arm_id, Message("unchecked.nothing_decoded"))
             continue
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
@@ -403,8 +409,8 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 "pooled-vs-mean",
                 "note",
                 arm_id,
-                f"all tokens over all time give {pooled:.4g} tok/s, but the mean of the requests' rates is {mean:.4g}",
-                "quote the pooled rate, and say that it is pooled",
+                Message("pooled-vs-mean.rate", pooled_tok_per_s=pooled, mean_of_requests_tok_per_s=mean),
+                Message("pooled-vs-mean.fix_rate"),
                 pooled_tok_per_s=round(pooled, 3),
                 mean_of_requests_tok_per_s=round(mean, 3),
                 difference_percent=round(100 * (mean / pooled - 1), 2),
@@ -415,7 +421,6 @@ def pooled_vs_mean(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="order-confounded",
-        threat="arms always at the same place of a block",
         severity="suspect",
         look=order_confounded,
         saw=("arms", "sessions", "requests"),
@@ -424,7 +429,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="within-run-only",
-        threat="spread within one invocation quoted as reproducibility",
         severity="note",
         look=within_run_only,
         saw=("requests",),
@@ -433,7 +437,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="incomplete-matrix",
-        threat="arms that crashed, or results that overwrote each other",
         severity="suspect",
         look=incomplete_matrix,
         saw=("experiment", "plan", "prompts", "requests"),
@@ -442,7 +445,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="stopped-when-decided",
-        threat="measuring until the result is as wished",
         severity="note",
         look=stopped_when_decided,
         saw=("experiment",),
@@ -451,7 +453,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="bimodal",
-        threat="two speeds hidden in a mean",
         severity="suspect",
         look=bimodal,
         saw=("arms", "requests"),
@@ -460,7 +461,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="pooled-vs-mean",
-        threat="means and pooled values disagree",
         severity="note",
         look=pooled_vs_mean,
         saw=("arms", "requests"),

@@ -13,7 +13,7 @@ everything is compared within prompts: rates of different prompts differ for goo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from statistics import stdev
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,11 +22,13 @@ import numpy as np
 
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.experiment import DRAFT_ONLY
+from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip
 from specmeter.record import Arm, EngineSettings, Prompt, Session
 from specmeter.record.verdict import Findings, about_arm
 from specmeter.store import RequestRow
 from specmeter.validity.checks.check import (
+    NONE,
     Check,
     beside_baseline,
     compared_arms,
@@ -240,35 +242,34 @@ def baseline_elsewhere(data: RunData) -> Findings:
     """
     arms = compared_arms(data)
     if not arms:
-        yield not_applicable(None, "no arm has a baseline")
+        yield not_applicable(None, Message("unchecked.no_baseline"))
         return
     by_arm = sessions_by_arm(data)
     for arm in arms:
         mine = _answered(data.by_arm[arm.id])
         base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
         if not mine:
-            yield unseen(arm.id, "no request was answered")
+            yield unseen(arm.id, Message("unchecked.no_answer"))
             continue
         lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
         yield from _lonely(arm, lonely, len(mine))
         if len(lonely) == len(mine):
             continue
-        differences: dict[str, str] = {}
+        differences: dict[str, Message] = {}
         pairs = list(beside_baseline(arm, by_arm))
         for session, baseline in pairs:
             differences |= _differences(arm, session, baseline)
         if differences:
-            name, difference = next(iter(differences.items()))
             yield about_arm(
                 "baseline-elsewhere",
                 "invalid",
                 arm.id,
-                f"baseline and arm were not measured alike: {name} is {difference}",
-                "measure arm and baseline in one run, with the same engine and settings",
+                Message("baseline-elsewhere.unlike", value=_first_of(differences)),
+                Message("baseline-elsewhere.fix"),
                 **differences,
             )
         elif not pairs:
-            yield unseen(arm.id, "sessions of the arm or of its baseline are not recorded")
+            yield unseen(arm.id, Message("unchecked.no_sessions_of_both"))
 
 
 def _answered(requests: Sequence[RequestData]) -> dict[BlockKey, set[str]]:
@@ -288,29 +289,36 @@ def _lonely(arm: Arm, lonely: Sequence[BlockKey], blocks: int) -> Findings:
         # Without a baseline beside it there is no speedup, so none that could be false.
         "suspect" if none else "note",
         arm.id,
-        "no block holds both the arm and its baseline"
+        Message("baseline-elsewhere.alone")
         if none
-        else f"{len(lonely)} of {blocks} blocks lack a baseline for the same prompts and do not count",
-        "complete the run (the same command resumes it), or measure the baseline in every block",
+        else Message("baseline-elsewhere.some_alone", blocks_without_baseline=len(lonely), blocks=blocks),
+        Message("baseline-elsewhere.fix_alone"),
         baseline=arm.baseline_id,
         blocks=blocks,
         blocks_without_baseline=len(lonely),
-        first=f"invocation {lonely[0][0]}, block {lonely[0][1]}",
+        first_invocation=lonely[0][0],
+        first_block=lonely[0][1],
     )
 
 
-def _differences(arm: Arm, session: Session, baseline: Session) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _first_of(differences: Mapping[str, Message]) -> Message:
+    name, difference = next(iter(differences.items()))
+    told = Message("baseline-elsewhere.target_devices") if name == "target_devices" else name
+    return Message("check.is", name=told, value=difference)
+
+
+def _differences(arm: Arm, session: Session, baseline: Session) -> dict[str, Message]:
+    found: dict[str, Message] = {}
     if session.engine is not baseline.engine and identity_of(session.engine) != identity_of(baseline.engine):
-        found["engine"] = f"{_engine(session)}, the baseline's {_engine(baseline)}"
+        found["engine"] = Message("check.of_baseline", arm=_engine(session), baseline=_engine(baseline))
     for name in _SAME_VALUES:
         mine, base = session.resolved.get(name), baseline.resolved.get(name)
         if mine is not None and base is not None and mine != base:
-            found[name] = f"{mine}, the baseline's {base}"
+            found[name] = Message("check.of_baseline", arm=str(mine), baseline=str(base))
     if target_devices_known(arm, session) and baseline.devices:
         mine, base = _places(session), _places(baseline)
         if mine != base:
-            found["devices of the target"] = f"{', '.join(mine) or 'none'}, the baseline's {', '.join(base) or 'none'}"
+            found["target_devices"] = Message("check.of_baseline", arm=mine or NONE, baseline=base or NONE)
     return found
 
 
@@ -341,7 +349,7 @@ def baseline_unstable(data: RunData) -> Findings:
     """
     arms = [arm for arm in compared_arms(data) if arm.role == "speculative"]
     if not arms:
-        yield not_applicable(None, "no arm has a baseline")
+        yield not_applicable(None, Message("unchecked.no_baseline"))
         return
     speedups = data.speedups
     names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
@@ -352,14 +360,14 @@ def baseline_unstable(data: RunData) -> Findings:
                 "baseline-unstable",
                 "suspect",
                 name,
-                f"the baseline's rate varies by {100 * noise.of_a_block:.0f} % from block to block",
+                Message("baseline-unstable.wild", varies_percent=100 * noise.of_a_block),
                 _QUIET,
                 **_noise(noise),
             )
     for arm in arms:
         noise, speedup = noises[arm.baseline_id or ""], speedups.get(arm.id)
         if noise is None or speedup is None:
-            yield unseen(arm.id, "the baseline was measured once, or never beside the arm")
+            yield unseen(arm.id, Message("unchecked.baseline_once"))
             continue
         effect = abs(math.log(speedup.point))
         if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD:
@@ -367,8 +375,11 @@ def baseline_unstable(data: RunData) -> Findings:
                 "baseline-unstable",
                 "suspect",
                 arm.id,
-                f"the effect is {100 * effect:.1f} %, but the baseline alone varies by "
-                f"{100 * noise.of_a_block:.1f} % from block to block",
+                Message(
+                    "baseline-unstable.found",
+                    effect_percent=100 * effect,
+                    varies_percent=100 * noise.of_a_block,
+                ),
                 _QUIET,
                 effect_percent=round(100 * effect, 2),
                 **_noise(noise),
@@ -391,7 +402,7 @@ def _steadiness(data: RunData, name: str) -> Variation | None:
     return Variation(stdev(logs), 0.0, 1, len(logs)) if len(logs) > 1 else None
 
 
-_QUIET = "end other programs, let the machine settle, and measure more blocks"
+_QUIET = Message("baseline-unstable.fix")
 
 
 def _claimed(speedup: Estimate) -> bool:
@@ -412,7 +423,6 @@ def _noise(noise: Variation) -> dict[str, float | int]:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="baseline-elsewhere",
-        threat="a baseline from another tool, build, session or placement",
         severity="invalid",
         look=baseline_elsewhere,
         saw=("arms", "engines", "sessions", "requests"),
@@ -427,7 +437,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="baseline-unstable",
-        threat="the baseline varies as much as the effect",
         severity="suspect",
         look=baseline_unstable,
         saw=("arms", "requests"),
@@ -450,7 +459,7 @@ def baseline_unlike(data: RunData) -> Findings:
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:
-        yield not_applicable(None, "no arm has a baseline")
+        yield not_applicable(None, Message("unchecked.no_baseline"))
         return
     ever: dict[str, frozenset[str]] = {}
     for arm in arms:
@@ -458,13 +467,12 @@ def baseline_unlike(data: RunData) -> Findings:
         differences = dict(_asked_differently(arm, baseline, data.traits.draft_options))
         flags = arm.engine.extra_flags != baseline.engine.extra_flags
         if differences:
-            name, difference = next(iter(differences.items()))
             yield about_arm(
                 "baseline-unlike",
                 "invalid",
                 arm.id,
-                f"its baseline {baseline.id} differs in more than drafting: {name} is {difference}",
-                "compare with a baseline of the same settings; arms that name none get one",
+                Message("baseline-unlike.found", baseline=baseline.id, value=_first_of(differences)),
+                Message("baseline-unlike.fix"),
                 **differences,
             )
         elif flags:
@@ -472,8 +480,8 @@ def baseline_unlike(data: RunData) -> Findings:
                 "baseline-unlike",
                 "suspect",
                 arm.id,
-                f"its baseline {baseline.id} has other command line flags, which may change plain decoding too",
-                "give arm and baseline the same engine.extra_flags, apart from those about drafting",
+                Message("baseline-unlike.flags", baseline=baseline.id),
+                Message("baseline-unlike.fix_flags"),
                 extra_flags=" ".join(arm.engine.extra_flags)[:200],
                 of_the_baseline=" ".join(baseline.engine.extra_flags)[:200],
             )
@@ -482,20 +490,21 @@ def baseline_unlike(data: RunData) -> Findings:
         yield from _prompts(data, arm, baseline, ever[baseline.id])
 
 
-def _asked_differently(arm: Arm, baseline: Arm, draft_options: Collection[str]) -> Iterator[tuple[str, str]]:
+def _asked_differently(arm: Arm, baseline: Arm, draft_options: Collection[str]) -> Iterator[tuple[str, Message]]:
     if arm.target != baseline.target:
-        yield "target", f"{arm.target}, the baseline's {baseline.target}"
+        yield "target", Message("check.of_baseline", arm=arm.target, baseline=baseline.target)
     if arm.load != baseline.load:
-        mine, base = (it.load.label if it.load is not None else "none" for it in (arm, baseline))
-        yield "load", f"{mine}, the baseline's {base}"
+        mine, base = (it.load.label if it.load is not None else NONE for it in (arm, baseline))
+        yield "load", Message("check.of_baseline", arm=mine, baseline=base)
     for name in _SAME:
         mine, base = getattr(arm.engine, name), getattr(baseline.engine, name)
         if mine != base:
-            yield f"engine.{name}", f"{mine}, the baseline's {base}"
+            yield f"engine.{name}", Message("check.of_baseline", arm=str(mine), baseline=str(base))
     mine, base = arm.engine.options, baseline.engine.options
     for name in sorted((mine.keys() | base.keys()) - set(draft_options)):
         if mine.get(name) != base.get(name):
-            yield f"engine.options.{name}", f"{mine.get(name)}, the baseline's {base.get(name)}"
+            differ = Message("check.of_baseline", arm=str(mine.get(name)), baseline=str(base.get(name)))
+            yield f"engine.options.{name}", differ
 
 
 def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> Findings:
@@ -506,12 +515,14 @@ def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> F
             "baseline-unlike",
             "invalid" if len(alone) == len(mine) else "suspect",
             arm.id,
-            f"its baseline {baseline.id} never runs {len(alone)} of its {len(mine)} prompts, such as {alone[0]}",
-            "let the baseline run the workloads of its arms; where prompts take turns, use more blocks or a "
-            "larger baseline_per_block",
-            prompts=len(mine),
-            without_baseline=len(alone),
-            first=alone[0],
+            Message(
+                "baseline-unlike.prompts",
+                baseline=baseline.id,
+                without_baseline=len(alone),
+                prompts=len(mine),
+                first=alone[0],
+            ),
+            Message("baseline-unlike.fix_prompts"),
         )
 
 
@@ -534,7 +545,6 @@ def _of(data: RunData, arm: Arm) -> list[Prompt]:
 LIKENESS_CHECKS: tuple[Check, ...] = (
     Check(
         id="baseline-unlike",
-        threat="a baseline that differs in more than drafting, or lacks prompts of the arm",
         severity="invalid",
         look=baseline_unlike,
         saw=("experiment", "arms", "prompts"),

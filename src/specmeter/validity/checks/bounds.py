@@ -16,10 +16,10 @@ from itertools import chain
 from statistics import median
 from typing import NamedTuple
 
+from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.record.verdict import Findings, about_arm
-from specmeter.text import bandwidth, size
 from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import (
@@ -41,7 +41,7 @@ CACHE_BYTES = 256 * 1024 * 1024
 class Blind(NamedTuple):
     """Why nothing is known."""
 
-    reason: str
+    reason: Message
     applies: bool = True
 
 
@@ -65,17 +65,17 @@ def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Dra
     Only for drafts made token by token, by a model of its own, on this machine.
     """
     if arm.methods != ("draft-simple",) or arm.draft is None:
-        return Blind("no draft model drafts alone for it, one token after the other", applies=False)
+        return Blind(Message("unchecked.no_model_drafts_alone"), applies=False)
     if data.simulated:
-        return Blind("a simulated draft reads no memory", applies=False)
+        return Blind(Message("unchecked.simulated_draft"), applies=False)
     header = data.header(arm.draft)
     if header is None:
-        return Blind(f"the header of {arm.draft} is not on record, and its own rate was not measured")
+        return Blind(Message("unchecked.no_draft_header", draft=arm.draft))
     peak = peak_of_sessions(data, used_sessions(data, requests), draft=True)
     if isinstance(peak, Blind):
-        return Blind(f"the draft's own rate was not measured, and {peak.reason}")
+        return Blind(Message("unchecked.no_draft_rate", reason=peak.reason))
     if header.bytes_per_token <= CACHE_BYTES:
-        return Blind("the draft's own rate was not measured, and it may lie in a processor's cache")
+        return Blind(Message("unchecked.draft_in_cache"))
     return DraftTime(1000 * (header.bytes_per_token - CACHE_BYTES) / peak.bytes_per_s, peak.device)
 
 
@@ -89,7 +89,7 @@ def peak_of_sessions(data: RunData, sessions: Sequence[Session], *, draft: bool)
         if isinstance(peak, Blind):
             return peak
         peaks.append(peak)
-    return max(peaks, default=Blind("no session is on record"))
+    return max(peaks, default=Blind(Message("unchecked.no_session")))
 
 
 _MAKERS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "METAL": "apple", "MTL": "apple"}
@@ -103,11 +103,11 @@ def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, i
     held = [use.device.upper() for use in uses if use.model_buffer_bytes]
     gpus = [name for name in held if not name.startswith(CPU_BUFFERS)]
     if not held:
-        return Blind("the engine does not say where the weights lie")
+        return Blind(Message("unchecked.weights_unknown"))
     if any(name.startswith("RPC") for name in gpus):
-        return Blind("some weights lie on another machine")
+        return Blind(Message("unchecked.weights_remote"))
     if gpus and (layers is None or layers[0] < layers[1]):
-        return Blind("some layers are computed by the CPU, others by a GPU")
+        return Blind(Message("unchecked.layers_split"))
     if gpus:
         makers = {next((maker for prefix, maker in _MAKERS.items() if name.startswith(prefix)), "") for name in gpus}
         names = [[gpu.name for gpu in host.gpus if "" in makers or gpu.vendor.casefold() in makers] for host in hosts]
@@ -119,9 +119,9 @@ def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, i
         peaks = [catalogue.peak(name) if "," not in name else None for name in of_host]
         known = [peak.high for peak in peaks if peak is not None]
         if not known or len(known) < len(peaks):
-            return Blind(f"the peak bandwidth of {', '.join(of_host) or 'the GPU'} is not in the catalogue")
+            return Blind(Message("unchecked.no_peak", device=of_host or Message("unchecked.gpu")))
         found.append(TrafficLimit(sum(known), ", ".join(of_host)))
-    return max(found, default=Blind("the machine is not on record"))
+    return max(found, default=Blind(Message("unchecked.no_host")))
 
 
 TOLERANCE = OWN_WORK
@@ -269,7 +269,7 @@ def speedup_above_tau(data: RunData) -> Findings:
     for arm, requests in answered(data):
         excess = _excess(data, arm, requests) if arm.speculates else None
         if excess is None:
-            yield not_applicable(arm.id, "it has no speedup of its own to bound")
+            yield not_applicable(arm.id, Message("unchecked.no_speedup"))
         elif excess.above:
             yield _above_tau(data, arm, requests, excess)
 
@@ -277,41 +277,36 @@ def speedup_above_tau(data: RunData) -> Findings:
 def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess) -> Finding:
     seen = _own_steps(requests)
     longest = longest_draft(arm, next(iter(used_sessions(data, requests)), None)) + 1
-    needs = ""
-    if seen.ms is not None:
-        needs += (
-            f"; the run's own steps took {seen.ms:.1f} ms each, drafting included, and a plain token "
-            f"{excess.plain_ms:.1f} ms"
-        )
     probed = _probed_forward(data, arm, longest - 1)
-    if probed is not None:
-        needs += f"; the cheapest probed forward took {probed:.2f}"
     severity = "invalid" if seen.beyond_ms > 0 else _doubt(data, arm, requests, excess, seen)
     if severity == "invalid":
-        needs += "; by the engine's own clock the steps took longer than all of decoding"
-        remedy = "the engine's decode time is false: use another build of it"
+        remedy = Message("speedup-above-tau.fix_clock")
     elif severity == "note":
-        remedy = "nothing, if forwards over several tokens are that cheap here: `specmeter probe` measures them"
+        remedy = Message("speedup-above-tau.fix_cheap")
     elif not excess.certain:
-        remedy = "it may be noise: measure more blocks on a quiet machine, and probe what forwards cost"
+        remedy = Message("speedup-above-tau.fix_noise")
     else:
-        remedy = (
-            "see the findings of conservation and target-decode-failed, and whether the baseline was slowed "
-            "down; `specmeter probe` measures what forwards over several tokens cost here"
-        )
+        remedy = Message("speedup-above-tau.fix")
     return about_arm(
         "speedup-above-tau",
         severity,
         arm.id,
-        f"a speedup of {excess.speedup.point:.2f} is above the {excess.bound:.2f} tokens per target forward: a forward "
-        f"over up to {longest} tokens would have to take {excess.needed:.2f} of the time of one{needs}",
+        Message(
+            "speedup-above-tau.found",
+            speedup=excess.speedup.point,
+            tau=excess.bound,
+            longest=longest,
+            forward_needed=excess.needed,
+            steps=""
+            if seen.ms is None
+            else Message("speedup-above-tau.steps", step_ms=seen.ms, plain_ms=excess.plain_ms),
+            probed="" if probed is None else Message("speedup-above-tau.probed", forward_probed=probed),
+            clock=Message("speedup-above-tau.clock") if severity == "invalid" else "",
+        ),
         remedy,
-        speedup=excess.speedup.point,
-        tau=excess.bound,
         excess=excess.ratio.point,
         excess_low=excess.ratio.low,
         excess_high=excess.ratio.high,
-        forward_needed=excess.needed,
         forward_probed=probed,
         step_ms=seen.ms,
         steps_beyond_decode_ms=seen.beyond_ms or None,
@@ -363,23 +358,22 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
             continue
         excess = _excess(data, arm, requests, least.ms)
         if excess is None:
-            yield not_applicable(arm.id, "it has no speedup of its own to bound")
+            yield not_applicable(arm.id, Message("unchecked.no_speedup"))
         elif excess.certain:
             yield about_arm(
                 "speedup-above-cost-bound",
                 _doubt(data, arm, requests, excess, _own_steps(requests)),
                 arm.id,
-                f"a speedup of {excess.speedup.point:.2f} is above {excess.bound:.2f}, the most that tau leaves "
-                f"when each drafted token takes at least {least.ms:.3f} ms"
-                + (
-                    f", unless a forward takes {excess.needed:.2f} of the time of a plain token"
+                Message(
+                    "speedup-above-cost-bound.found",
+                    speedup=excess.speedup.point,
+                    bound=excess.bound,
+                    draft_ms_at_least=least.ms,
+                    unless=Message("speedup-above-cost-bound.unless", forward_needed=excess.needed)
                     if excess.needed > 0
-                    else ""
+                    else "",
                 ),
-                "check whether the draft ran where the log says, and whether its forwards failed",
-                speedup=excess.speedup.point,
-                bound=excess.bound,
-                draft_ms_at_least=least.ms,
+                Message("speedup-above-cost-bound.fix"),
                 device=least.device,
                 excess_low=excess.ratio.low,
                 forward_needed=excess.needed,
@@ -404,12 +398,15 @@ def draft_time_bound(data: RunData) -> Findings:
                     "draft-time-bound",
                     "suspect",
                     request,
-                    f"{row.draft_n} drafted tokens take at least {floor_ms:.0f} ms on {least.device}, but "
-                    f"decoding took {row.predicted_ms:.0f} ms",
-                    "look in the engine's log for failed forwards of the draft, and check the catalogue",
-                    drafted=row.draft_n,
+                    Message(
+                        "draft-time-bound.found",
+                        drafted=row.draft_n,
+                        floor_ms=floor_ms,
+                        device=least.device,
+                        predicted_ms=row.predicted_ms,
+                    ),
+                    Message("draft-time-bound.fix"),
                     draft_ms_at_least=least.ms,
-                    predicted_ms=row.predicted_ms,
                 )
 
 
@@ -421,13 +418,13 @@ def bandwidth_bound(data: RunData) -> Findings:
     for arm, requests in answered(data):
         header = data.header(arm.target)
         if data.simulated:
-            yield not_applicable(arm.id, "a simulated engine reads no memory")
+            yield not_applicable(arm.id, Message("unchecked.simulated_memory"))
             continue
         if header is None:
-            yield unseen(arm.id, f"the header of {arm.target} is not on record")
+            yield unseen(arm.id, Message("unchecked.no_header", model=arm.target))
             continue
         if header.bytes_per_token <= CACHE_BYTES:
-            yield not_applicable(arm.id, "the weights may lie in a processor's cache, whose bandwidth is not known")
+            yield not_applicable(arm.id, Message("unchecked.in_cache"))
             continue
         peak = peak_of_sessions(data, used_sessions(data, requests), draft=False)
         if isinstance(peak, Blind):
@@ -441,20 +438,21 @@ def bandwidth_bound(data: RunData) -> Findings:
                 "bandwidth-bound",
                 "suspect",
                 arm.id,
-                f"{1000 * tokens / ms:.1f} forwards a second of {size(header.bytes_per_token)} read at least "
-                f"{bandwidth(traffic)}, but the memory of {peak.device} delivers {bandwidth(peak.bytes_per_s)}",
-                "check whether forwards failed or weights lie elsewhere; of an MoE, count only the active experts",
-                traffic_bytes_per_s=traffic,
-                peak_bytes_per_s=peak.bytes_per_s,
-                bytes_per_token=header.bytes_per_token,
-                device=peak.device,
+                Message(
+                    "bandwidth-bound.found",
+                    forwards_per_s=1000 * tokens / ms,
+                    bytes_per_token=header.bytes_per_token,
+                    traffic_bytes_per_s=traffic,
+                    device=peak.device,
+                    peak_bytes_per_s=peak.bytes_per_s,
+                ),
+                Message("bandwidth-bound.fix"),
             )
 
 
 CHECKS: tuple[Check, ...] = (
     Check(
         "speedup-above-tau",
-        "faster than tokens per target forward allow",
         "invalid",
         speedup_above_tau,
         saw=("requests", "replies", "arms", "sessions", "step-probes"),
@@ -471,7 +469,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "speedup-above-cost-bound",
-        "faster than tokens per target forward allow once drafts are paid for",
         "suspect",
         speedup_above_cost_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
@@ -487,7 +484,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "draft-time-bound",
-        "drafting alone takes longer than the whole request",
         "suspect",
         draft_time_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
@@ -500,7 +496,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "bandwidth-bound",
-        "weights are read faster than the memory can deliver them",
         "suspect",
         bandwidth_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),

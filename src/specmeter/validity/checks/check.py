@@ -14,8 +14,9 @@ from typing import NamedTuple, cast
 from specmeter.analysis.requests import BlockKey
 from specmeter.audit.read.engine_log import LogSigns, Sign
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES
+from specmeter.messages import Message
 from specmeter.record import Arm, EngineIdentity, Finding, Session, Severity, Truth, Unchecked
-from specmeter.record.verdict import Evidence, Findings
+from specmeter.record.verdict import Evidence, Findings, shown_by
 from specmeter.validity.checks.run_data import RequestData, RunData
 
 
@@ -24,8 +25,7 @@ class Check:
     """One threat to validity, and the pure function that looks for it."""
 
     id: str
-    threat: str
-    """What goes wrong in measurements, in a few words."""
+    """`threat.ID` in the catalogues says what goes wrong in measurements, that this check looks for."""
     severity: Severity
     """The most that it finds. Where a check for `invalid` had nothing to look at, an arm is at most suspect."""
     look: Callable[[RunData], Findings]
@@ -43,7 +43,7 @@ class Check:
 
 
 def about_request(
-    check: str, severity: Severity, request: RequestData, message: str, remedy: str, **evidence: Evidence
+    check: str, severity: Severity, request: RequestData, message: Message, remedy: Message, **evidence: Evidence
 ) -> Finding:
     """A finding about one request."""
     row = request.row
@@ -53,7 +53,7 @@ def about_request(
         scope="request",
         message=message,
         remedy=remedy,
-        evidence=evidence,
+        evidence=shown_by(message) | evidence,
         arm_id=row.arm_id,
         invocation=row.invocation,
         block=row.block,
@@ -67,18 +67,21 @@ SMALLEST_BATCH = 512
 """No llama.cpp server has a smaller batch by default: where none was read back, a prompt takes no more forwards."""
 
 
-def unseen(arm_id: str | None, reason: str) -> Unchecked:
+def unseen(arm_id: str | None, reason: Message) -> Unchecked:
     """A blind spot: there is something to check, and no data to check it by."""
     return Unchecked(arm_id=arm_id, reason=reason)
 
 
-def not_applicable(arm_id: str | None, reason: str) -> Unchecked:
+def not_applicable(arm_id: str | None, reason: Message) -> Unchecked:
     """Nothing to be checked here."""
     return Unchecked(arm_id=arm_id, reason=reason, applies=False)
 
 
-SHARED = "requests share the machine: the time of one depends on those beside it"
+SHARED = Message("unchecked.shared")
 """Why times of single requests under load say nothing of the machine."""
+
+
+NONE = Message("check.none")
 
 
 def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
@@ -211,14 +214,14 @@ MOST_SHOWN = 6
 class Value(NamedTuple):
     """One value that should be the same as another."""
 
-    name: str
+    name: str | Message
     expected: object
     seen: object
     """None: the engine does not say."""
 
     @property
-    def text(self) -> str:
-        return f"{self.name} is {shown(self.seen)}, not {shown(self.expected)}"
+    def told(self) -> Message:
+        return Message("check.value", name=self.name, seen=shown(self.seen), expected=shown(self.expected))
 
 
 def sessions_by_arm(data: RunData) -> dict[str, list[Session]]:
@@ -272,12 +275,17 @@ def distinct(values: Iterable[Value]) -> list[Value]:
     return list({value.name: value for value in reversed(list(values))}.values())[::-1][:MOST_SHOWN]
 
 
-def as_evidence(values: Iterable[Value]) -> dict[str, str]:
+def as_evidence(values: Iterable[Value]) -> dict[str, Evidence]:
     """What a finding keeps of them."""
-    return {value.name: f"{shown(value.seen)}, not {shown(value.expected)}" for value in values}
+    return {
+        str(value.name): Message("check.differs", seen=shown(value.seen), expected=shown(value.expected))
+        for value in values
+    }
 
 
-def shown(value: object) -> str:
-    """A value as a finding prints it, cut where it is long."""
-    text = "not said" if value is None else str(value)
-    return text if len(text) <= 100 else text[:97] + "..."
+def shown(value: object) -> int | float | str | Message:
+    """A value as a finding shows it, cut where it is long."""
+    if isinstance(value, Message | int | float) and not isinstance(value, bool):
+        return value
+    text = str(value)
+    return Message("check.not_said") if value is None else text if len(text) <= 100 else text[:97] + "..."

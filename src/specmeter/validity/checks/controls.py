@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from specmeter.messages import Message
 from specmeter.record import Arm, Estimate
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import percent
 from specmeter.validity.checks.check import Check, first_line, logs_of, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData
 
-_NONE = "the experiment has no such control"
+_NONE = Message("unchecked.no_control")
 
 
 # --- control-accept-all, control-accept-none -------------------------------------------------------------------------
@@ -45,20 +45,17 @@ def _dice(data: RunData, check: str, rate: float) -> Findings:
             yield about_run(
                 check,
                 "invalid",
-                f"every drafted token should have been accepted, but {accepted} of {drafted} were: the counters are "
-                "wrong, or synthetic acceptance was not in force"
-                if rate
-                else f"no drafted token should have been accepted, but {accepted} of {drafted} were: the counters are "
-                "wrong, or synthetic acceptance was not in force",
-                "use another build of the engine; the control's log says whether synthetic acceptance was enabled",
+                Message(f"{check}.found", accepted=accepted, drafted=drafted),
+                Message("control-accept-all.fix"),
                 arm=arm.id,
-                drafted=drafted,
-                accepted=accepted,
                 requests=len(counts),
                 requests_that_differ=wrong,
             )
         elif drafted == 0:
-            yield unseen(arm.id, "the control drafted nothing" if counts else "no request of the control was answered")
+            yield unseen(
+                arm.id,
+                Message("unchecked.control_drafted_nothing") if counts else Message("unchecked.control_no_answer"),
+            )
 
 
 # --- control-baseline ------------------------------------------------------------------------------------------------
@@ -85,7 +82,7 @@ def baseline_again(data: RunData) -> Findings:
     for arm in again:
         speedup = speedups.get(arm.id)
         if speedup is None:
-            yield unseen(arm.id, "no block holds both measurements of the baseline")
+            yield unseen(arm.id, Message("unchecked.no_block_of_both"))
             continue
         point = math.log(speedup.point)
         if abs(point) <= _TOO_FAR and not _beyond(speedup):
@@ -103,9 +100,12 @@ def baseline_again(data: RunData) -> Findings:
             "control-baseline",
             "suspect",
             arm.id,
-            f"the same configuration measured twice differs by {percent(math.expm1(point), 1, signed=True)}: "
-            f"this run cannot show effects below {percent(math.expm1(least), 1)}",
-            "measure more blocks on a quiet machine, and claim no effect smaller than this",
+            Message(
+                "control-baseline.found",
+                differs_percent=100 * math.expm1(point),
+                least_effect_percent=100 * math.expm1(least),
+            ),
+            Message("control-baseline.fix"),
             ratio=round(speedup.point, 4),
             low=_rounded(speedup.low),
             high=_rounded(speedup.high),
@@ -141,7 +141,6 @@ def _rounded(value: float | None) -> float | None:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="control-accept-all",
-        threat="counters that miss accepted tokens",
         severity="invalid",
         look=accept_all,
         saw=("arms", "requests"),
@@ -151,7 +150,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="control-accept-none",
-        threat="counters that count tokens as accepted that were not",
         severity="invalid",
         look=accept_none,
         saw=("arms", "requests"),
@@ -161,7 +159,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="control-baseline",
-        threat="a run that shows an effect where there is none",
         severity="suspect",
         look=baseline_again,
         saw=("arms", "requests"),
@@ -175,19 +172,19 @@ def synthetic_on(data: RunData) -> Findings:
     """Acceptance decided by dice tells what steps cost; as a speedup of a model it is false."""
     for arm in data.arms.values():
         if arm.role == "control":
-            yield not_applicable(arm.id, "controls may decide acceptance by dice")
+            yield not_applicable(arm.id, Message("unchecked.control_dice"))
             continue
         flags = [flag for flag in arm.engine.extra_flags if "spec-synth" in flag]
         sign = logs_of(data, data.by_arm[arm.id]).all("synthetic")
         if arm.synthetic_rates or flags or sign:
             rates = ", ".join(f"{rate:g}" for rate in arm.synthetic_rates)
-            how = f"synthetic_rates {rates}" if rates else flags[0] if flags else "the engine's log says so"
+            how = f"synthetic_rates {rates}" if rates else flags[0] if flags else Message("synthetic-on.log")
             yield about_arm(
                 "synthetic-on",
                 "invalid",
                 arm.id,
-                f"acceptance is decided by dice ({how}): the speedup does not belong to any draft model",
-                "read it as the cost of steps, or remove synthetic_rates",
+                Message("synthetic-on.found", how=how),
+                Message("synthetic-on.fix"),
                 synthetic_rates=rates or None,
                 flag=flags[0] if flags else None,
                 log=first_line(sign),
@@ -202,11 +199,11 @@ def experts_recorded(data: RunData) -> Findings:
                 "experts-recorded",
                 "invalid",
                 arm.id,
-                "recording the experts of every step slows decoding down: its times are not comparable",
-                "read which experts were chosen, and measure times without engine.record_experts",
+                Message("experts-recorded.found"),
+                Message("experts-recorded.fix"),
             )
         else:
-            yield not_applicable(arm.id, "experts were not recorded")
+            yield not_applicable(arm.id, Message("unchecked.experts_not_recorded"))
 
 
 def timing_only(data: RunData) -> Findings:
@@ -216,18 +213,16 @@ def timing_only(data: RunData) -> Findings:
         random = [model.name for model in used if model is not None and model.timing_only]
         if not arm.speculates or arm.role == "control":
             yield not_applicable(
-                arm.id, "it does not speculate" if not arm.speculates else "controls measure no speedup"
+                arm.id,
+                Message("unchecked.plain") if not arm.speculates else Message("unchecked.control"),
             )
         elif random:
             yield about_arm(
                 "timing-only",
                 "invalid",
                 arm.id,
-                (
-                    f"{' and '.join(random)} has random weights: its acceptance and its speedup do not belong to "
-                    "any trained model"
-                ),
-                "read it as the cost of steps, or use trained weights; the baseline's decode rate is valid",
+                Message("timing-only.found", models=random),
+                Message("timing-only.fix"),
                 models=", ".join(random),
             )
 
@@ -235,7 +230,6 @@ def timing_only(data: RunData) -> Findings:
 COST_PROBE_CHECKS: tuple[Check, ...] = (
     Check(
         "synthetic-on",
-        "acceptance decided by dice, reported as real",
         "invalid",
         synthetic_on,
         saw=("arms", "sessions", "logs", "requests"),
@@ -249,7 +243,6 @@ COST_PROBE_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "experts-recorded",
-        "times of an engine slowed down by recording",
         "invalid",
         experts_recorded,
         saw=("arms",),
@@ -259,7 +252,6 @@ COST_PROBE_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "timing-only",
-        "acceptance of random weights, reported as real",
         "invalid",
         timing_only,
         saw=("arms", "models"),

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from specmeter.messages import Message
 from specmeter.probe.profile import digest
 from specmeter.probe.replay import (
     Limits,
@@ -92,9 +93,7 @@ def conservation(data: RunData) -> Findings:
             elif gap[0] > 0 or gap[1] < -law.idle_forwards(request):
                 yield _does_not_close(request, law, gap)
         if uncounted:
-            yield unseen(
-                arm.id, f"the engine counted no target forwards in {uncounted} of {len(requests)} requests (/metrics)"
-            )
+            yield unseen(arm.id, Message("unchecked.no_forwards", uncounted=uncounted, requests=len(requests)))
 
 
 def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Finding:
@@ -102,22 +101,19 @@ def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Fin
     decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
     forwards = round(request.decodes or 0)
     fewest, most = law.prompt_forwards(request)
-    prompt = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    if gap[0] > 0:
-        what = f"at least {gap[0]} tokens came out of no successful forward"
-        remedy = "verification failed, or the counters are broken: see the engine's log, and use another build"
-    else:
-        what = f"at least {-gap[1]} forwards emitted nothing"
-        remedy = "check whether another client used the server, and whether the engine counts accepted tokens in full"
     return about_request(
         "conservation",
         "invalid",
         request,
-        f"{what}: {decoded} decoded, {accepted} accepted, {forwards} forwards, of which the prompt took {prompt}",
-        remedy,
-        decoded=decoded,
-        accepted=accepted,
-        forwards=forwards,
+        Message(
+            "conservation.extra" if gap[0] > 0 else "conservation.idle",
+            at_least=gap[0] if gap[0] > 0 else -gap[1],
+            decoded=decoded,
+            accepted=accepted,
+            forwards=forwards,
+            prompt_forwards=fewest if fewest == most else Message("check.range", low=fewest, high=most),
+        ),
+        Message("conservation.fix_extra" if gap[0] > 0 else "conservation.fix_idle"),
         prompt_forwards=fewest,
         prompt_forwards_at_most=most,
         unexplained=gap[0] if gap[0] > 0 else gap[1],
@@ -138,7 +134,7 @@ def counters_absurd(data: RunData) -> Findings:
                     "invalid",
                     request,
                     what,
-                    "the engine's counters cannot be used: try another build of it",
+                    Message("counters-absurd.fix"),
                     predicted_n=row.predicted_n,
                     draft_n=row.draft_n,
                     draft_n_accepted=row.draft_n_accepted,
@@ -148,20 +144,20 @@ def counters_absurd(data: RunData) -> Findings:
                 )
 
 
-def _absurd(arm: Arm, request: RequestData, limit: int) -> str | None:
+def _absurd(arm: Arm, request: RequestData, limit: int) -> Message | None:
     row = request.row
     drafted, accepted, predicted = row.draft_n or 0, row.draft_n_accepted or 0, row.predicted_n or 0
     spent, wall = (row.prompt_ms or 0.0) + (row.predicted_ms or 0.0), row.wall_ms or 0.0
     if accepted > drafted:
-        return f"{accepted} tokens were accepted, but only {drafted} drafted"
+        return Message("counters-absurd.accepted", draft_n_accepted=accepted, draft_n=drafted)
     if accepted and accepted >= predicted:
-        return f"{accepted} drafted tokens were accepted, but only {predicted} were generated"
+        return Message("counters-absurd.generated", draft_n_accepted=accepted, predicted_n=predicted)
     if drafted and not arm.speculates:
-        return f"{drafted} tokens were drafted in an arm that drafts nothing"
+        return Message("counters-absurd.plain", draft_n=drafted)
     if predicted > limit:
-        return f"{predicted} tokens were generated, but at most {limit} were asked for"
+        return Message("counters-absurd.limit", predicted_n=predicted, limit=limit)
     if spent > wall * 1.02 + SLACK_MS:
-        return f"the engine reports {spent:.0f} ms, but the whole request took {wall:.0f} ms"
+        return Message("counters-absurd.time", engine_ms=spent, wall_ms=wall)
     return None
 
 
@@ -186,15 +182,14 @@ def window_mismatch(data: RunData) -> Findings:
                 yield _other_window(request, said, rate, "invalid" if usual else "suspect")
             older += window == "older"
         if not looked:
-            yield not_applicable(arm.id, "the engine does not print a rate")
+            yield not_applicable(arm.id, Message("unchecked.no_printed_rate"))
         elif older:
             yield about_arm(
                 "window-mismatch",
                 "note",
                 arm.id,
-                f"in {older} requests the engine's own rate counts the first token but not its time",
-                "use specmeter's rates, which leave it out on both sides, not the engine's",
-                requests=older,
+                Message("window-mismatch.older", requests=older),
+                Message("window-mismatch.fix_older"),
             )
 
 
@@ -222,15 +217,14 @@ def _other_window(request: RequestData, said: float, rate: float, severity: Seve
         "window-mismatch",
         severity,
         request,
-        (
-            f"the engine prints {said:.2f} tok/s, but {row.predicted_n} tokens in {row.predicted_ms:.1f} ms are "
-            f"{rate:.2f}"
+        Message(
+            "window-mismatch.found",
+            printed_tok_s=said,
+            predicted_n=row.predicted_n,
+            predicted_ms=row.predicted_ms,
+            computed_tok_s=rate,
         ),
-        "use an engine whose counts, times and rates agree",
-        printed_tok_s=said,
-        computed_tok_s=rate,
-        predicted_n=row.predicted_n,
-        predicted_ms=row.predicted_ms,
+        Message("window-mismatch.fix"),
     )
 
 
@@ -246,7 +240,7 @@ def clock_differs(data: RunData) -> Findings:
     for arm, requests in answered(data):
         rows = [request.row for request in requests if (request.row.predicted_n or 0) > 1]
         if not rows:
-            yield not_applicable(arm.id, "nothing was decoded")
+            yield not_applicable(arm.id, Message("unchecked.nothing_decoded"))
             continue
         times = [(row.wall_ms, row.ttft_ms, row.prompt_ms or 0.0, row.predicted_ms) for row in rows]
         streamed = all(first is not None for _, first, _, _ in times)
@@ -259,31 +253,25 @@ def clock_differs(data: RunData) -> Findings:
             if wall is not None and ms is not None
         ]
         if not known:
-            yield unseen(arm.id, "the times of engine and client are not both on record")
+            yield unseen(arm.id, Message("unchecked.no_times"))
             continue
         usual, left_out = median(ms for ms, _ in known), median_low([left for _, left in known])
         if left_out > SLACK_MS + OWN_WORK * usual:
             single, sure = len(known) == 1, streamed and len(known) > 1 and left_out > LUMP_MS
             if not streamed:
-                fix = (
-                    "check whether another client used the server; with stream_tokens the decode time can be told apart"
-                )
+                fix = Message("clock-differs.fix_unstreamed")
             elif not sure:
-                fix = "the machine may have been busy: end other programs, and generate more tokens"
+                fix = Message("clock-differs.fix_busy")
             else:
-                fix = "do not compare this engine's rates with others' until another build agrees"
+                fix = Message("clock-differs.fix")
             yield about_arm(
                 "clock-differs",
                 "suspect",
                 arm.id,
-                f"the engine reports {usual:.0f} ms of decoding, but its client waited {left_out:.0f} ms longer in the "
-                "only request: the engine's rates may be too high"
-                if single
-                else f"the engine reports {usual:.0f} ms of decoding, but its client waited {left_out:.0f} ms longer "
-                "(medians over the requests): the engine's rates may be too high",
+                Message(
+                    "clock-differs.once" if single else "clock-differs.found", predicted_ms=usual, left_out_ms=left_out
+                ),
                 fix,
-                predicted_ms=usual,
-                left_out_ms=left_out,
                 requests=len(known),
                 streamed=streamed,
             )
@@ -292,7 +280,6 @@ def clock_differs(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         "conservation",
-        "counters that do not add up: tokens without a forward, or forwards without a token",
         "invalid",
         conservation,
         saw=("requests", "replies", "sessions", "arms", "load-cells"),
@@ -308,7 +295,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "counters-absurd",
-        "counts and times that contradict each other",
         "invalid",
         counters_absurd,
         saw=("requests", "arms", "prompts", "experiment"),
@@ -323,7 +309,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "window-mismatch",
-        "a rate computed over another window (load, prompt, tokens counted with the prompt)",
         "invalid",
         window_mismatch,
         saw=("requests", "replies"),
@@ -338,7 +323,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "clock-differs",
-        "the engine's clock leaves out time that passed",
         "suspect",
         clock_differs,
         saw=("requests", "arms"),
@@ -352,7 +336,7 @@ SWAY = 2.0
 """How many times the largest movement of a gap that was seen still counts as a near tie."""
 LEAST_NEAR_TIE = 0.02
 """Smaller gaps are near ties whatever was seen: it was seen along a few texts."""
-_UNREAD = "its draft did not read this text"
+_UNREAD = Message("unchecked.text_unread")
 
 
 @dataclass(frozen=True)
@@ -392,9 +376,9 @@ def replay_differs(data: RunData) -> Findings:
     for arm, requests in answered(data):
         reason = why_not(arm, traits=replays.traits, generation=replays.generation)
         if reason is not None:
-            yield not_applicable(arm.id, f"not replayable: {reason}")
+            yield not_applicable(arm.id, Message("unchecked.not_replayable", reason=reason))
             continue
-        missing = Counter[str]()
+        missing = Counter[Message | str]()
         explained: set[tuple[object, ...]] = set()
         """What was counted, with the text: greedy answers repeat from block to block."""
         for request in requests:
@@ -402,7 +386,7 @@ def replay_differs(data: RunData) -> Findings:
             if same in explained:
                 continue
             case = replays.case(arm, request)
-            if isinstance(case, str):
+            if isinstance(case, Message):
                 missing[case] += 1
                 continue
             try:
@@ -417,14 +401,18 @@ def replay_differs(data: RunData) -> Findings:
         yield from _gaps(data, arm, missing, len(requests))
 
 
-def _gaps(data: RunData, arm: Arm, missing: Counter[str], requests: int) -> Findings:
+def _gaps(data: RunData, arm: Arm, missing: Counter[Message | str], requests: int) -> Findings:
     """What could not be replayed, and whether it should have been."""
     profiled = data.profiled
     if profiled is not None and not profiled.missing and (count := missing.pop(_UNREAD, 0)):
         yield _unread(arm, count)
     for why, count in missing.items():
-        because = f": {profiled.reason}" if why == _UNREAD and profiled is not None else ""
-        yield not_applicable(arm.id, f"{count} of {requests} requests are not replayable: {why}{because}")
+        known = profiled if why == _UNREAD else None
+        because = Message("unchecked.because", reason=known.reason) if known is not None else ""
+        yield not_applicable(
+            arm.id,
+            Message("unchecked.some_not_replayable", count=count, requests=requests, why=why, because=because),
+        )
 
 
 class _Replays:
@@ -446,31 +434,31 @@ class _Replays:
         counted = (row.draft_n, row.draft_n_accepted, row.step_n, row.prompt_n, row.cache_n, row.predicted_n)
         return (row.prompt_id, request.output, request.packed_steps, request.restores_at_one_place, counted, settings)
 
-    def case(self, arm: Arm, request: RequestData) -> _Case | str:
+    def case(self, arm: Arm, request: RequestData) -> _Case | Message:
         """What is to be replayed, or why it cannot be."""
         data, row = self._data, request.row
         prompt = data.prompt_tokens.get((arm.target, row.prompt_id))
         if prompt is None:
-            return "prompt tokens are not on record"
+            return Message("unchecked.no_prompt_tokens")
         if not request.output or not request.known:
-            return "the engine did not send every token's id"
+            return Message("unchecked.token_ids_missing")
         if request.restores_at_one_place > 1:
-            return "a replayed draft was rejected again"
+            return Message("unchecked.rejected_again")
         if row.prompt_n is not None and row.prompt_n + (row.cache_n or 0) != len(prompt):
-            return "the engine processed another number of prompt tokens than it tokenized"
+            return Message("unchecked.other_prompt_length")
         session = data.sessions.get(row.session_id)
         resolved = session.resolved if session is not None else {}
         if not says_what_is_in_force(arm, resolved):
-            return "the engine does not say how long its drafts may be"
+            return Message("unchecked.draft_length_unknown")
         header = data.header(arm.target)
         recurrent = header is not None and header.recurrent
         if recurrent and resolved.get("n_rs_seq"):
-            return "the target drops some rejected tokens by itself, and replays others"
+            return Message("unchecked.drops_and_replays")
         profile: MatchProfile | None = None
         if "draft-simple" in arm.methods:
             draft = data.models.get(arm.draft or "")
             if draft is None:
-                return "the draft model is not on record"
+                return Message("unchecked.no_draft_model")
             of_prompt, of_text = self._digests[arm.target, row.prompt_id], request.output.hex()
             key = wanted_key(of_prompt, of_text, arm, draft, traits=self.traits, generation=self.generation)
             profile = data.profiles.get(key)
@@ -505,20 +493,27 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
     row, rounds = case.request.row, case.request.rounds
     expected = contradiction.expected
     totals = (sum(it.drafted for it in expected), sum(it.accepted for it in expected))
-    what = f"{row.draft_n_accepted or 0} of {row.draft_n or 0} drafted tokens count as accepted"
     step = contradiction.step
     seen = rounds[step] if step is not None and step < len(rounds) else None
-    where = "" if seen is None else f"; step {step} accepted {seen.accepted} of {seen.drafted}"
+    where = (
+        "" if seen is None else Message("replay-differs.step", step=step, accepted=seen.accepted, drafted=seen.drafted)
+    )
     return about_request(
         "replay-differs",
         severity,
         case.request,
-        f"{what}, but replaying the text with {arm.draft or 'the lookup'} gives {totals[1]} of {totals[0]}{where}",
-        "the counters are wrong, another draft model wrote the text, or it read another prompt: see the session's log",
+        Message(
+            "replay-differs.found",
+            accepted=row.draft_n_accepted or 0,
+            drafted=row.draft_n or 0,
+            draft=arm.draft or Message("replay-differs.lookup"),
+            replayed_accepted=totals[1],
+            replayed_drafted=totals[0],
+            where=where,
+        ),
+        Message("replay-differs.fix"),
         drafted=row.draft_n,
         accepted=row.draft_n_accepted,
-        replayed_drafted=totals[0],
-        replayed_accepted=totals[1],
         step=step,
         near_tie=case.near_tie,
     )
@@ -529,9 +524,8 @@ def _unread(arm: Arm, count: int) -> Finding:
         "replay-differs",
         "suspect",
         arm.id,
-        f"{count} texts are not among those that {arm.draft} read after the run, though it read every text of the run",
-        "texts, prompts or the draft were changed since: measure again, or get the run folder from those who made it",
-        texts=count,
+        Message("replay-differs.unread", texts=count, draft=arm.draft),
+        Message("replay-differs.fix_unread"),
     )
 
 
@@ -569,7 +563,6 @@ def exact(data: RunData) -> Iterator[tuple[RequestData, tuple[Round, ...]]]:
 REPLAY_CHECKS = (
     Check(
         "replay-differs",
-        "counters that do not fit the text, or another draft model than was named",
         "invalid",
         replay_differs,
         saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "profiled", "models", "arms"),

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specmeter.engines.llama_cpp.draft_rules import DraftLimit, Room, silent_limits
+from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
 from specmeter.record.verdict import Findings, about_arm
-from specmeter.text import percent, size
 from specmeter.validity.checks.check import (
     LONGEST_DRAFT,
     Check,
@@ -66,7 +66,7 @@ def acceptance_by_construction(data: RunData) -> Findings:
     for arm, requests in answered(data):
         drafted = sum(request.row.draft_n or 0 for request in requests)
         if not drafted:
-            yield not_applicable(arm.id, "nothing was drafted")
+            yield not_applicable(arm.id, Message("unchecked.nothing_drafted"))
             continue
         contradicted = False
         for request in requests:
@@ -88,18 +88,14 @@ def _contradicted(request: RequestData) -> Finding | None:
     row = request.row
     if not row.draft_n or row.draft_n != row.draft_n_accepted or not (request.restores or request.partial):
         return None
-    shown = (
-        f"{request.restores} restored checkpoints"
-        if request.restores
-        else f"{request.partial} steps that rejected tokens"
-    )
     return about_request(
         "acceptance-by-construction",
         "invalid",
         request,
-        f"all {row.draft_n} drafted tokens count as accepted despite {shown}: rejections are not counted",
-        "use an engine build that counts every drafted token; this acceptance rate means nothing",
-        drafted=row.draft_n,
+        Message("acceptance-by-construction.restored", drafted=row.draft_n, restores=request.restores)
+        if request.restores
+        else Message("acceptance-by-construction.rejected", drafted=row.draft_n, steps_that_rejected=request.partial),
+        Message("acceptance-by-construction.fix"),
         restores=request.restores,
         steps_that_rejected=request.partial,
     )
@@ -112,7 +108,7 @@ def _by_arithmetic(data: RunData, arm: Arm, requests: Sequence[RequestData], dra
     if restored and not any(request.row.step_n for request in requests):
         # Where steps are recorded they tell which request it was; the log alone counts the warm-up too, so no more than
         # a suspicion follows from it.
-        why = f"{restored} checkpoints were restored, in the warm-up or after rejections"
+        why = Message("acceptance-by-construction.log", restored=restored)
         yield _all_accepted(arm, "suspect", why, drafted, restored=restored)
     elif any(full.values()):
         failed = any(log.draft_failures or log.failed_decodes_of_draft for _, log in logs.read)
@@ -180,13 +176,18 @@ def _too_many_forwards(
             certain &= lengths.in_force
             gammas.add(lengths.gamma)
     if beyond and drafted >= FEWEST_DRAFTED:
-        what = " or ".join(map(str, sorted(gammas)))
-        why = f"with drafts of {what} all accepted, {beyond} requests need at most {most} forwards and took {forwards}"
-        doubt = "" if certain else ", unless drafts were shorter than asked for, which the engine does not say"
+        why = Message(
+            "acceptance-by-construction.forwards",
+            gammas=sorted(gammas),
+            requests=beyond,
+            at_most=most,
+            forwards=forwards,
+            unless="" if certain else Message("acceptance-by-construction.unless"),
+        )
         yield _all_accepted(
             arm,
             "invalid" if certain else "suspect",
-            f"{why}{doubt}",
+            why,
             drafted,
             forwards=forwards,
             at_most=most,
@@ -210,10 +211,7 @@ def _too_good(arm: Arm, requests: Sequence[RequestData], longest: int, drafted: 
     if len(taus) >= 3 and distinct >= EVIDENT:
         least, most = min(high for _, high in taus), max(low for low, _ in taus)
         if most >= 1.5 * least:
-            why = (
-                f"tokens per forward range from {least:.2f} to {most:.2f} over {len(taus)} prompts, and a draft "
-                "model whose confidence varies that much would sometimes be wrong"
-            )
+            why = Message("acceptance-by-construction.too_good", least=least, most=most, prompts=len(taus))
             yield _all_accepted(arm, "suspect", why, drafted, distinct=distinct, prompts=len(taus))
 
 
@@ -232,14 +230,13 @@ def _sure(data: RunData, arm: Arm) -> bool:
     return target is not None and draft is not None and target.sha256 == draft.sha256
 
 
-def _all_accepted(arm: Arm, severity: Severity, why: str, drafted: int, **evidence: float) -> Finding:
+def _all_accepted(arm: Arm, severity: Severity, why: Message, drafted: int, **evidence: float) -> Finding:
     return about_arm(
         "acceptance-by-construction",
         severity,
         arm.id,
-        f"all {drafted} drafted tokens count as accepted, but {why}",
-        "check whether the engine counts rejected drafts: a control with synthetic_rates of 0 must show 0 %",
-        drafted=drafted,
+        Message("acceptance-by-construction.all", drafted=drafted, why=why),
+        Message("acceptance-by-construction.fix_all"),
         **evidence,
     )
 
@@ -248,7 +245,7 @@ IDLE_SHARE = 0.05
 """Drafted / generated tokens below which a method hardly drafts."""
 MIB = 1024 * 1024
 
-_PLAIN = "it does not speculate"
+_PLAIN = Message("unchecked.plain")
 _ADDED = 8
 """Tokens that a tokenizer may add to a text: its beginning, a space."""
 
@@ -270,8 +267,8 @@ def target_decode_failed(data: RunData) -> Findings:
                 "target-decode-failed",
                 "invalid",
                 arm.id,
-                f"{count or refused.count} forwards of the target failed: tokens were sampled from stale logits",
-                "use an engine build that can decode this model; nothing this arm measured can be used",
+                Message("target-decode-failed.found", forwards=count or refused.count),
+                Message("target-decode-failed.fix"),
                 failed=count,
                 positions_refused=refused.count,
                 log=first_line(failed) or first_line(refused),
@@ -289,24 +286,22 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
             "target-decode-failed",
             "invalid",
             arm.id,
-            f"{sum(missed)} tokens of {len(missed)} requests came out of no successful forward of the target",
-            "see the engine's own log, and use a build that can decode this model",
-            tokens=sum(missed),
-            requests=len(missed),
+            Message("target-decode-failed.by_counters", tokens=sum(missed), requests=len(missed)),
+            Message("target-decode-failed.fix_by_counters"),
         )
     elif None in gaps:
-        yield _no_log(data, arm, f"{missing} sessions have no readable log, and the engine counted no forwards")
+        yield _no_log(data, arm, Message("unchecked.no_log_no_forwards", sessions=missing))
 
 
-def _no_log(data: RunData, arm: Arm, reason: str) -> Unchecked:
-    return not_applicable(arm.id, "a simulated engine writes no log") if data.simulated else unseen(arm.id, reason)
+def _no_log(data: RunData, arm: Arm, reason: Message) -> Unchecked:
+    return not_applicable(arm.id, Message("unchecked.simulated_log")) if data.simulated else unseen(arm.id, reason)
 
 
 def draft_decode_failed(data: RunData) -> Findings:
     """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else."""
     for arm, requests in answered(data):
         if not by_model(data, arm):
-            yield not_applicable(arm.id, "no model drafts for it")
+            yield not_applicable(arm.id, Message("unchecked.no_model_drafts"))
             continue
         logs = logs_of(data, requests)
         reported = logs.all("draft_failures")
@@ -316,13 +311,12 @@ def draft_decode_failed(data: RunData) -> Findings:
                 "draft-decode-failed",
                 "invalid",
                 arm.id,
-                f"{count} forwards of the draft failed: its drafts are not what this draft model would propose",
-                "look for the reason in the engine's log (the draft's context, memory), or use another build",
-                failed=count,
+                Message("draft-decode-failed.found", failed=count),
+                Message("draft-decode-failed.fix"),
                 log=first_line(reported) or first_line(logs.all("failed_decodes")),
             )
         elif logs.missing:
-            yield _no_log(data, arm, f"{logs.missing} of {logs.sessions} sessions have no readable log")
+            yield _no_log(data, arm, Message("unchecked.no_log", missing=logs.missing, sessions=logs.sessions))
 
 
 # --- nothing drafts --------------------------------------------------------------------------------------------------
@@ -346,10 +340,8 @@ def speculation_not_active(data: RunData) -> Findings:
                 "speculation-not-active",
                 "suspect",
                 arm.id,
-                f"the log says that speculation could not be set up as asked, yet {drafted} tokens were drafted: "
-                "perhaps not by every method of the arm",
-                "see in the log which method is missing, and measure without it",
-                drafted=drafted,
+                Message("speculation-not-active.partly", drafted=drafted),
+                Message("speculation-not-active.fix_partly"),
                 log=first_line(refused),
             )
         elif untold and not drafted:
@@ -357,19 +349,21 @@ def speculation_not_active(data: RunData) -> Findings:
                 # A model that stops where it is unsure may have been unsure throughout.
                 yield _not_active(arm, off, len(sessions), drafted, None, "suspect")
             else:
-                yield unseen(arm.id, "the engine does not say whether it speculates, and nothing was drafted")
+                yield unseen(arm.id, Message("unchecked.speculating_unknown"))
 
 
 def _not_active(
     arm: Arm, off: int, sessions: int, drafted: int, line: str | None, severity: Severity = "invalid"
 ) -> Finding:
-    where = f"in {off} of {sessions} sessions" if off else "in any session"
+    methods = " + ".join(arm.methods)
     return about_arm(
         "speculation-not-active",
         severity,
         arm.id,
-        f"{' + '.join(arm.methods)} was asked for, but the engine did not speculate {where}",
-        "the engine's log says why; `specmeter models compare TARGET DRAFT` shows whether the draft fits",
+        Message("speculation-not-active.some", methods=methods, sessions_off=off, sessions=sessions)
+        if off
+        else Message("speculation-not-active.found", methods=methods),
+        Message("speculation-not-active.fix"),
         sessions_off=off,
         sessions=sessions,
         drafted=drafted,
@@ -401,25 +395,22 @@ def drafter_idle(data: RunData) -> Findings:
 def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
     generated = sum(request.row.predicted_n or 0 for request in requests)
     if not generated:
-        yield not_applicable(arm.id, "nothing was generated")
+        yield not_applicable(arm.id, Message("unchecked.nothing_generated"))
     elif drafted < IDLE_SHARE * generated:
         yield about_arm(
             "drafter-idle",
             "suspect",
             arm.id,
-            f"only {drafted} tokens were drafted while {generated} were generated: the method is idle",
-            "measure on prompts that it can draft for, or lower gamma_min, p_min or ngram_n",
-            drafted=drafted,
-            generated=generated,
+            Message("drafter-idle.found", drafted=drafted, generated=generated),
+            Message("drafter-idle.fix"),
         )
     elif drafted < FEWEST_DRAFTED:
         yield about_arm(
             "drafter-idle",
             "note",
             arm.id,
-            f"{drafted} drafted tokens are too few to quote an acceptance rate",
-            f"measure until at least {FEWEST_DRAFTED} tokens are drafted",
-            drafted=drafted,
+            Message("drafter-idle.few", drafted=drafted),
+            Message("drafter-idle.fix_few", needed=FEWEST_DRAFTED),
             generated=generated,
         )
 
@@ -469,9 +460,8 @@ def replay_livelock(data: RunData) -> Findings:
                 "replay-livelock",
                 "invalid" if request.restores_at_one_place > longest else "suspect",
                 request,
-                f"a checkpoint was restored {request.restores_at_one_place} times in a row without a token in between",
-                "use another engine build, or a method without checkpoints; the measured time may be that of a fault",
-                restores_in_a_row=request.restores_at_one_place,
+                Message("replay-livelock.found", restores_in_a_row=request.restores_at_one_place),
+                Message("replay-livelock.fix"),
                 restores=request.restores,
             )
         if not stuck:
@@ -492,15 +482,17 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
             "replay-livelock",
             "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
             arm.id,
-            f"the log shows {worst.longest_replay} restores at one position ({worst.longest_replay_at})",
-            "use another engine build, or a method without checkpoints; the measured time may be that of a fault",
-            restores_in_a_row=worst.longest_replay,
-            at=worst.longest_replay_at,
+            Message(
+                "replay-livelock.log",
+                restores_in_a_row=worst.longest_replay,
+                at=worst.longest_replay_at,
+            ),
+            Message("replay-livelock.fix"),
         )
     elif header is not None and not header.recurrent:
-        yield not_applicable(arm.id, "the target drops rejected tokens without checkpoints")
+        yield not_applicable(arm.id, Message("unchecked.no_checkpoints"))
     elif header is not None and not stepped and not any(log.checkpoints_restored for _, log in logs.read):
-        yield unseen(arm.id, "the target needs checkpoints, but neither steps nor the log show any: set trace_steps")
+        yield unseen(arm.id, Message("unchecked.checkpoints_not_traced"))
 
 
 def checkpoint_cost(data: RunData) -> Findings:
@@ -517,9 +509,9 @@ def checkpoint_cost(data: RunData) -> Findings:
         if restores or in_log or any(created):
             yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
         elif header is not None and header.recurrent and logs.missing:
-            yield unseen(arm.id, "the target needs checkpoints, but not every session has a readable log")
+            yield unseen(arm.id, Message("unchecked.checkpoints_without_log"))
         elif header is not None and not header.recurrent:
-            yield not_applicable(arm.id, "the target drops rejected tokens without checkpoints")
+            yield not_applicable(arm.id, Message("unchecked.no_checkpoints"))
 
 
 def _size(created: Sequence[object]) -> float | None:
@@ -533,18 +525,18 @@ def _cost(
 ) -> Finding:
     forwards = sum(forwards_after_prompt(request) for request in requests)
     share = restores / forwards
-    told = f"{restores or in_log} checkpoints were restored"
-    if restores:
-        # Rejecting costs the replay: a forward whose tokens the rejected one had computed already.
-        told += f", so {percent(share)} of the target's forwards were replays"
-    if each is not None:
-        told += f"; {created} were saved, {size(each)} each"
     return about_arm(
         "checkpoint-cost",
         "note",
         arm.id,
-        told,
-        "a smaller gamma or a higher p_min rejects less; methods with bounded rollback (draft-mtp) need no checkpoint",
+        Message(
+            "checkpoint-cost.found",
+            checkpoints=restores or in_log,
+            # Rejecting costs the replay: a forward whose tokens the rejected one had computed already.
+            replays=Message("checkpoint-cost.replays", replayed_share=share) if restores else "",
+            saved="" if each is None else Message("checkpoint-cost.saved", created=created, each=each),
+        ),
+        Message("checkpoint-cost.fix"),
         restored=restores,
         restored_in_log=in_log,
         created=created,
@@ -558,7 +550,6 @@ _LOG = ("sessions", "logs", "requests")
 CHECKS: tuple[Check, ...] = (
     Check(
         "target-decode-failed",
-        "verification fails, and the loop goes on with stale logits",
         "invalid",
         target_decode_failed,
         saw=(*_LOG, "replies"),
@@ -573,7 +564,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "draft-decode-failed",
-        "forwards of the draft fail, so drafts are empty or short",
         "invalid",
         draft_decode_failed,
         saw=(*_LOG, "arms"),
@@ -584,7 +574,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "speculation-not-active",
-        "a draft is loaded, but nothing drafts",
         "invalid",
         speculation_not_active,
         saw=(*_LOG, "arms"),
@@ -599,7 +588,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "drafter-idle",
-        "the method almost never drafts, or its settings keep it from drafting",
         "suspect",
         drafter_idle,
         saw=("arms", "requests", "experiment", "prompts"),
@@ -610,7 +598,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "acceptance-by-construction",
-        "the acceptance counter can only say 100 %",
         "invalid",
         acceptance_by_construction,
         saw=(*_LOG, "arms", "models", "replies"),
@@ -623,7 +610,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "checkpoint-cost",
-        "recurrent targets save, restore and replay on each rejection",
         "note",
         checkpoint_cost,
         saw=(*_LOG, "arms", "models", "replies"),
@@ -632,7 +618,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "replay-livelock",
-        "the same position is restored again and again",
         "invalid",
         replay_livelock,
         saw=(*_LOG, "arms", "models", "replies"),

@@ -18,9 +18,9 @@ from typing import Any, cast
 import numpy as np
 
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
+from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, EngineIdentity, EngineTraits, Session
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import percent
 from specmeter.validity.checks.check import (
     MOST_SHOWN,
     Check,
@@ -38,7 +38,7 @@ from specmeter.validity.checks.check import (
 )
 from specmeter.validity.checks.run_data import RequestData, RunData
 
-_NOT_READ_BACK = "the engine's values were not read back"
+_NOT_READ_BACK = Message("unchecked.not_read_back")
 
 # --- default-drift ---------------------------------------------------------------------------------------------------
 
@@ -67,9 +67,8 @@ def default_drift(data: RunData) -> Findings:
                 "default-drift",
                 "suspect",
                 arm.id,
-                f"values in force changed between sessions of the arm: {changed[0].name} was "
-                f"{shown(changed[0].expected)}, then {shown(changed[0].seen)}",
-                "set these values in the experiment, and measure all blocks with one engine",
+                Message("default-drift.found", value=_then(changed[0])),
+                Message("default-drift.fix"),
                 **as_evidence(changed),
             )
         other = distinct(
@@ -83,10 +82,14 @@ def default_drift(data: RunData) -> Findings:
                 "default-drift",
                 "suspect",
                 arm.id,
-                f"the engine drafts with other values than the arm sets: {other[0].text}",
-                "give the arm values that the engine can honour; its log says why it changed them",
+                Message("default-drift.drafts", value=other[0].told),
+                Message("default-drift.fix_drafts"),
                 **as_evidence(other),
             )
+
+
+def _then(value: Value) -> Message:
+    return Message("default-drift.value", name=value.name, was=shown(value.expected), then=shown(value.seen))
 
 
 def _changes(sessions: Sequence[Session]) -> Iterator[Value]:
@@ -121,7 +124,7 @@ def _drafting(arm: Arm, session: Session, traits: EngineTraits) -> Iterator[Valu
             asked = getattr(arm, field)
             if asked is not None:
                 seen = next((values[name] for name in PRINTED_NAMES[field] if name in values), None)
-                yield Value(f"{field} of {method}", asked, seen)
+                yield Value(Message("check.of_method", field=field, method=method), asked, seen)
 
 
 def _alike(value: Value) -> bool:
@@ -151,12 +154,12 @@ def flag_inert(data: RunData) -> Findings:
                 "flag-inert",
                 "suspect",
                 arm.id,
-                f"the engine does not do what was set: {inert[0].text}",
-                "the engine's log says why; leave the option out, or use a build that honours it",
+                Message("flag-inert.found", value=inert[0].told),
+                Message("flag-inert.fix"),
                 **as_evidence(inert),
             )
         if silent := sorted({name for session in sessions for name in _silent(data, arm, session)}):
-            yield unseen(arm.id, f"the engine does not say which value is in force for {', '.join(silent)}")
+            yield unseen(arm.id, Message("unchecked.values_unknown", names=silent))
 
 
 def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
@@ -168,15 +171,19 @@ def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
         if isinstance(active, list) and active:
             for method in arm.methods:
                 if method != "none" and method not in cast("list[object]", active):
-                    yield Value(f"method {method}", "active", "not started")
+                    yield Value(
+                        Message("flag-inert.method", method=method),
+                        Message("flag-inert.active"),
+                        Message("flag-inert.not_started"),
+                    )
     for value in _drafting(arm, session, data.traits):
         if value.seen is not None and not _alike(value):
             yield value
         elif value.seen is None and not data.simulated:
             # Its neighbours are printed and it is not: the method does not know it.
-            yield value._replace(seen="not mentioned")
+            yield value._replace(seen=Message("flag-inert.not_mentioned"))
     if arm.synthetic_rates and not data.simulated and session.id in data.logs and not data.logs[session.id].synthetic:
-        yield Value("synthetic_rates", "acceptance by dice", "not mentioned")
+        yield Value("synthetic_rates", Message("flag-inert.dice"), Message("flag-inert.not_mentioned"))
 
 
 def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:
@@ -185,7 +192,7 @@ def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:
         return
     for value in _settings(arm, session):
         if value.seen is None:
-            yield value.name
+            yield str(value.name)
     if arm.engine.extra_flags:
         yield "extra_flags"
     if arm.synthetic_rates and session.id not in data.logs:
@@ -286,7 +293,6 @@ def _switch(value: object) -> str | None:
 SETTINGS_CHECKS: tuple[Check, ...] = (
     Check(
         id="default-drift",
-        threat="the engine's defaults changed under a fixed command line",
         severity="suspect",
         look=default_drift,
         saw=("arms", "sessions", "requests"),
@@ -298,7 +304,6 @@ SETTINGS_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="flag-inert",
-        threat="an option was accepted and ignored",
         severity="suspect",
         look=flag_inert,
         saw=("arms", "sessions", "requests", "logs"),
@@ -322,7 +327,7 @@ def two_binaries(data: RunData) -> Findings:
     outside of a repository print `0 (unknown)`) agree with anything.
     """
     if not data.sessions:
-        yield unseen(None, "no session was recorded")
+        yield unseen(None, Message("unchecked.no_session"))
         return
     engines: dict[tuple[object, ...], EngineIdentity] = {}
     known: dict[int, tuple[object, ...]] = {}
@@ -336,9 +341,12 @@ def two_binaries(data: RunData) -> Findings:
         yield about_run(
             "two-binaries",
             "suspect",
-            f"{len(engines)} different engines measured this run: {_what_differs(first, second)}",
-            "measure the whole run again with one engine; `specmeter compare` compares two builds",
-            engines=len(engines),
+            Message(
+                "two-binaries.found",
+                engines=len(engines),
+                difference=_what_differs(first, second),
+            ),
+            Message("two-binaries.fix"),
             **{f"engine {place}": f"{it.build} {it.binary_sha256[:16]}" for place, it in enumerate(engines.values())},
         )
     if data.simulated:
@@ -346,17 +354,17 @@ def two_binaries(data: RunData) -> Findings:
     yield from _other_builds(data)
 
 
-def _what_differs(first: EngineIdentity, second: EngineIdentity) -> str:
+def _what_differs(first: EngineIdentity, second: EngineIdentity) -> Message:
     if first.binary_sha256 != second.binary_sha256:
-        return f"binaries {first.binary_sha256[:12]} and {second.binary_sha256[:12]}"
+        return Message("two-binaries.binaries", first=first.binary_sha256[:12], second=second.binary_sha256[:12])
     libraries = sorted(
         name
         for name in {**first.libraries, **second.libraries}
         if first.libraries.get(name) != second.libraries.get(name)
     )
     if libraries:
-        return f"the library {libraries[0]} differs"
-    return f"builds {first.build!r} and {second.build!r}"
+        return Message("two-binaries.library", name=libraries[0])
+    return Message("two-binaries.builds", first=first.build, second=second.build)
 
 
 def _other_builds(data: RunData) -> Findings:
@@ -376,16 +384,19 @@ def _other_builds(data: RunData) -> Findings:
         yield about_run(
             "two-binaries",
             "suspect",
-            f"the logs of {len(wrong)} sessions name build {printed_build[:80]!r}, but the engine was identified "
-            f"as {session.engine.build[:80]!r}",
-            "launcher and libraries come from different builds: install the engine afresh, in a folder of its own",
-            sessions=len(wrong),
+            Message(
+                "two-binaries.log",
+                sessions=len(wrong),
+                build_in_log=printed_build[:80],
+                build_of_engine=session.engine.build[:80],
+            ),
+            Message("two-binaries.fix_log"),
             build_in_log=printed_build[:200],
             build_of_engine=session.engine.build[:200],
             arm=session.arm_id,
         )
     elif silent == len(data.sessions):
-        yield unseen(None, "no log names a build")
+        yield unseen(None, Message("unchecked.no_build_in_log"))
 
 
 def _build_of(text: str) -> tuple[str, str] | None:
@@ -418,7 +429,9 @@ def memory_fit(data: RunData) -> Findings:
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
     if data.simulated or not arms:
-        yield not_applicable(None, "nothing lies in memory" if data.simulated else "no arm has a baseline")
+        yield not_applicable(
+            None, Message("unchecked.nothing_in_memory") if data.simulated else Message("unchecked.no_baseline")
+        )
         return
     by_arm = sessions_by_arm(data)
     for arm in arms:
@@ -430,7 +443,7 @@ def memory_fit(data: RunData) -> Findings:
             if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
         ]
         if not known:
-            yield unseen(arm.id, "the engine does not say where the target lies")
+            yield unseen(arm.id, Message("unchecked.target_place_unknown"))
             continue
         moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
         if moved:
@@ -438,8 +451,8 @@ def memory_fit(data: RunData) -> Findings:
                 "memory-fit",
                 "suspect",
                 arm.id,
-                f"the target is not placed in memory as its baseline's is: {moved[0].text}",
-                "choose gpu_layers and context so that target and draft fit together, the same for all arms",
+                Message("memory-fit.found", value=moved[0].told),
+                Message("memory-fit.fix"),
                 blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
                 **as_evidence(moved),
             )
@@ -450,9 +463,9 @@ def _moved(arm: Arm, mine: Session, base: Session) -> Iterator[Value]:
         # Drafting heads inside the target are layers more; what counts is what had to stay behind.
         behind, usual = (total - there for there, total in (mine.layers_offloaded, base.layers_offloaded))
         if behind != usual:
-            yield Value("layers not on a device", usual, behind)
+            yield Value(Message("memory-fit.layers_left"), usual, behind)
     elif mine.layers_offloaded != base.layers_offloaded:
-        yield Value("layers on a device", base.layers_offloaded, mine.layers_offloaded)
+        yield Value(Message("memory-fit.layers"), base.layers_offloaded, mine.layers_offloaded)
     for name in ("n_ctx", "slot_context"):
         expected, seen = base.resolved.get(name), mine.resolved.get(name)
         if expected is not None and seen is not None and expected != seen:
@@ -462,9 +475,11 @@ def _moved(arm: Arm, mine: Session, base: Session) -> Iterator[Value]:
     for use in base.devices:
         now = next((it for it in mine.devices if it.device == use.device), DeviceUse(device=use.device))
         if not heads and not _same_size(use.model_buffer_bytes, now.model_buffer_bytes):
-            yield Value(f"weights on {use.device} in bytes", use.model_buffer_bytes, now.model_buffer_bytes)
+            yield Value(
+                Message("memory-fit.weights", device=use.device), use.model_buffer_bytes, now.model_buffer_bytes
+            )
         if not snapshots and not _same_size(use.kv_buffer_bytes, now.kv_buffer_bytes):
-            yield Value(f"KV cache on {use.device} in bytes", use.kv_buffer_bytes, now.kv_buffer_bytes)
+            yield Value(Message("memory-fit.kv_cache", device=use.device), use.kv_buffer_bytes, now.kv_buffer_bytes)
 
 
 def _same_size(one: int, other: int) -> bool:
@@ -491,12 +506,12 @@ def server_shared(data: RunData) -> Findings:
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:
-        yield unseen(None, "no session was recorded")
+        yield unseen(None, Message("unchecked.no_session"))
         return
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
         if not requests:
-            yield unseen(arm.id, "no request was answered")
+            yield unseen(arm.id, Message("unchecked.no_answer"))
             continue
         evidence = _shared(data, arm, by_arm[arm.id], requests)
         if evidence:
@@ -504,30 +519,32 @@ def server_shared(data: RunData) -> Findings:
                 "server-shared",
                 "suspect",
                 arm.id,
-                f"requests shared their server: {'; '.join(evidence.values())}",
-                "use slots: 1 and prompt_cache: false, and design.session: request for methods that keep a table",
+                Message("server-shared.found", how=tuple(evidence.values())),
+                Message("server-shared.fix"),
                 **evidence,
             )
 
 
-def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequence[RequestData]) -> dict[str, str]:
+def _shared(
+    data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequence[RequestData]
+) -> dict[str, Message]:
     """What was shared -> how it shows."""
-    found: dict[str, str] = {}
+    found: dict[str, Message] = {}
     slots = max(
         (it for s in sessions if isinstance(it := s.resolved.get("total_slots"), int)), default=arm.engine.slots
     )
     if slots > 1 and arm.load is None:
-        found["slots"] = f"{slots} slots"
+        found["slots"] = Message("server-shared.slots", slots=slots)
     cached = [it.row.cache_n for it in requests if it.row.cache_n]
     if cached:
-        found["cached"] = (
-            f"in {len(cached)} of {len(requests)} requests up to {max(cached)} prompt tokens came from the cache"
+        found["cached"] = Message(
+            "server-shared.cached", cached=len(cached), requests=len(requests), tokens=max(cached)
         )
     elif arm.engine.prompt_cache:
-        found["cached"] = "the prompt cache is on"
+        found["cached"] = Message("server-shared.prompt_cache")
     strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
     if strangers:
-        found["sessions"] = f"{strangers} requests were answered by a session of another arm or block"
+        found["sessions"] = Message("server-shared.strangers", requests=strangers)
     if "lookup" in data.traits.drafters(arm.methods):
         found |= _shared_table(data, arm, requests)
     return found
@@ -540,15 +557,15 @@ def _strange(session: Session | None, request: RequestData) -> bool:
     return (session.arm_id, session.invocation, session.block) != (row.arm_id, row.invocation, row.block)
 
 
-def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, str]:
+def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, Message]:
     places = _places(requests)
-    found: dict[str, str] = {}
+    found: dict[str, Message] = {}
     keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
     if keeping and max(places) > 0 and not data.simulated:
-        found["table"] = f"{keeping[0]} keeps its table, and a session answered up to {max(places) + 1} requests"
+        found["table"] = Message("server-shared.table", method=keeping[0], requests=max(places) + 1)
     rise = _rise(requests, places)
     if rise is not None and arm.load is None:
-        found["rise"] = f"acceptance is {percent(rise, 1)} higher at the end of a session than at its beginning"
+        found["rise"] = Message("server-shared.rise", rise=rise)
     return found
 
 
@@ -586,7 +603,6 @@ def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | Non
 CHECKS: tuple[Check, ...] = (
     Check(
         id="two-binaries",
-        threat="launcher and libraries from different builds, or several engines in one run",
         severity="suspect",
         look=two_binaries,
         saw=("engines", "sessions", "logs"),
@@ -596,7 +612,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="memory-fit",
-        threat="the target was offloaded less because a draft took the room",
         severity="suspect",
         look=memory_fit,
         saw=("arms", "sessions", "requests"),
@@ -607,7 +622,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="server-shared",
-        threat="slots, caches or tables shared between requests",
         severity="suspect",
         look=server_shared,
         saw=("arms", "sessions", "requests"),

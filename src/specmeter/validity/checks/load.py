@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specmeter.analysis.load.summary import CellFigures
+from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.record.verdict import Findings, about_arm
-from specmeter.text import percent
 from specmeter.validity.checks.check import (
     SMALLEST_BATCH,
     Check,
@@ -41,7 +41,7 @@ LEAST_TOKENS = 16
 BEHIND = 0.9
 """Share of the offered requests that an engine which keeps up answers inside the window. Of few requests chance decides
 as much; so they also have to wait: more of them, on average, than the engine works on."""
-_RAISE_CONTEXT = "raise engine.context (that of one slot), or lower load.depth or generation.max_tokens"
+_RAISE_CONTEXT = Message("context-short.fix")
 _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
@@ -59,7 +59,7 @@ def _of_loads(check: Check) -> Check:
 
     def look(data: RunData) -> Findings:
         if all(arm.load is None for arm in data.arms.values()):
-            yield not_applicable(None, "no arm has a load")
+            yield not_applicable(None, Message("unchecked.no_load"))
         else:
             yield from check.look(data)
 
@@ -88,7 +88,7 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
         for request in mine:
             yield from _steps_close(arm, request, sessions.get(session_id))
     if uncounted:
-        yield unseen(arm.id, f"the forwards of {uncounted} of {len(by_session)} cells were not counted, or some failed")
+        yield unseen(arm.id, Message("unchecked.cells_not_counted", uncounted=uncounted, cells=len(by_session)))
 
 
 def _cell_closes(
@@ -104,20 +104,19 @@ def _cell_closes(
     gap = tokens - accepted - busy
     if -further - restores - cut_off - slack <= gap <= slack:
         return
-    what = (
-        f"{gap:.0f} tokens came out of no successful forward"
-        if gap > 0
-        else f"at least {-gap - further - restores - cut_off:.0f} forwards of slots emitted nothing"
-    )
     yield about_arm(
         "conservation",
         "invalid",
         arm.id,
-        f"{what} in block {cell.block}: {tokens} tokens, {accepted} accepted, {busy:.0f} forwards of all slots",
-        "verification failed, or the counters are broken: see the engine's log, and use another build",
-        block=cell.block,
-        tokens=tokens,
-        accepted=accepted,
+        Message(
+            "conservation.cell_extra" if gap > 0 else "conservation.cell_idle",
+            at_least=gap if gap > 0 else -gap - further - restores - cut_off,
+            block=cell.block,
+            tokens=tokens,
+            accepted=accepted,
+            slot_forwards=busy,
+        ),
+        Message("conservation.fix_extra"),
         slot_forwards=round(busy),
         unexplained=round(gap),
     )
@@ -139,11 +138,8 @@ def _steps_close(arm: Arm, request: RequestData, session: Session | None) -> Fin
             "conservation",
             "invalid",
             request,
-            f"at least {idle} steps emitted nothing: {decoded} decoded, {accepted} accepted, {steps} steps",
-            "see the engine's log: steps of another request may stand among these, or the counters are broken",
-            decoded=decoded,
-            accepted=accepted,
-            steps=steps,
+            Message("conservation.steps", at_least=idle, decoded=decoded, accepted=accepted, steps=steps),
+            Message("conservation.fix_steps"),
             unexplained=-idle,
         )
 
@@ -170,16 +166,20 @@ def load_not_reached(data: RunData) -> Findings:
     """Cells in which fewer clients were busy than asked for, or which have no steady window."""
     for arm, load, cells in _loaded(data):
         if not cells:
-            yield unseen(arm.id, "no cell under load is on record that came to its end")
+            yield unseen(arm.id, Message("unchecked.no_cell"))
         without = [it for it in cells if it.no_window is not None and not _flooded(load, it)]
         if without:
             yield about_arm(
                 "load-not-reached",
                 "suspect",
                 arm.id,
-                f"{len(without)} of {len(cells)} cells have no steady window: {without[0].no_window}",
-                "raise load.rounds (of a rate: load.requests) or generation.max_tokens, so that the load lasts",
-                cells=len(without),
+                Message(
+                    "load-not-reached.no_window",
+                    cells=len(without),
+                    of=len(cells),
+                    why=Message(f"no-window.{(without[0].no_window or '').replace(' ', '_')}"),
+                ),
+                Message("load-not-reached.fix_no_window"),
             )
         if load.clients is None:
             continue
@@ -191,11 +191,15 @@ def load_not_reached(data: RunData) -> Findings:
                 "load-not-reached",
                 "suspect",
                 arm.id,
-                f"in {len(idle)} of {len(cells)} cells fewer clients were busy than the {asked} asked for: "
-                f"{worst.request_ms / worst.window_ms:.2f} on average in block {worst.block}",
-                "see whether requests failed or the clients were late; measure again",
-                cells=len(idle),
-                clients=asked,
+                Message(
+                    "load-not-reached.found",
+                    cells=len(idle),
+                    of=len(cells),
+                    clients=asked,
+                    busy=worst.request_ms / worst.window_ms,
+                    block=worst.block,
+                ),
+                Message("load-not-reached.fix"),
                 busy=round(worst.request_ms / worst.window_ms, 3),
             )
 
@@ -210,17 +214,20 @@ def requests_queued(data: RunData) -> Findings:
                 "requests-queued",
                 "note" if meant else "suspect",
                 arm.id,
-                f"{load.clients} clients share {fewest} slots: {load.clients - fewest} requests always wait",
-                "nothing, if that is what is to be measured; otherwise leave load.slots out",
-                clients=load.clients,
-                slots=fewest,
+                Message(
+                    "requests-queued.found",
+                    clients=load.clients,
+                    slots=fewest,
+                    waiting=load.clients - fewest,
+                ),
+                Message("requests-queued.fix"),
             )
 
 
 def overloaded(data: RunData) -> Findings:
     """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end."""
     if all(arm.load is None or arm.load.rate is None for arm in data.arms.values()):
-        yield not_applicable(None, "no requests arrived by a rate")
+        yield not_applicable(None, Message("unchecked.no_rate"))
     for arm, load, cells in _loaded(data):
         if load.rate is None:
             continue
@@ -233,10 +240,9 @@ def overloaded(data: RunData) -> Findings:
                 "overloaded",
                 "suspect",
                 arm.id,
-                f"overloaded: {load.rate:g} requests per second arrived, and {reached:.3g} were answered",
-                "lower load.rate; times to the first token say how long the run was, not how fast the engine is",
+                Message("overloaded.found", rate=load.rate, reached=reached),
+                Message("overloaded.fix"),
                 cells=len(behind),
-                rate=load.rate,
                 reached=round(reached, 4),
             )
 
@@ -269,10 +275,15 @@ def client_late(data: RunData) -> Findings:
                 "client-late",
                 "invalid",
                 arm.id,
-                f"the clients were late in {len(late)} of {len(cells)} cells: in block {cell.block} they rested for "
-                f"{percent(worst, 1)} of their time, up to {cell.late_ms:.0f} ms at once",
-                "use a machine with more cores for the clients, or fewer of them: this load was not what was asked for",
-                cells=len(late),
+                Message(
+                    "client-late.found",
+                    cells=len(late),
+                    of=len(cells),
+                    block=cell.block,
+                    share=worst,
+                    late_ms=cell.late_ms,
+                ),
+                Message("client-late.fix"),
                 share=round(worst, 4),
                 late_ms=round(cell.late_ms, 1),
             )
@@ -285,9 +296,8 @@ def client_late(data: RunData) -> Findings:
                 "client-late",
                 "suspect",
                 arm.id,
-                f"the clients took {percent(most / cores, 1)} of the machine in {len(greedy)} of {len(cells)} cells",
-                "leave a core to the clients (engine.threads), or use fewer of them",
-                cells=len(greedy),
+                Message("client-late.greedy", share=most / cores, cells=len(greedy), of=len(cells)),
+                Message("client-late.fix_greedy"),
                 share=round(most / cores, 4),
             )
 
@@ -313,8 +323,8 @@ def prompts_in_window(data: RunData) -> Findings:
                 "prompts-in-window",
                 "suspect",
                 arm.id,
-                f"{percent(share, 0)} of the requests' time went into prompts: the speedup is mostly about these",
-                "generate longer texts (generation.max_tokens), or take shorter prompts",
+                Message("prompts-in-window.found", share=share),
+                Message("prompts-in-window.fix"),
                 share=round(share, 4),
             )
         short = [it for it in known if it.tokens < LEAST_TOKENS * load.clients]
@@ -323,9 +333,13 @@ def prompts_in_window(data: RunData) -> Findings:
                 "prompts-in-window",
                 "suspect",
                 arm.id,
-                f"{len(short)} of {len(known)} windows hold fewer than {LEAST_TOKENS} tokens of each client",
-                "raise load.rounds or generation.max_tokens",
-                cells=len(short),
+                Message(
+                    "prompts-in-window.short",
+                    cells=len(short),
+                    of=len(known),
+                    needed=LEAST_TOKENS,
+                ),
+                Message("prompts-in-window.fix_short"),
                 tokens=min(it.tokens for it in short),
             )
 
@@ -346,9 +360,8 @@ def slot_without_drafts(data: RunData) -> Findings:
                 "slot-without-drafts",
                 "invalid",
                 arm.id,
-                f"{len(silent)} of {len(long)} requests drafted nothing, while the others did",
-                "some slot of the engine does not speculate: see its log, and use another build",
-                requests=len(silent),
+                Message("slot-without-drafts.found", requests=len(silent), of=len(long)),
+                Message("slot-without-drafts.fix"),
                 example_prompt=silent[0].row.prompt_id,
             )
 
@@ -363,9 +376,8 @@ def prompt_remembered(data: RunData) -> Findings:
                 "prompt-remembered",
                 "suspect",
                 arm.id,
-                f"{keeping[0]} remembers earlier texts, and {again} requests repeat a prompt of their session",
-                "give as many prompts as a cell has requests, or fewer clients and load.rounds",
-                requests=again,
+                Message("prompt-remembered.found", method=keeping[0], requests=again),
+                Message("prompt-remembered.fix"),
             )
 
 
@@ -385,9 +397,8 @@ def context_short(data: RunData) -> Findings:
                 "context-short",
                 "suspect",
                 arm.id,
-                f"{len(full)} of {len(requests)} requests ended where the context of their slot was full",
+                Message("context-short.full", requests=len(full), of=len(requests)),
                 _RAISE_CONTEXT,
-                requests=len(full),
                 example_prompt=full[0].row.prompt_id,
             )
         logs = logs_of(data, requests)
@@ -397,9 +408,8 @@ def context_short(data: RunData) -> Findings:
                 "context-short",
                 "suspect",
                 arm.id,
-                f"{shifted.count} times a slot's context was full, and its oldest tokens were dropped",
+                Message("context-short.shifted", times=shifted.count),
                 _RAISE_CONTEXT,
-                times=shifted.count,
                 log=first_line(shifted),
             )
         if short:
@@ -407,9 +417,8 @@ def context_short(data: RunData) -> Findings:
                 "context-short",
                 "suspect",
                 arm.id,
-                f"{short.count} times the slots together had no room in the KV cache: work was cut up or done again",
+                Message("context-short.no_room", times=short.count),
                 _RAISE_CONTEXT,
-                times=short.count,
                 log=first_line(short),
             )
 
@@ -417,7 +426,6 @@ def context_short(data: RunData) -> Findings:
 _CHECKS = (
     Check(
         "load-not-reached",
-        "fewer clients were busy than the load says",
         "suspect",
         load_not_reached,
         saw=("arms", "requests", "load-cells", "sendings"),
@@ -426,7 +434,6 @@ _CHECKS = (
     ),
     Check(
         "requests-queued",
-        "requests wait for slots, so the engine works on fewer at once than there are clients",
         "suspect",
         requests_queued,
         saw=("arms", "experiment", "load-cells"),
@@ -435,7 +442,6 @@ _CHECKS = (
     ),
     Check(
         "overloaded",
-        "requests arrive faster than they are answered",
         "suspect",
         overloaded,
         saw=("arms", "requests", "load-cells", "sendings"),
@@ -444,7 +450,6 @@ _CHECKS = (
     ),
     Check(
         "client-late",
-        "the clients were slower than what they measure",
         "invalid",
         client_late,
         saw=("arms", "hosts", "requests", "load-cells", "sendings"),
@@ -453,7 +458,6 @@ _CHECKS = (
     ),
     Check(
         "prompts-in-window",
-        "what is called decoding under load is mostly about prompts, or about a few tokens",
         "suspect",
         prompts_in_window,
         saw=("arms", "requests", "load-cells", "sendings"),
@@ -462,7 +466,6 @@ _CHECKS = (
     ),
     Check(
         "slot-without-drafts",
-        "one of several slots does not speculate",
         "invalid",
         slot_without_drafts,
         saw=("arms", "requests"),
@@ -472,7 +475,6 @@ _CHECKS = (
     ),
     Check(
         "context-short",
-        "slots under load take the context away from one another",
         "suspect",
         context_short,
         saw=("arms", "requests", "logs"),
@@ -481,7 +483,6 @@ _CHECKS = (
     ),
     Check(
         "prompt-remembered",
-        "a table of n-grams knows the answer from another client's request",
         "suspect",
         prompt_remembered,
         saw=("arms", "prompts", "requests"),

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from specmeter.host.telemetry import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
+from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import percent, size
 from specmeter.validity.checks.check import Check, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData, Sample
 
-_SIMULATED = "time is virtual"
-_NO_HOST = "the machine is not recorded"
+_SIMULATED = Message("unchecked.virtual_time")
+_NO_HOST = Message("unchecked.no_host")
 
 
 # --- host-busy -------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def host_busy(data: RunData) -> Findings:
         yield not_applicable(None, _SIMULATED)
         return
     if not data.telemetry:
-        yield unseen(None, "no telemetry was recorded")
+        yield unseen(None, Message("unchecked.no_telemetry"))
         return
     samples = loads_by_arm(data)
     fastest = _fastest_mhz(load for loads in samples.values() for load in loads)
@@ -65,7 +65,7 @@ def host_busy(data: RunData) -> Findings:
     for arm in data.arms.values():
         loads = samples.get(arm.id, [])
         if not loads:
-            yield unseen(arm.id, "no sample was taken while its requests ran")
+            yield unseen(arm.id, Message("unchecked.no_sample"))
             continue
         baseline = samples.get(arm.baseline_id or "", [])
         yield from _others(arm, loads, baseline, _busy_percent(data, arm, started.get(arm.id)))
@@ -94,9 +94,8 @@ def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate:
         "host-busy",
         "suspect",
         arm.id,
-        f"other programs took {percent(shares.mean() / 100, 1)} of the machine while the arm's requests ran, and up to "
-        f"{percent(shares.max() / 100)}",
-        "end other programs, and measure again",
+        Message("host-busy.others", mean_percent=float(shares.mean()), highest_percent=float(shares.max())),
+        Message("host-busy.fix_others"),
         mean_percent=round(float(shares.mean()), 2),
         gate_percent=round(gate, 2),
         highest_percent=round(float(shares.max()), 2),
@@ -125,15 +124,14 @@ def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Find
     if max(throttled, capped) < max(2, _THROTTLED * len(loads)):
         return
     harmful = throttled >= max(2, _THROTTLED * len(loads))
-    names = ", ".join(reason for reason, _ in reasons.most_common())
+    names = sorted(reasons, key=lambda reason: (-reasons[reason], reason))
     yield about_arm(
         "host-busy",
         "suspect" if harmful else "note",
         arm.id,
-        f"a GPU was slowed down in {max(throttled, capped)} of {len(loads)} samples ({names})",
-        "cool the GPU, or set a clock that it can hold" if harmful else "state which power limit was set",
-        samples=len(loads),
-        reasons=names,
+        Message("host-busy.gpu", slowed_samples=max(throttled, capped), samples=len(loads), reasons=names),
+        Message("host-busy.fix_throttled") if harmful else Message("host-busy.fix_capped"),
+        reasons=", ".join(names),
         throttled_samples=throttled,
         power_capped_samples=capped,
         throttled_samples_of_baseline=sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in baseline),
@@ -159,9 +157,8 @@ def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], faste
         "host-busy",
         "suspect",
         arm.id,
-        f"the processor ran at {np.median(mine):.0f} MHz (median) while the arm's requests ran, but at "
-        f"{fastest:.0f} MHz at other times of the run",
-        "cool the machine, plug it in, and fix the clock (governor `performance`)",
+        Message("host-busy.clock", median_mhz=float(np.median(mine)), fastest_mhz=fastest),
+        Message("host-busy.fix_clock"),
         median_mhz=round(float(np.median(mine))),
         median_mhz_of_baseline=None if usual is None else round(usual),
         fastest_mhz=round(fastest),
@@ -177,9 +174,8 @@ def _memory(data: RunData, arm: Arm, loads: Sequence[Sample]) -> Findings:
             "host-busy",
             "suspect",
             arm.id,
-            f"only {size(least)} of memory were free while the arm's requests ran",
-            "use a smaller model or context, or end other programs",
-            memory_available_bytes=least,
+            Message("host-busy.memory", memory_available_bytes=least),
+            Message("host-busy.fix_memory"),
             memory_bytes=data.hosts[-1].memory_bytes,
         )
 
@@ -235,11 +231,10 @@ def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
         "free-cores",
         "suspect" if over else "note",
         arm_id,
-        f"{threads} threads on {usable:g} usable cores"
+        Message("free-cores.too_many", threads=threads, usable_cores=usable)
         if over
-        else f"{threads} threads share {host.physical_cores} physical cores",
-        "set engine.threads to the number of physical cores that are free",
-        threads=threads,
+        else Message("free-cores.shared", threads=threads, physical_cores=host.physical_cores),
+        Message("free-cores.fix"),
         usable_cores=usable,
         physical_cores=host.physical_cores,
         logical_cores=host.logical_cores,
@@ -254,12 +249,15 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
         yield about_run(
             "free-cores",
             "note" if data.telemetry else "suspect",
-            f"other programs used {busy:.1f} cores when the run was started, and the engine wants {threads} of "
-            f"{cores:g}: {', '.join(host.busy_processes[:3])}",
-            "end these programs, or lower engine.threads to the cores they leave free",
+            Message(
+                "free-cores.taken",
+                busy_cores=busy,
+                threads=threads,
+                cores=cores,
+                processes=host.busy_processes[:3],
+            ),
+            Message("free-cores.fix_taken"),
             busy_cores=round(busy, 2),
-            threads=threads,
-            cores=cores,
             processes=", ".join(host.busy_processes),
         )
     loaded = max((it.load_average[0] for it in data.hosts if it.load_average), default=0.0)
@@ -267,10 +265,9 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
         yield about_run(
             "free-cores",
             "note",
-            f"the load average was {loaded:.1f} on {cores:g} cores when the run was started",
-            "wait until the machine has settled",
+            Message("free-cores.loaded", load_average=loaded, cores=cores),
+            Message("free-cores.fix_loaded"),
             load_average=round(loaded, 2),
-            cores=cores,
         )
 
 
@@ -303,14 +300,14 @@ def power_source(data: RunData) -> Findings:
         yield about_run(
             "power-source",
             "suspect",
-            "the machine ran on its battery",
-            "plug it in, and measure again",
+            Message("power-source.battery"),
+            Message("power-source.fix_battery"),
             starts_on_battery=started,
             samples_on_battery=sum(known),
             samples=len(known),
         )
     elif not known and all(host.power_source == "unknown" for host in data.hosts):
-        yield unseen(None, "the power source of this machine is not known")
+        yield unseen(None, Message("unchecked.power_source"))
     for governor, machine in dict.fromkeys((host.governor, host.machine) for host in data.hosts):
         names = set((governor or "").split("+"))
         if "powersave" in names or names & _SAVING:
@@ -318,10 +315,12 @@ def power_source(data: RunData) -> Findings:
             yield about_run(
                 "power-source",
                 "note" if dynamic else "suspect",
-                f"the clock policy is {governor}"
-                + (", which may be the normal one on this processor" if dynamic else ""),
-                "set the governor or energy mode to performance while measuring",
-                governor=governor,
+                Message(
+                    "power-source.policy",
+                    governor=governor,
+                    perhaps=Message("power-source.perhaps") if dynamic else "",
+                ),
+                Message("power-source.fix_policy"),
                 machine=machine,
             )
 
@@ -363,16 +362,14 @@ def memory_short(data: RunData) -> Findings:
     for arm in data.arms.values():
         need = _need(data, arm, started.get(arm.id))
         if need is None:
-            yield unseen(arm.id, "the size of its models is not known")
+            yield unseen(arm.id, Message("unchecked.model_size"))
         elif need.size_bytes > _FULL * free:
             yield about_arm(
                 "memory-short",
                 "suspect",
                 arm.id,
-                f"models and caches take {size(need.size_bytes)}, but only {size(free)} were free",
-                "use a smaller model or quantization, lower engine.context, or end other programs",
-                needed_bytes=need.size_bytes,
-                free_bytes=free,
+                Message("memory-short.found", needed_bytes=need.size_bytes, free_bytes=free),
+                Message("memory-short.fix"),
                 printed_by_the_engine=need.measured,
             )
     swap = [host.swap_used_bytes for host in data.hosts if host.swap_used_bytes is not None]
@@ -380,8 +377,8 @@ def memory_short(data: RunData) -> Findings:
         yield about_run(
             "memory-short",
             "suspect",
-            f"{size(max(swap) - swap[0])} more were swapped out during the run than at its start",
-            "end other programs, or use a smaller model",
+            Message("memory-short.swapped", swapped_bytes=max(swap) - swap[0]),
+            Message("memory-short.fix_swapped"),
             swap_used_bytes_at_first=swap[0],
             swap_used_bytes_at_most=max(swap),
         )
@@ -413,7 +410,6 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="host-busy",
-        threat="other load, clocks, power or thermal limits while requests ran",
         severity="suspect",
         look=host_busy,
         saw=("hosts", "arms", "sessions", "requests", "telemetry"),
@@ -422,7 +418,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="free-cores",
-        threat="more threads than free cores",
         severity="suspect",
         look=free_cores,
         saw=("hosts", "arms", "sessions", "telemetry"),
@@ -432,7 +427,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="power-source",
-        threat="a battery, or a machine that saves power",
         severity="suspect",
         look=power_source,
         saw=("hosts", "telemetry"),
@@ -442,7 +436,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="memory-short",
-        threat="models that do not fit into memory",
         severity="suspect",
         look=memory_short,
         saw=("hosts", "arms", "models", "sessions"),
@@ -465,25 +458,26 @@ def energy_read(data: RunData) -> Findings:
     Power at rest counts only where it lies below that of every arm, and the processor was at most 10 % busy.
     """
     if data.simulated:
-        yield not_applicable(None, "time is virtual")
+        yield not_applicable(None, Message("unchecked.virtual_time"))
         return
     if data.energies is None:
         reasons = [why for host in data.hosts if host.power_meter for why in host.power_meter.unread]
-        yield not_applicable(None, reasons[0] if reasons else "no energy was read")
+        why = Message("unchecked.energy_unread", reason=reasons[0]) if reasons else Message("unchecked.no_energy")
+        yield not_applicable(None, why)
         return
     loads = loads_by_arm(data)
     for arm in (*data.summary.arms, *data.summary.controls):
         used = arm.energy
         if used is None:
-            yield unseen(arm.arm_id, "the energy of its requests was not read")
+            yield unseen(arm.arm_id, Message("unchecked.no_energy_of_arm"))
             continue
         if used.why:
             yield about_arm(
                 "energy-read",
                 "note",
                 arm.arm_id,
-                f"energy: {used.why}",
-                "raise max_tokens, or measure again where the counters can be read all the time",
+                Message("energy-read.withheld", why=used.why),
+                Message("energy-read.fix_withheld"),
                 requests_read=used.requests,
                 requests=used.requests_ok,
                 unseen=round(used.unseen, 3),
@@ -495,9 +489,8 @@ def energy_read(data: RunData) -> Findings:
                 "energy-read",
                 "note",
                 arm.arm_id,
-                f"its joules include other programs: {percent(float(np.mean(shares)) / 100, 1)} of the processor "
-                "on average",
-                "end other programs, and measure again",
+                Message("energy-read.others", other_cpu_percent=float(np.mean(shares))),
+                Message("host-busy.fix_others"),
                 other_cpu_percent=round(float(np.mean(shares)), 2),
                 samples=len(shares),
             )
@@ -514,9 +507,8 @@ def _rest(data: RunData) -> Findings:
         yield about_run(
             "energy-read",
             "note",
-            f"{percent(min(busy) / 100)} of the processor was busy when the power at rest was measured",
-            "end other programs before the run starts; until then use the joules that include idle power",
-            idle_cpu_percent=min(busy),
+            Message("energy-read.no_rest", idle_cpu_percent=min(busy)),
+            Message("energy-read.fix_no_rest"),
         )
     powers = {arm.arm_id: arm.energy for arm in data.summary.arms if arm.energy and arm.energy.power_w is not None}
     for arm_id, used in powers.items():
@@ -525,8 +517,8 @@ def _rest(data: RunData) -> Findings:
                 "energy-read",
                 "note",
                 arm_id,
-                f"it drew {used.power_w:.1f} W, no more than the machine at rest ({used.idle_w:.1f} W)",
-                "measure again on a machine that is at rest before the run starts",
+                Message("energy-read.below_rest", power_w=used.power_w, idle_w=used.idle_w),
+                Message("energy-read.fix_below_rest"),
                 power_w=round(used.power_w, 2),
                 idle_w=round(used.idle_w, 2),
             )
@@ -535,7 +527,6 @@ def _rest(data: RunData) -> Findings:
 POWER_CHECKS: tuple[Check, ...] = (
     Check(
         id="energy-read",
-        threat="joules read too rarely, or used by other programs",
         severity="note",
         look=energy_read,
         saw=("hosts", "arms", "requests", "telemetry", "energy"),

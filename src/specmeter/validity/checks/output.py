@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from specmeter.analysis.positions import alone
+from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record import Arm, Finding, Margin
 from specmeter.record.verdict import Findings, about_arm
@@ -45,14 +46,14 @@ MOST_TEXTS = 1_000
 def sampled_distribution(data: RunData) -> Findings:
     """At a temperature above 0, texts with speculation come from another distribution than those without."""
     if data.experiment.generation.temperature == 0:
-        yield not_applicable(None, "outputs are greedy: see output-differs")
+        yield not_applicable(None, Message("unchecked.greedy"))
         return
     comparable: dict[str, Pairs] = {}
     for arm, requests in answered(data):
         if arm.synthetic_rates:
-            yield not_applicable(arm.id, "acceptance is decided by dice: the text means nothing")
+            yield not_applicable(arm.id, Message("unchecked.dice"))
         elif arm.baseline_id is None:
-            yield not_applicable(arm.id, "it is the baseline")
+            yield not_applicable(arm.id, Message("unchecked.is_baseline"))
         else:
             plain = data.by_arm.get(arm.baseline_id, [])
             pairs = _pairs(requests, plain)
@@ -76,15 +77,9 @@ def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
                 "sampled-distribution",
                 "suspect",
                 arm_id,
-                f"its outputs are not draws from the distribution of plain decoding: p = {adjusted:.2g}, "
-                f"corrected for {len(comparable)} arms",
-                (
-                    "do not call this arm lossless; check whether greedy runs differ too, try another build, and "
-                    "report it"
-                ),
+                Message("sampled-distribution.found", adjusted_p_value=adjusted, arms_tested=len(comparable)),
+                Message("sampled-distribution.fix"),
                 p_value=p_values[arm_id],
-                adjusted_p_value=adjusted,
-                arms_tested=len(comparable),
                 prompts=len(pairs),
                 texts=sum(len(one) for one, _ in pairs),
                 baseline_texts=sum(len(other) for _, other in pairs),
@@ -114,18 +109,18 @@ def _counts(histograms: Sequence[bytes]) -> Counts:
     return np.frombuffer(b"".join(histograms), dtype=np.uint8).reshape(-1, BUCKETS).astype(np.float64)
 
 
-def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> str | None:
+def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> Message | None:
     """Why nothing can be said about the distribution; None when something can."""
 
     if not any(it.histogram for it in plain):
-        return "the engine sends no token ids" if plain else "its baseline was not answered"
+        return Message("unchecked.no_token_ids") if plain else Message("unchecked.baseline_no_answer")
     if arrangements((len(one), len(other)) for one, other in pairs) < FEWEST_ARRANGEMENTS:
-        return "too few outputs of one prompt: more blocks or more prompts are needed"
+        return Message("unchecked.few_outputs")
     texts: dict[str, set[bytes]] = defaultdict(set)
     for it in plain:
         texts[it.row.prompt_id].add(it.output)
     if all(len(different) == 1 for different in texts.values()):
-        return "plain decoding gave the same output in every block, as with one seed for all: these are not samples"
+        return Message("unchecked.same_outputs")
     return None
 
 
@@ -156,9 +151,9 @@ HALF_A_LOOP = 0.5
 SAME_LENGTH = 0.1
 """Sampled texts differ in length by chance; all of an arm's together should not by more than this share."""
 
-_SYNTHETIC = "acceptance is decided by dice: the text means nothing"
-_SAMPLED = "outputs are sampled: see sampled-distribution"
-_NO_BASELINE = "no output has its baseline's beside it"
+_SYNTHETIC = Message("unchecked.dice")
+_SAMPLED = Message("unchecked.sampled")
+_NO_BASELINE = Message("unchecked.no_output_of_baseline")
 
 
 # --- output-differs --------------------------------------------------------------------------------------------------
@@ -248,12 +243,12 @@ def output_differs(data: RunData) -> Findings:
     texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
     for arm_id, of_arm in texts.items():
         if _lacks_control(of_arm):
-            yield unseen(arm_id, "what the load alone does to outputs is not known: no plain decoding for one client")
+            yield unseen(arm_id, Message("unchecked.no_single_client"))
         if of_arm.arm.synthetic_rates:
             yield not_applicable(arm_id, _SYNTHETIC)
         elif of_arm.compared == 0:
             plain = of_arm.arm.baseline_id is None
-            yield unseen(arm_id, "no prompt was answered twice" if plain else _NO_BASELINE)
+            yield unseen(arm_id, Message("unchecked.no_prompt_twice") if plain else _NO_BASELINE)
         elif of_arm.departures:
             yield from _different(of_arm, texts.get(of_arm.arm.baseline_id or ""))
 
@@ -293,22 +288,22 @@ def _answers(data: RunData) -> _Answers:
 def _different(texts: _Texts, plain: _Texts | None) -> Findings:
     arm, real = texts.arm, texts.real
     if texts.not_asked:
-        yield unseen(
-            arm.id, f"in {texts.not_asked} of the places where outputs diverge, the target was not asked how sure it is"
-        )
+        yield unseen(arm.id, Message("unchecked.not_asked", places=texts.not_asked))
     first = (real or texts.departures)[0]
     gaps = [it.gap for it in texts.asked if it.gap is not None]
     yield about_arm(
         "output-differs",
         "suspect" if real or texts.not_asked else "note",
         arm.id,
-        (
-            f"{len(texts.departures)} of {texts.compared} outputs differ from {_reference(texts)}: "
-            f"{_how(texts)}{_beside(plain)}"
+        Message(
+            "output-differs.found",
+            differ=len(texts.departures),
+            compared=texts.compared,
+            reference=_reference(texts),
+            how=_how(texts),
+            beside=_beside(plain),
         ),
         _remedy(texts),
-        compared=texts.compared,
-        differ=len(texts.departures),
         share=len(texts.departures) / texts.compared,
         near_ties=len(texts.near),
         real=len(real),
@@ -326,52 +321,52 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
     )
 
 
-def _reference(texts: _Texts) -> str:
+def _reference(texts: _Texts) -> Message:
     if texts.beside_one:
-        return "plain decoding's for one client"
-    return "the same prompt's earlier output" if texts.arm.baseline_id is None else "the baseline's"
+        return Message("output-differs.one_client")
+    return Message("output-differs.earlier") if texts.arm.baseline_id is None else Message("output-differs.baseline")
 
 
-def _how(texts: _Texts) -> str:
-    parts: list[str] = []
+def _how(texts: _Texts) -> list[Message]:
+    parts: list[Message] = []
     if texts.near:
-        parts.append(
-            f"{len(texts.near)} diverge where two tokens were nearly tied (gap of up to {max(texts.near):.2g})"
-        )
+        parts.append(Message("output-differs.near", outputs=len(texts.near), gap=max(texts.near)))
     if texts.real:
         gaps = [it.gap for it in texts.real]
         far = (
-            "beyond every token the engine lists" if None in gaps else f"of up to {max(gap or 0.0 for gap in gaps):.2g}"
+            Message("output-differs.unlisted")
+            if None in gaps
+            else Message("output-differs.up_to", gap=max(gap or 0.0 for gap in gaps))
         )
-        parts.append(f"{len(gaps)} diverge where the target is sure (gap {far})")
+        parts.append(Message("output-differs.sure", outputs=len(gaps), gap=far))
     if texts.not_asked:
-        parts.append(f"for {texts.not_asked} the target was not asked")
-    return "; ".join(parts)
+        parts.append(Message("output-differs.not_asked", outputs=texts.not_asked))
+    return parts
 
 
-def _beside(plain: _Texts | None) -> str:
+def _beside(plain: _Texts | None) -> Message | Literal[""]:
     if plain is None or plain.compared == 0:
         return ""
     if plain.beside_one:
         differ = len(plain.departures)
-        return f"; under this load plain decoding differs from that for one client in {differ} of {plain.compared}"
+        return Message("output-differs.load", differ=differ, compared=plain.compared)
     if not plain.departures:
-        return "; plain decoding always repeats itself"
-    return f"; plain decoding differs from itself in {len(plain.departures)} of {plain.compared}"
+        return Message("output-differs.steady")
+    return Message("output-differs.unsteady", differ=len(plain.departures), compared=plain.compared)
 
 
-def _remedy(texts: _Texts) -> str:
+def _remedy(texts: _Texts) -> Message:
     if not texts.real and not texts.not_asked:
-        return "nothing: both tokens are the target's, and rounding decides; compare speeds, not texts"
+        return Message("output-differs.fix_ties")
     if not texts.real:
-        return "let the run finish with an engine that lists probabilities, so that the target can be asked"
+        return Message("output-differs.fix_not_asked")
     if texts.beside_one:
-        return "do not trust this engine at this load: its plain decoding says something else where the target is sure"
+        return Message("output-differs.fix_load")
     if texts.arm.baseline_id is None:
-        return "do not trust this engine with this model: the same prompt gives another output where the target is sure"
+        return Message("output-differs.fix_plain")
     if 2 * sum(it.against_baseline for it in texts.real) > len(texts.real):
-        return "look at the baseline: asked again, the target prefers the arm's token"
-    return "do not call this arm lossless; try another engine build, or without flash attention, and report it"
+        return Message("output-differs.fix_baseline")
+    return Message("output-differs.fix")
 
 
 # --- output-degenerate -----------------------------------------------------------------------------------------------
@@ -384,9 +379,9 @@ def output_degenerate(data: RunData) -> Findings:
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
         elif all(it.tokens == 0 for it in requests):
-            yield unseen(arm.id, "the engine sends no token ids")
+            yield unseen(arm.id, Message("unchecked.no_token_ids"))
         elif max(it.tokens for it in requests) < 2 * NGRAM:
-            yield not_applicable(arm.id, f"outputs of fewer than {2 * NGRAM} tokens hardly loop")
+            yield not_applicable(arm.id, Message("unchecked.short_outputs", tokens=2 * NGRAM))
         elif arm.baseline_id is None:
             yield from _plain_loops(arm, requests)
         else:
@@ -419,18 +414,17 @@ def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: 
         departure = _Departure(it.key, 0, answers.margins.get(it.key))
         tie = departure.gap is not None and departure.gap <= answers.near_tie(arm)
         certain = departure.margin is not None and (departure.gap is None or departure.gap > WIDEST_NEAR_TIE)
-        what = f"{it.repeated:.0%} of it repeats itself" if it.answered else "it is blank"
         yield about_request(
             "output-degenerate",
             "invalid" if certain else "suspect",
             it,
-            f"the output is degenerate: {what}, where plain decoding repeats {base.repeated:.0%}"
-            + (" (it left the baseline's where the target was undecided)" if tie else ""),
-            "use nothing that was measured on this output: look for failed decodes in the log, and try another build"
-            if certain
-            else "leave the prompt out, or read the output: acceptance in a loop says nothing about other text",
-            repeated=it.repeated,
-            baseline_repeated=base.repeated,
+            Message(
+                "output-degenerate.found" if it.answered else "output-degenerate.blank",
+                repeated=it.repeated,
+                baseline_repeated=base.repeated,
+                tie=Message("output-degenerate.tie") if tie else "",
+            ),
+            Message("output-degenerate.fix_certain") if certain else Message("output-degenerate.fix"),
             blank=not it.answered,
             near_tie=tie,
             loops_of_the_arm_alone=len(alone),
@@ -450,11 +444,8 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
             "output-degenerate",
             "note",
             arm.id,
-            f"plain decoding loops in {looping} of {len(requests)} outputs: a loop is easily drafted, so "
-            "acceptance there says little about other text",
-            "generate fewer tokens, let outputs end (generation.ignore_eos: false), or choose other prompts",
-            texts=len(requests),
-            looping=looping,
+            Message("output-degenerate.plain", looping=looping, texts=len(requests)),
+            Message("output-degenerate.fix_plain"),
             median_repeated=median(it.repeated for it in requests),
         )
 
@@ -467,7 +458,7 @@ def length_mismatch(data: RunData) -> Findings:
     chance = data.experiment.generation.temperature > 0
     for arm, _ in answered(data):
         if arm.baseline_id is None:
-            yield not_applicable(arm.id, "it is the baseline")
+            yield not_applicable(arm.id, Message("unchecked.is_baseline"))
             continue
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
@@ -498,13 +489,8 @@ def _lengths(
         "length-mismatch",
         "suspect",
         arm.id,
-        f"{len(differ)} of {len(pairs)} requests did not end as plain decoding did: {own} tokens in all, not {plain}",
-        "set generation.ignore_eos, so that every arm generates the same number of tokens; if it is set, the log "
-        "says what ended the requests",
-        compared=len(pairs),
-        differ=len(differ),
-        tokens=own,
-        baseline_tokens=plain,
+        Message("length-mismatch.found", differ=len(differ), compared=len(pairs), tokens=own, baseline_tokens=plain),
+        Message("length-mismatch.fix"),
         example_prompt=it.row.prompt_id,
         example_tokens=it.row.predicted_n,
         example_stop=it.row.stop_reason,
@@ -528,15 +514,13 @@ def thinking_truncated(data: RunData) -> Findings:
                 "thinking-truncated",
                 "suspect",
                 arm.id,
-                f"{len(cut)} of {len(requests)} requests ended within their reasoning, without a word of answer",
-                "raise generation.max_tokens, or state that only reasoning was measured",
-                requests=len(requests),
-                cut=len(cut),
+                Message("thinking-truncated.found", cut=len(cut), requests=len(requests)),
+                Message("thinking-truncated.fix"),
                 example_prompt=cut[0].row.prompt_id,
                 example_tokens=cut[0].row.predicted_n,
             )
     if not thinking:
-        yield not_applicable(None, "no output has any reasoning")
+        yield not_applicable(None, Message("unchecked.no_reasoning"))
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -544,7 +528,6 @@ def thinking_truncated(data: RunData) -> Findings:
 CHECKS: tuple[Check, ...] = (
     Check(
         "output-differs",
-        "greedy output with speculation differs from output without",
         "suspect",
         output_differs,
         ("experiment", "arms", "requests", "replies", "margins"),
@@ -555,7 +538,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "output-degenerate",
-        "the output is garbage, or loops",
         "invalid",
         output_degenerate,
         ("experiment", "arms", "requests", "replies", "margins"),
@@ -570,7 +552,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "length-mismatch",
-        "arms generated different numbers of tokens",
         "suspect",
         length_mismatch,
         ("experiment", "arms", "requests"),
@@ -579,7 +560,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "thinking-truncated",
-        "the cap fell inside the reasoning: no answer was measured",
         "suspect",
         thinking_truncated,
         ("arms", "requests", "replies"),
@@ -588,7 +568,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "sampled-distribution",
-        "sampled outputs come from another distribution than the target's",
         "suspect",
         sampled_distribution,
         ("experiment", "arms", "requests", "replies"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from specmeter.engines.llama_cpp.spec import any_remote
+from specmeter.messages import Message
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import size
 from specmeter.validity.checks.check import (
     Check,
     Logs,
@@ -24,7 +25,7 @@ AS_LARGE, LARGE = 0.8, 0.5
 """Bytes read per token, draft / target: above the first a draft is not smaller, above the second it hardly pays."""
 _SPECIAL = frozenset({"bos-token", "eos-token", "eot-token", "first-token-texts", "pre-tokenizer", "fingerprint"})
 """Conditions about special tokens and how text becomes tokens, that no engine insists on."""
-_NO_DRAFT = "it has no draft model"
+_NO_DRAFT = Message("unchecked.no_draft")
 
 
 # --- target and draft ------------------------------------------------------------------------------------------------
@@ -49,21 +50,25 @@ def vocab_mismatch(data: RunData) -> Findings:
                 "vocab-mismatch",
                 "invalid" if known else "suspect",
                 arm.id,
-                f"{arm.draft} cannot draft for {arm.target}: {_differs(refused[0]) if refused else said or ''}",
-                "choose a draft with the target's vocabulary; `specmeter models compare TARGET DRAFT` lists "
-                "every condition",
+                Message(
+                    "vocab-mismatch.found",
+                    draft=arm.draft,
+                    target=arm.target,
+                    why=_differs(refused[0]) if refused else said or "",
+                ),
+                Message("vocab-mismatch.fix"),
                 conditions=", ".join(it.name for it in refused) or None,
                 translated=bool(translated),
                 log=said,
             )
         elif data.simulated:
-            yield not_applicable(arm.id, "simulated models have no vocabulary")
+            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
         elif pair is None and (logs.missing or not logs.sessions):
-            yield unseen(arm.id, "the models were not compared, and not every session has a readable log")
+            yield unseen(arm.id, Message("unchecked.not_compared_no_log"))
 
 
-def _differs(condition: Condition) -> str:
-    return f"{condition.name} is {condition.draft}, the target's is {condition.target}"
+def _differs(condition: Condition) -> Message:
+    return Message("vocab-mismatch.condition", name=condition.name, draft=condition.draft, target=condition.target)
 
 
 def draft_special_tokens(data: RunData) -> Findings:
@@ -75,16 +80,21 @@ def draft_special_tokens(data: RunData) -> Findings:
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
         elif data.simulated:
-            yield not_applicable(arm.id, "simulated models have no vocabulary")
+            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
         elif pair is None:
-            yield unseen(arm.id, "the models were not compared")
+            yield unseen(arm.id, Message("unchecked.not_compared"))
         elif warned := [it for it in pair.conditions if it.status == "warning" and it.name in names]:
             yield about_arm(
                 "draft-special-tokens",
                 "note",
                 arm.id,
-                f"{arm.draft} differs from {arm.target} in ways that no engine refuses: {_all_differ(warned)}",
-                "no number is false, but a draft made for this target would be accepted more often",
+                Message(
+                    "draft-special-tokens.found",
+                    draft=arm.draft,
+                    target=arm.target,
+                    differences=_all_differ(warned),
+                ),
+                Message("draft-special-tokens.fix"),
                 conditions=", ".join(it.name for it in warned),
             )
 
@@ -93,8 +103,9 @@ def _pair(data: RunData, arm: Arm) -> DraftPair | None:
     return data.pairs.get((arm.target, arm.draft)) if arm.draft is not None else None
 
 
-def _all_differ(conditions: Sequence[Condition]) -> str:
-    return "; ".join(f"{it.name} ({it.draft} for {it.target})" for it in conditions)
+def _all_differ(conditions: Sequence[Condition]) -> list[Message]:
+    code = "draft-special-tokens.condition"
+    return [Message(code, name=it.name, draft=it.draft, target=it.target) for it in conditions]
 
 
 def draft_not_smaller(data: RunData) -> Findings:
@@ -105,21 +116,22 @@ def draft_not_smaller(data: RunData) -> Findings:
             continue
         target, draft = (data.header(name) for name in (arm.target, arm.draft))
         if data.simulated:
-            yield not_applicable(arm.id, "simulated models have no weights")
+            yield not_applicable(arm.id, Message("unchecked.simulated_weights"))
         elif target is None or draft is None or not target.bytes_per_token:
-            yield unseen(arm.id, "the headers of target and draft are not on record")
+            yield unseen(arm.id, Message("unchecked.no_headers"))
         elif (share := draft.bytes_per_token / target.bytes_per_token) > LARGE:
             yield about_arm(
                 "draft-not-smaller",
                 "suspect" if share > AS_LARGE else "note",
                 arm.id,
-                f"{arm.draft} reads {size(draft.bytes_per_token)} per token, the target {arm.target} reads "
-                f"{size(target.bytes_per_token)}: drafting costs nearly what it is meant to save",
-                "choose a smaller draft; of an MoE only the active experts count, so its draft must be very small"
-                if target.experts
-                else "choose a smaller draft, or check whether target and draft were swapped",
-                draft_bytes_per_token=draft.bytes_per_token,
-                target_bytes_per_token=target.bytes_per_token,
+                Message(
+                    "draft-not-smaller.found",
+                    draft=arm.draft,
+                    draft_bytes_per_token=draft.bytes_per_token,
+                    target=arm.target,
+                    target_bytes_per_token=target.bytes_per_token,
+                ),
+                Message("draft-not-smaller.fix_moe") if target.experts else Message("draft-not-smaller.fix"),
                 share=share,
             )
 
@@ -144,37 +156,28 @@ def random_prompts(data: RunData) -> Findings:
             if drafted:
                 quoted[arm.id] = drafted
     mixtures = [name for name in dict.fromkeys(arm.target for arm in data.arms.values()) if _has_experts(data, name)]
-    told = f"{len(random)} of {len(data.prompts)} prompts are random tokens"
     if mixtures:
         yield about_run(
             "random-prompts",
             "note",
-            f"{told}, for which {', '.join(mixtures)} may choose other experts than for text: prompt rates on "
-            "them may differ from those on text",
-            "measure a mixture of experts on prompts of text; `specmeter probe TARGET --routing` shows how its "
-            "experts and its speed differ on random tokens",
-            random=len(random),
-            prompts=len(data.prompts),
+            Message("random-prompts.experts", random=len(random), prompts=len(data.prompts), experts=mixtures),
+            Message("random-prompts.fix_experts"),
             experts=", ".join(mixtures),
         )
     elif not quoted:
         yield about_run(
             "random-prompts",
             "note",
-            told,
-            "use them for timing only; acceptance needs text",
-            random=len(random),
-            prompts=len(data.prompts),
+            Message("random-prompts.found", random=len(random), prompts=len(data.prompts)),
+            Message("random-prompts.fix"),
         )
     for arm_id, drafted in quoted.items():
         yield about_arm(
             "random-prompts",
             "suspect",
             arm_id,
-            f"{drafted} tokens were drafted after prompts of random tokens: this acceptance and speedup do not "
-            "hold for any text",
-            "measure acceptance on prompts of text, and keep random tokens for baselines and synthetic_rates",
-            drafted=drafted,
+            Message("random-prompts.drafted", drafted=drafted),
+            Message("random-prompts.fix_drafted"),
             random=len(random),
         )
 
@@ -192,7 +195,7 @@ def prompt_differs(data: RunData) -> Findings:
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
         if not pairs:
-            yield not_applicable(arm.id, "no request has its baseline's beside it")
+            yield not_applicable(arm.id, Message("unchecked.no_request_of_baseline"))
             continue
         differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
         if differ:
@@ -201,14 +204,15 @@ def prompt_differs(data: RunData) -> Findings:
                 "prompt-differs",
                 "invalid",
                 arm.id,
-                f"{count} of {len(pairs)} requests were given another prompt than the baseline's: "
-                f"{_prompt(it)[1]} tokens, not {_prompt(base)[1]}",
-                "measure again; with chat prompts, check that both arms apply the same template",
-                compared=len(pairs),
-                differ=count,
+                Message(
+                    "prompt-differs.found",
+                    differ=count,
+                    compared=len(pairs),
+                    example_tokens=_prompt(it)[1],
+                    example_baseline_tokens=_prompt(base)[1],
+                ),
+                Message("prompt-differs.fix"),
                 example_prompt=it.row.prompt_id,
-                example_tokens=_prompt(it)[1],
-                example_baseline_tokens=_prompt(base)[1],
                 same_text=it.row.prompt_sha256 == base.row.prompt_sha256,
             )
 
@@ -240,7 +244,7 @@ def rpc_fallback(data: RunData) -> Findings:
             and not any_remote(draft_devices)
             and not any("--rpc" in f for f in arm.engine.extra_flags)
         ):
-            yield not_applicable(arm.id, "everything runs on this machine")
+            yield not_applicable(arm.id, Message("unchecked.local"))
             continue
         logs = logs_of(data, requests)
         sessions = used_sessions(data, requests)
@@ -251,13 +255,12 @@ def rpc_fallback(data: RunData) -> Findings:
                 "rpc-fallback",
                 "suspect",
                 arm.id,
-                f"a remote machine could not be reached: {first_line(failed)}",
-                "start ggml-rpc-server there, and check address and firewall",
+                Message("rpc-fallback.unreachable", log=first_line(failed)),
+                Message("rpc-fallback.fix_unreachable"),
                 failed=failed.count,
-                log=first_line(failed),
             )
         if data.simulated:
-            yield not_applicable(arm.id, "a simulated engine has no remote machine")
+            yield not_applicable(arm.id, Message("unchecked.simulated_remote"))
         else:
             yield from _target_place(arm, sessions, logs)
             if any_remote(draft_devices):
@@ -275,20 +278,16 @@ def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings
             "rpc-fallback",
             "invalid",
             arm.id,
-            f"the target was to stay on {', '.join(asked)}, but went to a remote machine in {there} of "
-            f"{len(sessions)} sessions",
-            "name the target's devices as the engine lists them",
-            sessions=there,
+            Message("rpc-fallback.target_went", devices=asked, sessions=there, of=len(sessions)),
+            Message("rpc-fallback.fix_target_went"),
         )
     elif there and not asked and any_remote(arm.engine.draft_devices):
         yield about_arm(
             "rpc-fallback",
             "suspect",
             arm.id,
-            f"only the draft was to go to a remote machine, but the target went there too in {there} of "
-            f"{len(sessions)} sessions",
-            "set engine.devices to the local devices: --rpc offers the remote ones to the target as well",
-            sessions=there,
+            Message("rpc-fallback.target_too", sessions=there, of=len(sessions)),
+            Message("rpc-fallback.fix_target_too"),
         )
 
 
@@ -306,30 +305,31 @@ def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
             "rpc-fallback",
             "invalid",
             arm.id,
-            f"{len(silent)} of {len(counted)} requests drafted without the remote machine: "
-            f"{silent[0].row.draft_n} tokens, but only {silent[0].remote_bytes:.0f} bytes over the connection",
-            "see in the engine's log where it placed what, and use another build of it",
-            compared=len(counted),
-            silent=len(silent),
+            Message(
+                "rpc-fallback.silent",
+                silent=len(silent),
+                compared=len(counted),
+                example_drafted=silent[0].row.draft_n,
+                example_bytes=silent[0].remote_bytes,
+            ),
+            Message("rpc-fallback.fix_silent"),
             example_prompt=silent[0].row.prompt_id,
-            example_drafted=silent[0].row.draft_n,
-            example_bytes=silent[0].remote_bytes,
         )
 
 
-def _stayed(arm: Arm, sessions: Sequence[Session], here: int, model: str, asked: Sequence[str]) -> Finding | Unchecked:
+def _stayed(
+    arm: Arm, sessions: Sequence[Session], here: int, model: Literal["target", "draft"], asked: Sequence[str]
+) -> Finding | Unchecked:
     places = [session.draft_devices if model == "draft" else session.devices for session in sessions]
     if not all(places):
-        return unseen(arm.id, f"the engine does not say where the {model} lay in {here} of {len(sessions)} sessions")
+        return unseen(arm.id, Message(f"unchecked.{model}_place", sessions=here, of=len(sessions)))
     held = sorted({use.device for uses in places for use in uses if use.model_buffer_bytes})
     return about_arm(
         "rpc-fallback",
         "invalid",
         arm.id,
-        f"the {model} was to lie on {', '.join(asked)}, but did not in {here} of {len(sessions)} sessions",
-        "check that ggml-rpc-server offers devices (without any it is skipped silently), and compare names with "
-        "the engine's list",
-        sessions=here,
+        Message(f"rpc-fallback.{model}_stayed", devices=asked, sessions=here, of=len(sessions)),
+        Message("rpc-fallback.fix_stayed"),
         held_by=", ".join(held) or None,
     )
 
@@ -346,7 +346,6 @@ def _went(session: Session, logs: Logs, *, draft: bool) -> bool:
 CHECKS: tuple[Check, ...] = (
     Check(
         "vocab-mismatch",
-        "different vocabularies: the draft is refused, or its text translated token by token",
         "invalid",
         vocab_mismatch,
         saw=("arms", "pairs", "sessions", "logs", "requests"),
@@ -359,7 +358,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "draft-special-tokens",
-        "the draft's special tokens or templates differ, which costs acceptance",
         "note",
         draft_special_tokens,
         saw=("arms", "pairs", "prompts"),
@@ -369,7 +367,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "draft-not-smaller",
-        "the draft reads as much per token as its target",
         "suspect",
         draft_not_smaller,
         saw=("arms", "models"),
@@ -382,7 +379,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "random-prompts",
-        "random-token prompts: acceptance means nothing, nor do prompt rates of a mixture of experts",
         "suspect",
         random_prompts,
         saw=("arms", "models", "prompts", "requests"),
@@ -392,7 +388,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "prompt-differs",
-        "an arm and its baseline were not given the same prompts",
         "invalid",
         prompt_differs,
         saw=("requests", "arms"),
@@ -401,7 +396,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "rpc-fallback",
-        "a remote draft ran locally, or the target went remote too",
         "invalid",
         rpc_fallback,
         saw=("arms", "sessions", "logs", "requests"),

@@ -15,6 +15,7 @@ from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
 from specmeter.experiments.schedule import ids_under
+from specmeter.messages import Message
 from specmeter.record import Arm, Prompt, Severity
 from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.validity.checks.check import Check, not_applicable, sessions_by_arm, shown, unseen
@@ -22,7 +23,7 @@ from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
 from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
 
-_REMEDY = "measure what the experiment asks for: `specmeter run` on its file resumes it"
+_FIX = Message("experiment-differs.fix")
 _SHOWN = 3
 _Key = tuple[int, int, str, str]
 
@@ -39,7 +40,7 @@ def experiment_differs(data: RunData) -> Findings:
     read the same experiment otherwise: then it is a doubt and nothing more.
     """
     if not data.plan:
-        yield unseen(None, "the plan is not recorded")
+        yield unseen(None, Message("unchecked.no_plan"))
         return
     exact = data.written_by == __version__
     severity: Severity = "invalid" if exact else "suspect"
@@ -47,12 +48,12 @@ def experiment_differs(data: RunData) -> Findings:
     try:
         expected = {arm.id: arm for arm in data.experiment.expand(data.traits)}
     except ExperimentError as error:
-        message = f"the experiment on record cannot be run: {error.message}"
-        yield about_run("experiment-differs", severity, message, _REMEDY)
+        message = Message("experiment-differs.cannot_run", error=error.message)
+        yield about_run("experiment-differs", severity, message, _FIX)
         return
     for arm in data.arms.values():
         if (difference := _difference(arm, expected.get(arm.id))) is not None:
-            yield about_arm("experiment-differs", severity, arm.id, difference, _REMEDY)
+            yield about_arm("experiment-differs", severity, arm.id, difference, _FIX)
     yield from _missing_arms(data, expected)
     yield from _other_plan(data, severity)
     yield from _other_prompts(data) if exact else ()
@@ -67,17 +68,19 @@ def _other_text(data: RunData) -> Findings:
     except ExperimentError:
         same = False
     if not same:
-        message = "the experiment as given differs from the experiment as it was read"
-        yield about_run("experiment-differs", "invalid", message, _REMEDY)
+        message = Message("experiment-differs.text")
+        yield about_run("experiment-differs", "invalid", message, _FIX)
 
 
-def _difference(arm: Arm, expected: Arm | None) -> str | None:
+def _difference(arm: Arm, expected: Arm | None) -> Message | None:
     if expected is None:
-        return "the experiment has no such arm"
+        return Message("experiment-differs.no_arm")
     if arm == expected:
         return None
     name = next(name for name in Arm.model_fields if getattr(arm, name) != getattr(expected, name))
-    return f"{name} is {shown(getattr(arm, name))}, but {shown(getattr(expected, name))} in the experiment"
+    return Message(
+        "experiment-differs.arm", name=name, seen=shown(getattr(arm, name)), expected=shown(getattr(expected, name))
+    )
 
 
 def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
@@ -95,9 +98,8 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
     yield about_run(
         "experiment-differs",
         "suspect" if local else "note",
-        f"{len(missing)} arms of the experiment are not in the run: {', '.join(names[:_SHOWN])}",
-        "measure them too: what was left out may contradict the rest",
-        arms=len(missing),
+        Message("experiment-differs.missing_arms", arms=len(missing), names=names[:_SHOWN]),
+        Message("experiment-differs.fix_missing_arms"),
         first=names[0],
     )
 
@@ -112,18 +114,23 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
         elif not decided or key[1] == 0 or key[:3] in begun:
             missing.add(key)
     extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
-    for keys, what in ((missing, "are missing from the plan"), (extra, "are planned, but not in the experiment")):
+    for keys, code in ((missing, "experiment-differs.missing"), (extra, "experiment-differs.extra")):
         if keys:
             invocation, block, arm_id, prompt_id = min(keys)
             blocks = sorted({key[:2] for key in keys})
             yield about_run(
                 "experiment-differs",
                 severity,
-                f"{len(keys)} requests in {len(blocks)} blocks {what}: the first is {prompt_id} of {arm_id} in block "
-                f"{block} of invocation {invocation}",
-                _REMEDY,
-                requests=len(keys),
-                blocks=len(blocks),
+                Message(
+                    code,
+                    requests=len(keys),
+                    blocks=len(blocks),
+                    prompt=prompt_id,
+                    arm=arm_id,
+                    block=block,
+                    invocation=invocation,
+                ),
+                _FIX,
             )
 
 
@@ -150,20 +157,24 @@ def _other_prompts(data: RunData) -> Findings:
         here |= {it.id: it for it in data.prompts.values() if it.workload == spec.name and it.of is None}
         problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
-            message = f"the prompts of workload {spec.name} are not those of the experiment: {problem}"
-            yield about_run("experiment-differs", "suspect", message, _REMEDY, workload=spec.name, prompts=len(here))
+            message = Message("experiment-differs.prompts", workload=spec.name, problem=problem)
+            yield about_run("experiment-differs", "suspect", message, _FIX, prompts=len(here))
 
 
-def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> str | None:
+def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> Message | str | None:
     only = {name for name in experiment.only.prompts if name.startswith(f"{spec.name}/")}
     if experiment.only.prompts and (isinstance(spec, FileWorkload) or needs_tokenizer(spec)):
         absent = only.difference(here)
-        return f"{min(absent)} and {len(absent) - 1} more are missing" if absent else None
+        return (
+            Message("experiment-differs.prompts_missing", first=min(absent), more=len(absent) - 1) if absent else None
+        )
     if isinstance(spec, FileWorkload):
         return None
     if needs_tokenizer(spec):
         wanted = len(getattr(spec, "lengths", ())) * int(getattr(spec, "per_length", 1))
-        return None if len(here) == wanted else f"only {len(here)} of {wanted} are there"
+        return (
+            None if len(here) == wanted else Message("experiment-differs.prompts_count", here=len(here), wanted=wanted)
+        )
     try:
         loaded = load((spec.model_copy(update={"baseline_per_block": None}),))
         asked = {prompt.id: prompt for prompt in experiment.chosen(loaded)}
@@ -172,8 +183,8 @@ def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: 
     missing = [name for name in asked if name not in here]
     other = [name for name, it in here.items() if name not in asked or not _same(asked[name], it)]
     if missing:
-        return f"{missing[0]} and {len(missing) - 1} more are missing"
-    return f"{other[0]} and {len(other) - 1} more differ" if other else None
+        return Message("experiment-differs.prompts_missing", first=missing[0], more=len(missing) - 1)
+    return Message("experiment-differs.prompts_differ", first=other[0], more=len(other) - 1) if other else None
 
 
 def _same(asked: Prompt, here: Prompt) -> bool:
@@ -197,7 +208,7 @@ def model_differs(data: RunData) -> Findings:
         known = [(session, named) for session in by_arm[arm.id] if (named := _named(session.argv)) is not None]
         if not known:
             if by_arm[arm.id]:
-                yield not_applicable(arm.id, "the command that was started does not name its models in a known way")
+                yield not_applicable(arm.id, Message("unchecked.models_not_named"))
             continue
         wrong = [(session, it) for session, named in known for it in _wrong(data, arm, named, moved)]
         if wrong:
@@ -206,28 +217,28 @@ def model_differs(data: RunData) -> Findings:
                 "model-differs",
                 "suspect",
                 arm.id,
-                f"a session of the arm was not started as the run says: {problem}",
-                "measure again with the models of the experiment",
+                Message("model-differs.found", problem=problem),
+                Message("model-differs.fix"),
                 sessions=len({it.id for it, _ in wrong}),
                 session=session.id,
                 problem=problem,
             )
 
 
-def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str, set[str]]) -> Iterator[str]:
+def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str, set[str]]) -> Iterator[Message]:
     for role, name in (("target", arm.target), ("draft", arm.draft)):
         path = named.get(role)
         expected = data.models[name].path if name is not None and name in data.models else None
         if name is not None and expected is None:
             continue
         if path != expected and not (path is not None and path in moved.get(name or "", ())):
-            yield f"its {role} was {shown(path)}, but the model on record is {shown(expected)}"
+            yield Message(f"model-differs.{role}", seen=shown(path), expected=shown(expected))
     if (started := named.get("arm")) is not None and started != arm:
-        yield f"it was started for another arm ({_difference(started, arm)})"
+        yield Message("model-differs.arm", difference=_difference(started, arm))
     for option, value in named.get("options", {}).items():
         asked = getattr(arm, _DRAFTING[option])
         if asked is not None and value != asked:
-            yield f"{_DRAFTING[option]} was {value}, but the arm has {asked}"
+            yield Message("model-differs.option", name=_DRAFTING[option], seen=value, expected=asked)
 
 
 _DRAFTING = {option: field for field, option in METHOD_OPTIONS["draft-simple"].items()}
@@ -307,7 +318,6 @@ def _file_name(path: str) -> str:
 CHECKS: tuple[Check, ...] = (
     Check(
         "experiment-differs",
-        "blocks, prompts or arms of the experiment were left out, or arms are not what they are called",
         "invalid",
         experiment_differs,
         saw=("experiment", "plan", "arms", "prompts", "models"),
@@ -316,7 +326,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "model-differs",
-        "sessions ran other models than the run names",
         "suspect",
         model_differs,
         saw=("arms", "models", "sessions", "requests"),

@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN
 from specmeter.record import Session
 from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.text import percent
 from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
 from specmeter.validity.checks.check import (
     SHARED,
@@ -39,7 +39,7 @@ from specmeter.validity.checks.check import (
 )
 from specmeter.validity.checks.run_data import Printed, RequestData, RunData
 
-_REMEDY = "measure again, or get the run folder from those who measured it"
+_FIX = Message("records-differ.fix")
 
 
 # --- records-differ --------------------------------------------------------------------------------------------------
@@ -55,15 +55,14 @@ def records_differ(data: RunData) -> Findings:
             yield about_run(
                 "records-differ",
                 "invalid",
-                f"the text of prompt {prompt.id} is not the one that was hashed when it was measured",
-                _REMEDY,
-                prompt=prompt.id,
+                Message("records-differ.prompt", prompt=prompt.id),
+                _FIX,
             )
     yield from _cells_differ(data)
     for _, requests in answered(data):
         for request in requests:
             if (problem := _problem(data, request)) is not None:
-                yield about_request("records-differ", "invalid", request, problem, _REMEDY)
+                yield about_request("records-differ", "invalid", request, problem, _FIX)
 
 
 def _cells_differ(data: RunData) -> Findings:
@@ -74,43 +73,40 @@ def _cells_differ(data: RunData) -> Findings:
         unsent[it.figures.arm_id] -= sent[it.figures.session_id]
         if it.contradiction is not None:
             severity, what = it.contradiction
-            block, arm_id = it.figures.block, it.figures.arm_id
-            yield about_arm("records-differ", severity, arm_id, f"{what}, in block {block}", _REMEDY, block=block)
+            message = Message("records-differ.cell", what=what, block=it.figures.block)
+            yield about_arm("records-differ", severity, it.figures.arm_id, message, _FIX)
     for arm_id, count in unsent.items():
         if count > 0:
-            what = f"nothing is on record of how {count} requests were sent under their load"
-            yield about_arm("records-differ", "invalid", arm_id, what, _REMEDY, requests=count)
+            what = Message("records-differ.unsent", requests=count)
+            yield about_arm("records-differ", "invalid", arm_id, what, _FIX)
 
 
-def _problem(data: RunData, request: RequestData) -> str | None:
+def _problem(data: RunData, request: RequestData) -> Message | None:
     row, arrivals, steps = request.row, request.arrivals, request.steps
     prompt = data.prompts.get(row.prompt_id)
     if prompt is None:
-        return "its prompt is not on record"
+        return Message("records-differ.no_prompt")
     if prompt.sha256 != row.prompt_sha256:
-        return "it was given another text than its prompt on record"
+        return Message("records-differ.other_text")
     if row.session_id not in data.sessions:
-        return "the session that answered it is not on record"
+        return Message("records-differ.no_session")
     if request.otherwise:
         name = request.otherwise
-        return f"{name} on record is {getattr(row, name)}, which differs from what the engine printed in its answer"
+        return Message("records-differ.printed", name=name, value=getattr(row, name))
     if request.tokens and request.tokens != row.predicted_n:
-        return f"{request.tokens} token ids are stored, but {row.predicted_n} tokens were counted"
+        return Message("records-differ.tokens", tokens=request.tokens, predicted_n=row.predicted_n)
     if steps is not None and steps.number != row.step_n:
-        return f"{steps.number} steps are stored, but {row.step_n} were counted"
+        return Message("records-differ.steps", steps=steps.number, step_n=row.step_n)
     if arrivals is None:
         return None
     if steps is None and row.step_n:
-        return f"no steps are stored, but {row.step_n} were counted"
+        return Message("records-differ.no_steps", step_n=row.step_n)
     if arrivals.tokens != row.predicted_n:
-        return f"{arrivals.tokens} arrival times are stored, but {row.predicted_n} tokens were counted"
+        return Message("records-differ.arrivals", arrivals=arrivals.tokens, predicted_n=row.predicted_n)
     if not arrivals.in_order:
-        return "tokens arrived before those that precede them"
+        return Message("records-differ.disorder")
     if row.ttft_ms is not None and abs(arrivals.first_ms - row.ttft_ms) > 1e-3:
-        return (
-            f"the first token arrived after {arrivals.first_ms:.3f} ms by its arrival time, but after "
-            f"{row.ttft_ms:.3f} ms by the record"
-        )
+        return Message("records-differ.first_token", first_ms=arrivals.first_ms, ttft_ms=row.ttft_ms)
     return None
 
 
@@ -129,15 +125,14 @@ def steps_differ(data: RunData) -> Findings:
                 "steps-differ",
                 "suspect",
                 arm.id,
-                f"{len(retold)} requests have another text than a request with the very same tokens",
-                _REMEDY,
-                requests=len(retold),
+                Message("steps-differ.texts", requests=len(retold)),
+                _FIX,
                 example_prompt=retold[0].row.prompt_id,
                 example_block=retold[0].row.block,
             )
         known = [request for request in requests if request.steps is not None]
         if not known:
-            yield not_applicable(arm.id, "no steps are on record")
+            yield not_applicable(arm.id, Message("unchecked.no_steps"))
             continue
         wrong = [request for request in known if _sums(request) != _counted(request)]
         if wrong:
@@ -146,15 +141,16 @@ def steps_differ(data: RunData) -> Findings:
                 "steps-differ",
                 "suspect",
                 arm.id,
-                f"in {len(wrong)} of {len(known)} requests the steps do not add up to the counters; in the "
-                f"first, {drafted} drafted and {accepted} accepted by the steps, {counted} and {taken} by the "
-                "counters",
-                "see the engine's log: lines may be missing; if none is, counters or steps are false",
-                requests=len(wrong),
-                drafted_in_steps=drafted,
-                accepted_in_steps=accepted,
-                drafted=counted,
-                accepted=taken,
+                Message(
+                    "steps-differ.found",
+                    requests=len(wrong),
+                    of=len(known),
+                    drafted_in_steps=drafted,
+                    accepted_in_steps=accepted,
+                    drafted=counted,
+                    accepted=taken,
+                ),
+                Message("steps-differ.fix"),
                 example_prompt=wrong[0].row.prompt_id,
             )
 
@@ -187,9 +183,8 @@ def log_differs(data: RunData) -> Findings:
                 "log-differs",
                 "suspect",
                 arm.id,
-                f"the logs of {len(silent)} sessions are gone or empty",
-                "get them from those who measured the run: nothing else says what the engine did",
-                sessions=len(silent),
+                Message("log-differs.gone", sessions=len(silent)),
+                Message("log-differs.fix_gone"),
                 log=silent[0].log_file,
             )
         by_session: dict[str, list[RequestData]] = {}
@@ -198,7 +193,7 @@ def log_differs(data: RunData) -> Findings:
                 by_session.setdefault(request.row.session_id, []).append(request)
         looked = [it for mine in by_session.values() for it in mine]
         if not looked:
-            yield not_applicable(arm.id, "no log prints times of requests")
+            yield not_applicable(arm.id, Message("unchecked.no_times_in_log"))
             continue
         unknown = [it for name, mine in by_session.items() for it in _unknown(mine, data.printed[name])]
         if unknown:
@@ -207,14 +202,17 @@ def log_differs(data: RunData) -> Findings:
                 "log-differs",
                 "suspect",
                 arm.id,
-                f"the engine's log lacks {len(unknown)} of {len(looked)} requests as they are on record: none "
-                f"has {row.predicted_n} tokens in {row.predicted_ms:.2f} ms with {row.draft_n_accepted or 0} of "
-                f"{row.draft_n or 0} drafted tokens accepted",
-                "check whether lines of the log are missing or broken; if none is, the record was changed",
-                requests=len(unknown),
-                compared=len(looked),
+                Message(
+                    "log-differs.found",
+                    requests=len(unknown),
+                    compared=len(looked),
+                    predicted_n=row.predicted_n,
+                    predicted_ms=row.predicted_ms,
+                    draft_n_accepted=row.draft_n_accepted or 0,
+                    draft_n=row.draft_n or 0,
+                ),
+                Message("log-differs.fix"),
                 example_prompt=row.prompt_id,
-                predicted_ms=row.predicted_ms,
             )
 
 
@@ -255,7 +253,6 @@ def _same(request: RequestData, line: Printed) -> bool:
 CHECKS: tuple[Check, ...] = (
     Check(
         "records-differ",
-        "a count, a time or a text was changed in one of the places where it is stored",
         "invalid",
         records_differ,
         saw=("prompts", "sessions", "requests", "replies", "load-cells", "sendings"),
@@ -264,7 +261,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "steps-differ",
-        "steps and counters, or texts and tokens, disagree",
         "suspect",
         steps_differ,
         saw=("requests", "replies"),
@@ -273,7 +269,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "log-differs",
-        "the engine's own log is gone, or tells of other requests than the record",
         "suspect",
         log_differs,
         saw=("sessions", "logs", "requests"),
@@ -292,7 +287,7 @@ def copied_requests(data: RunData) -> Findings:
     millions of pairs; a block that was copied over another agrees in all.
     """
     if data.simulated:
-        yield not_applicable(None, "time is virtual and may repeat itself")
+        yield not_applicable(None, Message("unchecked.virtual_repeats"))
         return
     by_prompt: dict[str, list[RequestData]] = {}
     for _, requests in answered(data):
@@ -312,11 +307,17 @@ def copied_requests(data: RunData) -> Findings:
             "copied-requests",
             "invalid",
             arm_id,
-            f"{len(pairs)} requests have the times of other requests to the last digit: {copy.prompt_id} in "
-            f"block {copy.block} of invocation {copy.invocation} equals that of {twin.arm_id} in block "
-            f"{twin.block} of invocation {twin.invocation}",
-            "measure these blocks: a copy says nothing about repetition",
-            requests=len(pairs),
+            Message(
+                "copied-requests.found",
+                requests=len(pairs),
+                prompt=copy.prompt_id,
+                block=copy.block,
+                invocation=copy.invocation,
+                of_arm=twin.arm_id,
+                of_block=twin.block,
+                of_invocation=twin.invocation,
+            ),
+            Message("copied-requests.fix"),
             wall_ms=copy.wall_ms,
             predicted_ms=copy.predicted_ms,
         )
@@ -334,7 +335,6 @@ def _times(request: RequestData) -> Iterator[tuple[object, ...]]:
 COPY_CHECKS: tuple[Check, ...] = (
     Check(
         "copied-requests",
-        "a block was copied over others, so repetition shows nothing",
         "invalid",
         copied_requests,
         saw=("requests", "replies"),
@@ -353,7 +353,7 @@ _SLEW = 0.15
 _STEP_MS = 3.0
 _STEP_SHARE = 0.02
 """Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most."""
-_CHANGED = "check whether the machine slept or stalled; if it did not, stored times were changed: measure again"
+_CHANGED = Message("times-overlap.fix")
 
 
 # --- decode-time-differs ---------------------------------------------------------------------------------------------
@@ -371,19 +371,20 @@ def decode_time_differs(data: RunData) -> Findings:
         decoded = [it for it in requests if (it.row.predicted_n or 0) > 1]
         looks = [_arrived(decoded), _stepped(decoded)]
         if all(look is None for look in looks):
-            yield not_applicable(arm.id, "neither arrival times nor steps are on record")
+            yield not_applicable(arm.id, Message("unchecked.no_arrivals_no_steps"))
         for look in looks:
             if look is not None and look.off:
                 yield about_arm(
                     "decode-time-differs",
                     "suspect",
                     arm.id,
-                    f"the engine reports {look.usual_ms:.0f} ms of decoding, but {look.what}: {look.seen_ms:.0f} "
-                    f"ms (medians over {look.requests} requests)",
+                    Message(
+                        "decode-time-differs.steps" if look.late_only else "decode-time-differs.arrivals",
+                        accounted_ms=look.usual_ms,
+                        seen_ms=look.seen_ms,
+                        requests=look.requests,
+                    ),
                     _CHANGED,
-                    accounted_ms=look.usual_ms,
-                    seen_ms=look.seen_ms,
-                    requests=look.requests,
                 )
         bare = [it for it in decoded if it.arrivals is None]
         if bare and arm.engine.stream_tokens:
@@ -391,18 +392,17 @@ def decode_time_differs(data: RunData) -> Findings:
                 "decode-time-differs",
                 "suspect",
                 arm.id,
-                f"{len(bare)} of {len(decoded)} requests have no arrival times, though tokens were to be streamed",
-                "get the run folder from those who measured it, or measure again",
-                requests=len(bare),
+                Message("decode-time-differs.bare", requests=len(bare), of=len(decoded)),
+                Message("decode-time-differs.fix_bare"),
             )
 
 
 class _ClockGap(NamedTuple):
-    what: str
     usual_ms: float
     seen_ms: float
     requests: int
     late_only: bool
+    """Seen by steps; otherwise by arrivals."""
 
     @property
     def off(self) -> bool:
@@ -419,7 +419,7 @@ def _arrived(requests: Sequence[RequestData]) -> _ClockGap | None:
         # All at once is an answer in one piece, or one whose tokens the server did not number.
         if it.arrivals is not None and it.arrivals.last_ms > it.arrivals.first_ms
     ]
-    return _look("the time between its first and last token was", times, late_only=False)
+    return _look(times, late_only=False)
 
 
 def _stepped(requests: Sequence[RequestData]) -> _ClockGap | None:
@@ -428,14 +428,14 @@ def _stepped(requests: Sequence[RequestData]) -> _ClockGap | None:
         for it in requests
         if it.steps is not None
     ]
-    return _look("its last step ended after", times, late_only=True)
+    return _look(times, late_only=True)
 
 
-def _look(what: str, times: Sequence[tuple[float, float]], *, late_only: bool) -> _ClockGap | None:
+def _look(times: Sequence[tuple[float, float]], *, late_only: bool) -> _ClockGap | None:
     if not times:
         return None
     usual, off = median_low([told for told, _ in times]), median_low([seen - told for told, seen in times])
-    return _ClockGap(what, usual, usual + off, len(times), late_only)
+    return _ClockGap(usual, usual + off, len(times), late_only)
 
 
 # --- times-overlap ---------------------------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def _look(what: str, times: Sequence[tuple[float, float]], *, late_only: bool) -
 class _Moment(NamedTuple):
     """Something that cannot come before what it is said to follow."""
 
-    what: str
+    what: Message
     at: float
     """When it began, in seconds since the epoch."""
     after: float
@@ -461,7 +461,7 @@ def times_overlap(data: RunData) -> Findings:
     5 % of all moments come of no clock.
     """
     if not data.sessions:
-        yield unseen(None, "no session was recorded")
+        yield unseen(None, Message("unchecked.no_session"))
         return
     moments = list(_chain(data))
     early = [it for it in moments if it.at < it.after - SLACK_MS / 1000]
@@ -471,11 +471,14 @@ def times_overlap(data: RunData) -> Findings:
         yield about_run(
             "times-overlap",
             "suspect" if often else "note",
-            f"{len(early)} of {len(moments)} events began before the one before them can have ended: "
-            f"{worst.what} is {worst.after - worst.at:.3g} s too early",
-            _CHANGED if often else "nothing, if the clock was set during the run",
-            moments=len(moments),
-            early=len(early),
+            Message(
+                "times-overlap.found",
+                early=len(early),
+                moments=len(moments),
+                what=worst.what,
+                most_s=worst.after - worst.at,
+            ),
+            _CHANGED if often else Message("times-overlap.fix_set"),
             most_s=round(worst.after - worst.at, 6),
         )
     yield from _stray_samples(data)
@@ -493,8 +496,8 @@ def _late_predictions(data: RunData) -> Findings:
             "times-overlap",
             "suspect",
             arm_id,
-            f"its prediction was written {at - first[arm_id]:.3g} s after its first session had begun",
-            "a prediction made afterwards predicts nothing: do not quote it",
+            Message("times-overlap.prediction", seconds=at - first[arm_id]),
+            Message("times-overlap.fix_prediction"),
             seconds=round(at - first[arm_id], 3),
         )
 
@@ -511,17 +514,23 @@ def _chain(data: RunData) -> Iterator[_Moment]:
     before: float | None = None
     for session in data.sessions.values():
         if before is not None and not data.simulated:
-            yield _Moment(f"a session of {session.arm_id} in block {session.block}", session.started_at, before)
+            yield _Moment(
+                Message("times-overlap.session", arm=session.arm_id, block=session.block), session.started_at, before
+            )
         ready = after = session.started_at + (1 - _SLEW) * (session.ready_ms + session.warmup_ms) / 1000
         at_once = session.id in data.load_cells
         for request in requests.get(session.id, ()):
             row = request.row
-            what = f"{row.prompt_id} of {row.arm_id} in block {row.block}"
+            what = Message("times-overlap.request", prompt=row.prompt_id, arm=row.arm_id, block=row.block)
             yield _Moment(what, row.started_at, ready if at_once else after)
             ended = row.started_at + (1 - _SLEW) * (row.wall_ms or 0.0) / 1000
             after = max(after, ended) if at_once else ended
         if session.ended_at is not None:
-            yield _Moment(f"the end of a session of {session.arm_id} in block {session.block}", session.ended_at, after)
+            yield _Moment(
+                Message("times-overlap.session_end", arm=session.arm_id, block=session.block),
+                session.ended_at,
+                after,
+            )
         before = after if session.ended_at is None else session.ended_at
 
 
@@ -539,10 +548,8 @@ def _stray_samples(data: RunData) -> Findings:
         yield about_run(
             "times-overlap",
             "suspect",
-            f"{stray} of {len(data.telemetry)} samples of the machine were taken while no session ran",
+            Message("times-overlap.samples", stray=stray, samples=len(data.telemetry)),
             _CHANGED,
-            samples=len(data.telemetry),
-            stray=stray,
         )
 
 
@@ -566,7 +573,6 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 CLOCK_CHECKS: tuple[Check, ...] = (
     Check(
         "decode-time-differs",
-        "decode times that neither arrivals nor steps confirm",
         "suspect",
         decode_time_differs,
         saw=("requests", "replies"),
@@ -576,7 +582,6 @@ CLOCK_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "times-overlap",
-        "starts and ends that cannot have followed one another",
         "suspect",
         times_overlap,
         saw=("sessions", "requests", "telemetry", "predictions"),
@@ -599,10 +604,10 @@ def stalls(data: RunData) -> Findings:
             continue
         blocks = {(it.row.invocation, it.row.block) for it in requests}
         if len(blocks) < 2:
-            yield unseen(arm_id, "no prompt was repeated in another block")
+            yield unseen(arm_id, Message("unchecked.no_repeat"))
             continue
         if len({it.row.prompt_id for it in requests}) < 2:
-            yield unseen(arm_id, "with one prompt, a stalled request looks like a slow block")
+            yield unseen(arm_id, Message("unchecked.one_prompt"))
             continue
         found = arms[arm_id].stalls
         if found is None:
@@ -611,22 +616,23 @@ def stalls(data: RunData) -> Findings:
             "stalls",
             "suspect" if found.share >= MARGIN else "note",
             arm_id,
-            f"{found.requests} of {found.of} requests stalled: they took up to {found.slowest:.1f} times as long "
-            f"as the same request in other blocks, {percent(found.share, 1)} of the arm's decode time; an "
-            f"interval over {len(blocks)} blocks is too narrow for that",
-            "end other programs, give the engine the cores it needs, and measure again with more blocks",
-            stalled=found.requests,
-            requests=found.of,
+            Message(
+                "stalls.found",
+                stalled=found.requests,
+                requests=found.of,
+                slowest_times_usual=found.slowest,
+                lost_percent_of_decode_time=100 * found.share,
+                blocks=len(blocks),
+            ),
+            Message("stalls.fix"),
             slowest_times_usual=round(found.slowest, 2),
             lost_percent_of_decode_time=round(100 * found.share, 2),
-            blocks=len(blocks),
         )
 
 
 STALL_CHECKS: tuple[Check, ...] = (
     Check(
         id="stalls",
-        threat="single requests stalled, and the interval does not show it",
         severity="suspect",
         look=stalls,
         saw=("arms", "requests"),
