@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, length_binds, printed
 from specmeter.audit.speedup import COUNTED, disagreement, most_tau, speedup_range
-from specmeter.messages import Message
+from specmeter.messages import Message, Value
 from specmeter.theory import bounds, catalogue
 
 if TYPE_CHECKING:
@@ -233,15 +233,19 @@ def remarks(claim: Claim) -> Iterator[Message]:
     slower = speedup is not None and speedup.high < 1
     counted = claim.drafted is not None and claim.drafted >= MANY_DRAFTS and claim.accepted == claim.drafted
     if counted and slower and not claim.is_baseline:
-        yield Message("audit.by_construction_counted", drafted=claim.drafted)
+        yield _remark("acceptance-by-construction", "audit.by_construction_counted", drafted=claim.drafted)
     elif claim.drafted is None and claim.acceptance == 1 and slower:
-        yield Message("audit.by_construction")
+        yield _remark("acceptance-by-construction", "audit.by_construction")
     if claim.decode_rate is not None and claim.decode_rate_sd is not None:
         spread = claim.decode_rate_sd / claim.decode_rate
         if spread > UNSTEADY:
-            yield Message("audit.unsteady", spread=spread)
+            yield _remark("baseline-unstable", "audit.unsteady", spread=spread)
     if claim.failed_draft_forwards:
-        yield Message("audit.draft_failed", failed=claim.failed_draft_forwards)
+        yield _remark("draft-decode-failed", "audit.draft_failed", failed=claim.failed_draft_forwards)
+
+
+def _remark(check: str, code: str, **values: Value) -> Message:
+    return Message("audit.remark", check=check, line=Message(code, **values))
 
 
 def contradictions(claim: Claim) -> Iterator[Message]:
