@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import VERDICTS
 from specmeter.audit.judge import ASSUMPTIONS, in_words
 from specmeter.audit.reading import counts, tally
 from specmeter.messages import Message
 from specmeter.show.table import Cell, Column, Row, Table, Tone, row, text
-from specmeter.show.terminal.console import Screen, output, say_json
-from specmeter.show.words import words
+from specmeter.show.terminal.console import Said, Screen, output, say_json
 from specmeter.text import percent
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ _TONES: dict[AuditVerdict, Tone] = {
     "possible": "good",
     "cannot tell": "faint",
 }
-Note: TypeAlias = Message | str
-"""Of an importer; what it quotes of its source is text."""
 _WIDE = 110
 """Columns of a screen on which names are not cut in halves."""
 MAX_ROWS = 1_000
@@ -45,14 +42,14 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
                     "source": audit.source,
                     "format": audit.format,
                     "counts": counts(audit.rulings),
-                    "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin.to_json()},
-                    "notes": [note.to_json() for note in audit.notes],
+                    "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
+                    "notes": audit.notes,
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits
             ],
             "counts": counts(every),
-            "assumptions": {name: _taken(name).to_json() for name in ASSUMPTIONS},
+            "assumptions": {name: _taken(name) for name in ASSUMPTIONS},
         }
         say_json(document)
         return
@@ -60,7 +57,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
     for audit in audits:
         print_source(screen, audit, details=details)
     if len(audits) > 1:
-        screen.say("all together: ", words().render(tally(every)))
+        screen.say("all together: ", tally(every))
 
 
 def print_names(names: Sequence[str], *, as_json: bool) -> None:
@@ -74,8 +71,7 @@ def print_names(names: Sequence[str], *, as_json: bool) -> None:
 def print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
     """One source: the count, the worst rows with their reasons, what these rest on, then the others and notes."""
     screen.say((audit.source, "strong"), f"  {audit.format}", wrap=False)
-    english = words()
-    screen.say(english.render(tally(audit.rulings)))
+    screen.say(tally(audit.rulings))
     screen.line()
     if not audit.rulings:
         screen.say("nothing in it to audit")
@@ -96,9 +92,11 @@ def print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
         _print_left_out(screen, len(rest) - len(others))
     if len(worst) + len(others) > MAX_ROWS:
         screen.say(f"only the first {MAX_ROWS:,} rows are shown; --json prints all")
-    screen.say(f"noise: {percent(audit.noise.share, 1)}, ", english.render(audit.noise.origin))
-    screen.say_all(f"note: {english.render(note)}" for note in audit.notes)
-    screen.say_all(f"note{where}: {english.render(note)}" for note, where in shared.items())
+    screen.say(f"noise: {percent(audit.noise.share, 1)}, ", audit.noise.origin)
+    for note in audit.notes:
+        screen.say("note: ", note)
+    for note, where in shared.items():
+        screen.say(f"note{where}: ", note)
     screen.line()
 
 
@@ -116,19 +114,18 @@ def _print_left_out(screen: Screen, count: int) -> None:
         screen.say(f"and {count} more, which --details shows")
 
 
-def _rulings(screen: Screen, rulings: Sequence[Ruling], shared: Mapping[Note, str], *, details: bool) -> Table:
-    english = words()
+def _rulings(screen: Screen, rulings: Sequence[Ruling], shared: Mapping[Said, str], *, details: bool) -> Table:
     part = 1 if screen.width >= _WIDE else 2
     labelled = any(ruling.claim.label for ruling in rulings)
     rows: list[Row] = []
     for ruling in rulings:
-        below: list[tuple[str, Tone]] = [
-            (f"contradiction: {english.render(line)}", "strong") for line in ruling.contradictions
+        below: list[tuple[Said, Tone]] = [
+            (Message("audit.contradiction", line=it), "strong") for it in ruling.contradictions
         ]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]
             more = (f"decided by {ruling.bound}", *ruling.others, *notes)
-            below.extend((english.render(line), "faint") for line in more)
+            below.extend((line, "faint") for line in more)
         label = (ruling.claim.label,) if labelled else ()
         verdict = Cell(in_words(ruling.verdict), tone=_TONES[ruling.verdict])
         rows.append(row(ruling.claim.row, *label, verdict, Cell(ruling.reason, below=tuple(below))))
@@ -143,7 +140,7 @@ def _print_assumptions(screen: Screen, rulings: Sequence[Ruling]) -> None:
         screen.line()
         screen.say("implausible rests on these, of which one would have to be wrong by what the row needs:")
         for name in names:
-            screen.say("  ", (name, "strong"), f": {words().render(_taken(name))}")
+            screen.say("  ", (name, "strong"), ": ", _taken(name))
 
 
 def _taken(name: str) -> Message:
@@ -151,12 +148,12 @@ def _taken(name: str) -> Message:
     return Message(f"assumption.{name}")
 
 
-def _shared_notes(rulings: Sequence[Ruling]) -> dict[Note, str]:
+def _shared_notes(rulings: Sequence[Ruling]) -> dict[Said, str]:
     """Notes that several rows carry, which are about the file or a table of it, and on which rows they are.
 
     The notes of a file's only row are among them.
     """
-    rows: dict[Note, list[str]] = {}
+    rows: dict[Said, list[str]] = {}
     for ruling in rulings:
         for note in dict.fromkeys(ruling.claim.notes):
             rows.setdefault(note, []).append(ruling.claim.row)
