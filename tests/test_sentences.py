@@ -32,7 +32,6 @@ OWN = {"words.toml"}
 NOT_MAKERS = {"cli", "quality", "show", "latency.py", "machines.py"}
 """Of the studies, whose sentences are of no study."""
 MAKERS = [
-    *(SOURCE / "audit" / f"{name}.py" for name in ("across", "counters", "judge", "speedup")),
     *(path for path in sorted(STUDIES.rglob("*.py")) if path.relative_to(STUDIES).parts[0] not in NOT_MAKERS),
 ]
 """Files whose sentences a page shows."""
@@ -54,8 +53,6 @@ def forms_of(path: Path) -> frozenset[str]:
             return
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Check" and len(node.args) > 1:
             node.args[1] = ast.Constant("")  # what the check looks for: told by its key
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Bound", "Assumed"):
-            return  # what the audit holds claims against: a table of its how-to, told by its name
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             text, number = "", 0
