@@ -115,7 +115,7 @@ def _point(row: Row, form: FigureForm) -> Point | None:
     y = _times(y, form.y.times)
     told: dict[str, Any] = {
         "series": _text(row, form.series),
-        "facet": _text(row, form.facet),
+        "facet": _facet(row, form.facet),
         "x": x if isinstance(x, str) else x * form.x.times,
         "label": _text(row, form.label) if form.label else str(name_of(row)),
         "name": _text(row, form.name),
@@ -132,6 +132,11 @@ def _axis(form: AxisForm, rows: list[Row]) -> Axis:
 def _text(row: Row, path: str | None) -> str:
     found = None if path is None else shown(row, path)
     return "" if found is None else str(found)
+
+
+def _facet(row: Row, path: str | None) -> Message | str:
+    found = None if path is None else shown(row, path)
+    return found if isinstance(found, Message) else "" if found is None else str(found)
 
 
 def _times(found: Estimate | float, factor: float) -> Estimate | float:

@@ -352,7 +352,7 @@ class Point(Record):
 
     series: str = ""
     """What colour and shape distinguish."""
-    facet: str = ""
+    facet: str | Message = ""
     """What panels side by side distinguish."""
     x: float | str
     y: float
@@ -371,7 +371,7 @@ class Point(Record):
         *,
         x: float | str,
         series: str = "",
-        facet: str = "",
+        facet: str | Message = "",
         label: str = "",
         name: str = "",
         verdict: Standing | None = None,

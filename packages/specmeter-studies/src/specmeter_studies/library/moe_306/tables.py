@@ -389,7 +389,8 @@ def suites(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Table 3."""
     counts: dict[str, int] = {}
     for line in overall(data):
-        counts[line.suite] = counts.get(line.suite, 0) + line.requests
+        suite = str(line.suite)
+        counts[suite] = counts.get(suite, 0) + line.requests
     for name in sorted(counts):
         yield {"name": name, "what": SUITES.get(name, ""), "requests": counts[name]}
     if counts:
