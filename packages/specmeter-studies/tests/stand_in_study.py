@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.messages import Message
 from specmeter.record import Arm
 from specmeter_studies.loading import Study
 from specmeter_studies.setting import StudyForm
@@ -69,5 +70,12 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
     )
     verdicts: tuple[Standing | None, ...] = tuple(line.verdict for line in data.arms)
     return (
-        StudyTable(key="t", title="Lines", about="about", columns=("arm", "speedup"), rows=rows, verdicts=verdicts),
+        StudyTable(
+            key="t",
+            title=Message("Lines"),
+            about=Message("about"),
+            columns=tuple(map(Message, ("arm", "speedup"))),
+            rows=rows,
+            verdicts=verdicts,
+        ),
     )

@@ -22,7 +22,7 @@ class StudySection(Protocol):
     """What a study says on a page: of a run that belongs to it, or of its own."""
 
     @property
-    def title(self) -> Message: ...
+    def title(self) -> Message | str: ...
     @property
     def prefix(self) -> str:
         """Begins the names of its files."""

@@ -62,7 +62,7 @@ class Part(Record):
 
     name: PartName
     kind: Literal["experiment", "quality"]
-    skipped: Message | None = None
+    skipped: Said | None = None
     """Why nothing of it was measured; None where something was, or is still to be."""
     left_out: tuple[LeftOut, ...] = ()
     """What was decided when it was begun; it stays so until the part is complete."""

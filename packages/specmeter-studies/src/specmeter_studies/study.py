@@ -108,7 +108,7 @@ class PromptResult(Record):
     verdict: Standing | None = None
     """Whether the number can be believed: of our arm by the checks, of a published row by the audit; None where nothing
     decides."""
-    why: Message | None = None
+    why: Said | None = None
     """What makes the verdict worse than valid."""
 
 
@@ -167,7 +167,7 @@ class ArmResult(Record):
     energy: Consumption | None = None
     """What its tokens cost in electric energy, where that was read; of lines over all prompts."""
     verdict: Standing | None = None
-    why: Message | None = None
+    why: Said | None = None
     """What makes the verdict worse than valid; or what is wrong with the comparison."""
     comparison_only: bool = False
     """Only the comparison with the baseline is at fault (`why`): the speedup is none and the verdict `invalid`, but
@@ -216,7 +216,7 @@ class Ran(Record):
 
     part: str
     status: Literal["measured", "incomplete", "skipped"]
-    reason: Message | None = None
+    reason: Said | None = None
     """Why it was skipped or is incomplete."""
 
 
@@ -284,7 +284,7 @@ class StudyData:
 
     study: str
     origin: Literal["measured", "published"]
-    title: Message
+    title: Message | str
     """What these numbers are: `measured here with the bench models`, `published by ...`."""
     results: tuple[PromptResult, ...] = ()
     arms: tuple[ArmResult, ...] = ()
@@ -423,9 +423,9 @@ class StudyFindings:
     claims: tuple[ClaimRuling, ...]
     tables: tuple[StudyTable, ...]
     figures: tuple[StudyFigure, ...]
-    title: Message
+    title: Message | str = ""
     """Of the study."""
-    source: Message
+    source: Message | str = ""
     """The document that is repeated."""
     command: str = ""
     """What measures it."""
@@ -544,4 +544,6 @@ def several(items: Iterable[Value], most: int | None = None) -> Message:
     """`a; b; and 3 more`, of which at most so many are said."""
     known = list(items)
     more = 0 if most is None else len(known) - most
+    if more <= 0 and len(known) == 1 and isinstance(known[0], Message):
+        return known[0]
     return Message("study.list", parts=[*known[:most], *([Message("study.more", more=more)] if more > 0 else ())])

@@ -61,8 +61,8 @@ GROUPS = {
 class StudyDocument:
     """A study with everything that is told about it."""
 
-    title: Message
-    source: Message
+    title: Message | str
+    source: Message | str
     """The document that is repeated."""
     findings: StudyFindings
     prefix: str = ""

@@ -158,17 +158,21 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
         "study": data.study,
         "folder": str(folder.path),
         "report": None if report is None else str(report),
-        "title": data.title.to_json(),
+        "title": _data(data.title),
         "requests": len(data.results),
         "quality": together(map(measured, data.quality)).model_dump(mode="json"),
         "verdicts": folder.verdicts(),
         "parts": [part.model_dump(mode="json") for part in data.parts],
-        "notes": [note.to_json() if isinstance(note, Message) else note for note in data.notes],
+        "notes": [*map(_data, data.notes)],
         "claims": [claim.model_dump(mode="json") for claim in found.claims],
         "tables": [table.model_dump(mode="json") for table in found.tables],
         "arms": [line.model_dump(mode="json") for line in data.arms],
         "models": [model.model_dump(mode="json") for model in data.models],
     }
+
+
+def _data(said: Message | str) -> Any:
+    return said.to_json() if isinstance(said, Message) else said
 
 
 def _print_title(screen: Screen, found: StudyFindings) -> None:
