@@ -168,6 +168,6 @@ def test_the_whole_ladder_where_llama_quantize_is_found() -> None:
     assert [model.model.name for model in report.models] == list(GOOD)
     assert not report.skipped
     found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
-    files = {row[0].text: row[2].text for row in found.tables[1].rows}
+    files = {row[0].text: str(row[2].text) for row in found.tables[1].rows}
     assert "Q4_K" in files["Q4_K_M"], "a K-quant is what its name says"
     assert "Q2_K" in files["Q2_K"]

@@ -118,7 +118,7 @@ class Study:
         made = [self._made(data, it, builders.figure) for it in self._allowed(self.form.figures)]
         return tuple(figure for figure in made if figure is not None and figure.points)
 
-    def suite_of(self, line: ArmResult) -> str | Message:
+    def suite_of(self, line: ArmResult) -> str:
         """The document's name of an arm's group; the line's own where the study has none."""
         return line.suite if self.form.suite is None or not self.trusted else self.function(self.form.suite)(line)
 

@@ -137,7 +137,7 @@ class ArmResult(Record):
     """One configuration over all its prompts and repeats."""
 
     config: str
-    suite: str | Message = ""
+    suite: str = ""
     """The document's name of the group, like `B`; empty where it has none."""
     target: str
     draft: str | None = None

@@ -133,7 +133,7 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
     elif not line.speculates and line.speedup is None:
         speedup = Cell(Message("cell.baseline"))
     return (
-        Cell(line.suite or "-"),
+        Cell(Message(line.suite) if line.suite else "-"),
         Cell(line.target),
         Cell(line.config, code=True),
         Cell(line.prompt or "-"),

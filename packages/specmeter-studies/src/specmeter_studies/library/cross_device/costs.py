@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specmeter_studies.study import ArmResult, DraftPlace, PromptResult, StudyData
 
 
-WITHDRAWN = Message("cross-device.withdrawn")
+WITHDRAWN = "first runs, withdrawn"
 """Suite of the document's runs that it does not stand by."""
 _WIDE = 10
 """An interval that reaches so many times the point says nothing."""

@@ -389,8 +389,7 @@ def suites(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Table 3."""
     counts: dict[str, int] = {}
     for line in overall(data):
-        suite = str(line.suite)
-        counts[suite] = counts.get(suite, 0) + line.requests
+        counts[line.suite] = counts.get(line.suite, 0) + line.requests
     for name in sorted(counts):
         yield {"name": name, "what": SUITES.get(name, ""), "requests": counts[name]}
     if counts:
