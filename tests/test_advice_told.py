@@ -15,12 +15,12 @@ from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, es
 from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
+from specmeter.messages import LANGUAGES, words
 from specmeter.show import advice_report as said
 from specmeter.show.notebook import ShownAdvice
 from specmeter.show.terminal import advice as terminal
 from specmeter.show.terminal.advice import AdviceProgress
 from specmeter.show.terminal.console import Screen
-from specmeter.show.words import LANGUAGES, words
 
 FOLDER = Path("specmeter-runs/advise-dense")
 ENGLISH = words("en")

@@ -11,10 +11,10 @@ import pytest
 
 from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
+from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import units_for
 from specmeter.record import Arm
 from specmeter.show.sentence import details, sentence
-from specmeter.show.words import LANGUAGES, Language, words
 from test_summary import Fake, failed
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")
@@ -363,7 +363,7 @@ def test_ten_kinds_that_do_not_differ_seldom_disagree(gains: int) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_decision_has_words(language: Language) -> None:
+def test_every_decision_has_words(language: str) -> None:
     said = words(language)
     (answer,) = answered(run_of({DRAFT.id: EVERY}), DRAFT)
     for decision in (

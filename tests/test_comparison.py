@@ -15,10 +15,10 @@ from scipy import stats as scipy_stats
 from specmeter.analysis.comparison import compare_runs, conclude, read_side
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
+from specmeter.messages import words
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Estimate
 from specmeter.show.sentence import comparison_sentence
-from specmeter.show.words import words
 from specmeter.store.reader import DATABASE_NAME
 
 EXPERIMENT = """

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.experiments.file import load
+from specmeter.messages import LANGUAGES, words
 from specmeter.record import Arm, EngineSettings
 from specmeter.show.names import METHODS, PARAMETERS, POLICIES, SETTINGS, Names, label
-from specmeter.show.words import LANGUAGES, Language, words
 
 
 def arm(arm_id: str = "", **fields: Any) -> Arm:
@@ -22,7 +22,7 @@ def arm(arm_id: str = "", **fields: Any) -> Arm:
     return Arm(id=arm_id or f"t/{'+'.join(methods)}", target="t", **fields)
 
 
-def named(*arms: Arm, language: Language = "en") -> list[str]:
+def named(*arms: Arm, language: str = "en") -> list[str]:
     names = Names(arms)
     return [words(language).render(names[it.id]) for it in arms]
 

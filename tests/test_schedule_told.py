@@ -15,6 +15,7 @@ from specmeter.advise.export_commands import also_for
 from specmeter.advise.schedule import Schedule, folder_of, read_schedule, write_schedule
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES, words
 from specmeter.record import Load
 from specmeter.show import advice_report
 from specmeter.show import schedule_report as said
@@ -22,7 +23,6 @@ from specmeter.show.notebook import ShownSchedule
 from specmeter.show.schedule_report import by_clients
 from specmeter.show.terminal import advice as terminal
 from specmeter.show.terminal.console import Screen
-from specmeter.show.words import LANGUAGES, words
 
 FOLDER = Path("specmeter-runs/schedule-dense")
 ENGLISH = words("en")

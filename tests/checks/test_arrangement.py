@@ -25,9 +25,8 @@ from factory import (
 )
 from mock_run import mock_run
 
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.record import Arm, DeviceUse, Severity
-from specmeter.show.words import words
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import arrangement, baseline
 from specmeter.validity.checks.arrangement import (

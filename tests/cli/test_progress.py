@@ -11,11 +11,11 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
+from specmeter.messages import words
 from specmeter.record import Estimate, Request
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import Screen
 from specmeter.show.terminal.progress import Interim, RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
-from specmeter.show.words import words
 from specmeter.store import RequestKey, RunStore
 
 EXPERIMENT = """

@@ -16,6 +16,7 @@ from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
 from specmeter.analysis.prediction.forecast import CrossoverOutcome
 from specmeter.analysis.prediction.speedup import expected_crossover
 from specmeter.cli import invoke
+from specmeter.messages import LANGUAGES, words
 from specmeter.record import Arm, Estimate, Load
 from specmeter.show.figure import PAGE, PRINT, specification
 from specmeter.show.names import Names
@@ -23,7 +24,6 @@ from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
 from specmeter.show.run_tables import all_tables
 from specmeter.show.sentence import crossover_sentence, foreseen_sentence
-from specmeter.show.words import LANGUAGES, words
 
 LOADED = """
 name: loaded

@@ -16,6 +16,7 @@ from report_pages import ATTACK, Looked
 from specmeter.analysis.quality import QualityReport, save_report
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
+from specmeter.messages import Message
 from specmeter.show.page import site as site_module
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.site import write_site
@@ -111,7 +112,7 @@ def test_without_runs_there_is_nothing_to_show(
 def study_folder(place: Path, run: Path, note: str = "") -> Path:
     """A folder of the study moe-306 whose one experiment is this run, and whose other could not be measured."""
     shutil.copytree(run, place / "moe-306")
-    skipped = Part(name="suite-e", kind="experiment", skipped=f"there is no second architecture here{note}")
+    skipped = Part(name="suite-e", kind="experiment", skipped=Message(f"there is no second architecture here{note}"))
     parts = (Part(name="moe-306", kind="experiment"), skipped)
     StudyFolder(place).write(StudyRecord(study="moe-306", made_at=0.0, parts=parts, overrides=(f"x={note}",)))
     return place

@@ -13,12 +13,11 @@ from markdown_it import MarkdownIt
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.record import Estimate
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
 from specmeter.show.table import Column, Row, Table, csv_text, estimate_cell, latex, markdown
-from specmeter.show.words import words
 
 
 def test_all_forms_are_written_and_requests_with_them(sweep: Path, tmp_path: Path) -> None:

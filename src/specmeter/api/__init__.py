@@ -28,8 +28,7 @@ from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
-from specmeter.messages import Message
-from specmeter.messages import languages as every_language
+from specmeter.messages import LANGUAGES, Message
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
 from specmeter.show.export import RunTable, TableName
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from specmeter.audit.reading import Audit
     from specmeter.measure import Work
     from specmeter.record import Request, Verdict
-    from specmeter.show.words import Language
 
 Progress: TypeAlias = "Callable[[int, int, Request], None]"
 """Called with (requests that are on disk, requests in all, the one that was added last)."""
@@ -128,7 +126,7 @@ class Run(RunReport):
         """A table as a `polars.DataFrame`; needs `pip install 'specmeter[polars]'`."""
         return self.table(table).to_polars()
 
-    def report(self, path: str | Path | None = None, *, languages: Sequence[Language] = every_language()) -> Path:
+    def report(self, path: str | Path | None = None, *, languages: Sequence[str] = LANGUAGES) -> Path:
         """Write the run as one HTML page that opens offline; returns its place, `report.html` in the run folder unless
         another is named. Raises `UsageError` for a file that cannot be written."""
         out = self.folder / REPORT_NAME if path is None else Path(path)

@@ -9,12 +9,12 @@ import click
 
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
 from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES
 from specmeter.show.page.files import write_text
 from specmeter.show.page.page import compare_page
 from specmeter.show.studies import needed
 from specmeter.show.terminal.console import errors, say_json
 from specmeter.show.terminal.run import print_comparison
-from specmeter.show.words import LANGUAGES
 from specmeter.store.locate import find_run
 
 

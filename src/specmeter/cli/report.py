@@ -12,6 +12,7 @@ from specmeter.advise.confirm import examined
 from specmeter.advise.schedule import read_schedule
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
+from specmeter.messages import LANGUAGES
 from specmeter.show.page.advice_page import (
     ADVICE_PAGE,
     SCHEDULE_PAGE,
@@ -28,7 +29,6 @@ from specmeter.show.page.page import document_figures
 from specmeter.show.page.site import write_site
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
-from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.locate import find_run, find_runs, find_studies, is_advice, is_schedule, is_study
 from specmeter.store.run import REPORT_NAME
 from specmeter.text import counted
@@ -175,7 +175,7 @@ def _refuse_beside_site(others: Mapping[str, object]) -> None:
         )
 
 
-def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[Language]) -> list[Path]:
+def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[str]) -> list[Path]:
     """The pages of the site, its index first."""
     if runs or published:
         return write_site(folder, [find_run(run) for run in runs], languages, published)
@@ -186,7 +186,7 @@ def _say_left_out(place: Path, error: UsageError) -> None:
     errors().say_all(f"left out: {place}: {error}".splitlines(), wrap=False)
 
 
-def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
+def _named(run: str, probe: Path | None, languages: Sequence[str]) -> Shown:
     folder = find_run(run)
     if is_advice(folder):
         _refuse_probe(probe, "an advice")
@@ -208,12 +208,12 @@ def _named(run: str, probe: Path | None, languages: Sequence[Language]) -> Shown
     )
 
 
-def _published(name: str, probe: Path | None, languages: Sequence[Language]) -> Shown:
+def _published(name: str, probe: Path | None, languages: Sequence[str]) -> Shown:
     _refuse_probe(probe, "a study")
     return needed(f"--published {name}").published(name, languages)
 
 
-def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
+def _advice(folder: Path, languages: Sequence[str]) -> Shown:
     advice = examined(read_advice(folder), folder)
     return Shown(
         lambda: all_figures(advice),
@@ -223,7 +223,7 @@ def _advice(folder: Path, languages: Sequence[Language]) -> Shown:
     )
 
 
-def _schedule(folder: Path, languages: Sequence[Language]) -> Shown:
+def _schedule(folder: Path, languages: Sequence[str]) -> Shown:
     schedule = read_schedule(folder)
     return Shown(
         lambda: all_schedule_figures(schedule),

@@ -14,11 +14,10 @@ import click
 
 from specmeter.cli import Printable
 from specmeter.errors import StoreError, UsageError
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.show.export import FormatName, TableName
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
-from specmeter.show.words import words
 from specmeter.store import RunStore
 from specmeter.store.locate import find_advices, find_run, find_runs, find_schedules, is_advice, is_schedule
 

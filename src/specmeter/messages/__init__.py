@@ -58,9 +58,6 @@ _FORMS: dict[str, Callable[[float], str]] = {
 }
 
 
-SENTENCES: dict[str, Callable[[str], str | None]] = {}
-
-
 class Message:
     """What is said, in no language. Equal where code and values are."""
 
@@ -157,12 +154,8 @@ class Words:
         `own` is applied to words of the catalogue before their values are filled in, `outside` to every other text.
         """
         if isinstance(said, str):
-            return outside(self.sentence(said)[:_LONG])
+            return outside(said[:_LONG])
         return _cut(self._rendered(said, "", _DEEP, own, outside))
-
-    def sentence(self, text: str) -> str:
-        find = SENTENCES.get(self.language)
-        return self.others.get(text) or (find and find(text)) or text
 
     def listed(self, items: Iterable[str], joint: str = "") -> str:
         """`a, b, c` as the language writes it; `;` between sentences, `and` before the last."""
@@ -202,7 +195,7 @@ class Words:
             case Message():
                 return self._rendered(value, form, depth - 1, own, outside)
             case str():
-                return outside(quoted(value[:_LONG]) if form == "quoted" else self.sentence(value)[:_LONG])
+                return outside(quoted(value[:_LONG]) if form == "quoted" else value[:_LONG])
             case bool():
                 return self.text.get(f"cell.{'yes' if value else 'no'}", str(value))
             case int() | float():
@@ -229,10 +222,8 @@ class Words:
             return "?"
 
 
-@cache
-def languages() -> tuple[str, ...]:
-    """Every language that there is a catalogue of, English first."""
-    return tuple(sorted((file.stem for file in Path(__file__).parent.glob("*.json")), key=lambda it: (it != "en", it)))
+LANGUAGES = tuple(sorted((it.stem for it in Path(__file__).parent.glob("*.json")), key=lambda it: (it != "en", it)))
+"""Every language that there is a catalogue of, English first."""
 
 
 def words(language: str = "en") -> Words:

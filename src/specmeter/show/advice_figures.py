@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.advise.schedule import clients_of
+from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.show import figure as charts
 from specmeter.show.advice_report import HEADINGS, fate_in_short, is_compared, shown_fates, stage_of_basis
@@ -16,7 +17,6 @@ from specmeter.show.load_figures import clients_axis, crossing_marks
 from specmeter.show.matrix_figure import by_length, heat, heated
 from specmeter.show.names import Names
 from specmeter.show.schedule_report import interval, speedup_of, use
-from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from specmeter.advise.advice import Advice, Fate
     from specmeter.advise.schedule import Schedule
+    from specmeter.messages import Words
     from specmeter.record import Arm, Estimate
     from specmeter.show.figure import Palette
-    from specmeter.show.words import Words
 
 
 _MOST_ARMS = 12

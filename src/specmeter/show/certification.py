@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.advise.controllers import ALL, FLOOR
-from specmeter.messages import Message, Value
+from specmeter.messages import Message, Value, words
 from specmeter.show.names import Names
 from specmeter.show.table import TONES as VERDICTS
 from specmeter.show.table import Cell, Column, Table, Tone, estimate_cell, row
 from specmeter.show.terminal.console import output, say_json
-from specmeter.show.words import words
 from specmeter.text import estimated as told
 
 if TYPE_CHECKING:

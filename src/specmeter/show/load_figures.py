@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from specmeter.messages import LANGUAGES, words
 from specmeter.show import figure as charts
 from specmeter.show.figure import (
     Datum,
@@ -26,17 +27,16 @@ from specmeter.show.names import load_name
 from specmeter.show.page.document import who
 from specmeter.show.run_figures import predictions
 from specmeter.show.sentence import interval, loaded, loads_of, targets_of
-from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.load.summary import LoadSummary
     from specmeter.analysis.summary import ArmSummary
+    from specmeter.messages import Words
     from specmeter.record import Estimate
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.words import Words
 
 
 def load_figures(document: Document) -> dict[str, Figure]:

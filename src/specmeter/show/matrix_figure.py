@@ -10,19 +10,19 @@ from collections.abc import Callable
 from math import log
 from typing import TYPE_CHECKING
 
+from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import above, below
 from specmeter.show.figure import HEAT, Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
 from specmeter.show.page.document import lines, who
-from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from specmeter.messages import Words
     from specmeter.record import Estimate
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.words import Words
 
 _STEPS = (1.02, 1.25, 1.75, 2.5)
 """Gains at which a deeper blue begins; losses are the reciprocals."""

@@ -16,7 +16,7 @@ from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from specmeter.show.words import Words
+    from specmeter.messages import Words
 
 METHODS = {
     "draft-mtp": "MTP",

@@ -12,6 +12,7 @@ from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
 from specmeter.audit.judge import in_words
 from specmeter.audit.reading import Audit, tally
+from specmeter.messages import words
 from specmeter.record.verdict import grouped
 from specmeter.show import advice_report as said
 from specmeter.show import schedule_report
@@ -22,7 +23,6 @@ from specmeter.show.schedule_report import by_clients
 from specmeter.show.sentence import comparison_sentence, crossover_sentence, main_crossovers, sentence, untold
 from specmeter.show.table import Cell, Table, estimate_cell, html, numbers, row, text
 from specmeter.show.terminal.explain import best_line
-from specmeter.show.words import words
 from specmeter.text import pasted, printable
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.explain.account import PartName
+from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.show import figure as charts
 from specmeter.show.figure import (
@@ -26,15 +27,14 @@ from specmeter.show.figure import (
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import lines, who
 from specmeter.show.step_figures import accepted, lookahead, positions
-from specmeter.show.words import LANGUAGES, words
 from specmeter.text import estimated, percent, printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
+    from specmeter.messages import Words
     from specmeter.record import Estimate
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.words import Words
 
 _LENGTH = re.compile(r"length-(\d+)")
 _UNDIVIDED = "undivided"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specmeter.messages import Message, Value
+from specmeter.messages import Message, Value, words
 from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
 from specmeter.show.run_figures import PARTS
 from specmeter.show.sentence import load_table
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
-from specmeter.show.words import words
 from specmeter.store.environment import private
 from specmeter.text import percent, printable
 

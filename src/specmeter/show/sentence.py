@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN, least_units, says_nothing
 from specmeter.analysis.load.crossover import way
-from specmeter.messages import Message, Value
+from specmeter.messages import Message, Value, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
-from specmeter.show.words import words
 from specmeter.text import bound, brackets, percent, printable
 
 if TYPE_CHECKING:

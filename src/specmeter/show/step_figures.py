@@ -18,11 +18,11 @@ from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.analysis.positions import ArmPositions
+    from specmeter.messages import Words
     from specmeter.probe import Probe
     from specmeter.record import Estimate, ExpertUnion, ModelIdentity, TextRouting
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
-    from specmeter.show.words import Words
     from specmeter.theory.curves import CostCurve, CostSurface
 
 MOST_ARMS = 12

@@ -12,16 +12,16 @@ from specmeter import extensions
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
+    from specmeter.messages import Message
     from specmeter.show.figure import Figure
     from specmeter.show.table import Table
-    from specmeter.show.words import Language
 
 
 class StudySection(Protocol):
     """What a study says on a page: of a run that belongs to it, or of its own."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> Message | str: ...
     @property
     def prefix(self) -> str:
         """Begins the names of its files."""
@@ -48,7 +48,7 @@ class SiteStudy(Protocol):
         """The folder that it was measured into; of a published one its name."""
         ...
 
-    def write(self, folder: Path, languages: Sequence[Language]) -> Path:
+    def write(self, folder: Path, languages: Sequence[str]) -> Path:
         """Write its page and its data; returns the page."""
         ...
 
@@ -75,11 +75,11 @@ class ShownStudies(extensions.Studies, Protocol):
         """What a run says about its study, where its experiment is one by itself; None for all other runs."""
         ...
 
-    def shown(self, folder: Path, languages: Sequence[Language]) -> Shown:
+    def shown(self, folder: Path, languages: Sequence[str]) -> Shown:
         """A study folder. Raises `StoreError` or `UsageError` for a damaged one."""
         ...
 
-    def published(self, name: str, languages: Sequence[Language]) -> Shown:
+    def published(self, name: str, languages: Sequence[str]) -> Shown:
         """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
         ...
 
@@ -104,7 +104,7 @@ class ShownStudies(extensions.Studies, Protocol):
         runs: Sequence[str],
         bandwidths: Sequence[str],
         html: Path | None,
-        languages: Sequence[Language],
+        languages: Sequence[str],
         *,
         as_json: bool,
     ) -> int:

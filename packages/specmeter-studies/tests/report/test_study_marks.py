@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from specmeter.messages import Message, words
 from specmeter.show.figure import PAGE, specification
-from specmeter.show.words import words
 from specmeter_studies.show.figures import APART_PX, MOST_PX, OVER, dodges, drawn, lanes, mark_of
 from specmeter_studies.study import Axis, Point, StudyFigure
 
 
 def figure(*points: Point, kind: str = "points") -> StudyFigure:
     return StudyFigure.model_validate(
-        {"key": "k", "title": "t", "kind": kind, "x": Axis(title="x"), "y": Axis(title="y"), "points": points}
+        {
+            "key": "k",
+            "title": "t",
+            "kind": kind,
+            "x": Axis(title=Message("x")),
+            "y": Axis(title=Message("y")),
+            "points": points,
+        }
     )
 
 

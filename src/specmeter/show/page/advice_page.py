@@ -17,7 +17,7 @@ from specmeter.advise.export_commands import MEASURED, PROGRAMS
 from specmeter.advise.schedule import clients_of, folder_of
 from specmeter.errors import UsageError
 from specmeter.files import is_link
-from specmeter.messages import Message
+from specmeter.messages import LANGUAGES, Message
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.advice_figures import advice_figures, schedule_figures
 from specmeter.show.advice_report import compared, grid
@@ -26,7 +26,6 @@ from specmeter.show.page.files import make_folder, refuse_others, write_page, wr
 from specmeter.show.page.page import machine, moment, render, shareable
 from specmeter.show.schedule_report import by_batch_size, by_clients
 from specmeter.show.table import Cell, Table, counted, made
-from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.guarded import is_run
 from specmeter.store.run import REPORT_NAME
@@ -45,7 +44,7 @@ _LOOKS = {"speculate": "speculate", "off": "stop"}
 def advice_page(
     advice: Advice,
     folder: Path,
-    languages: Sequence[Language] = LANGUAGES,
+    languages: Sequence[str] = LANGUAGES,
     *,
     reports: Mapping[str, str] | None = None,
 ) -> str:
@@ -117,7 +116,7 @@ ADVICE_PAGE = "advice.html"
 
 
 def write_advice_page(
-    advice: Advice, folder: Path, path: Path, languages: Sequence[Language], *, inside: bool = False
+    advice: Advice, folder: Path, path: Path, languages: Sequence[str], *, inside: bool = False
 ) -> list[Path]:
     """Write the page; `inside` its folder also the report of each stage, which it then links to. The page first.
 
@@ -131,7 +130,7 @@ def write_advice_page(
     return [path, *reports.values()]
 
 
-def _write_reports(advice: Advice, folder: Path, languages: Sequence[Language]) -> dict[str, Path]:
+def _write_reports(advice: Advice, folder: Path, languages: Sequence[str]) -> dict[str, Path]:
     """Folder of a stage -> its report; a link among them may lead anywhere, and is left alone."""
     written: dict[str, Path] = {}
     for stage in advice.stages:
@@ -145,7 +144,7 @@ def _write_reports(advice: Advice, folder: Path, languages: Sequence[Language]) 
     return written
 
 
-def write_advice_tables(advice: Advice, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_advice_tables(advice: Advice, folder: Path, languages: Sequence[str]) -> list[Path]:
     """Write what was compared and the whole grid as Markdown, CSV and LaTeX."""
     make_folder(folder)
     written: list[Path] = []
@@ -160,7 +159,7 @@ MOST_SCHEDULE_NOTES = 60
 def schedule_page(
     schedule: Schedule,
     folder: Path,
-    languages: Sequence[Language] = LANGUAGES,
+    languages: Sequence[str] = LANGUAGES,
     *,
     advices: Mapping[int, str] | None = None,
 ) -> str:
@@ -218,7 +217,7 @@ SCHEDULE_PAGE = "schedule.html"
 
 
 def write_schedule_page(
-    schedule: Schedule, folder: Path, path: Path, languages: Sequence[Language], *, inside: bool = False
+    schedule: Schedule, folder: Path, path: Path, languages: Sequence[str], *, inside: bool = False
 ) -> list[Path]:
     """Write the page; `inside` its folder also those of its advices with their reports, which it then links to. The
     page first.
@@ -243,7 +242,7 @@ def write_schedule_page(
     return [path, *written]
 
 
-def write_schedule_tables(schedule: Schedule, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_schedule_tables(schedule: Schedule, folder: Path, languages: Sequence[str]) -> list[Path]:
     """Write what to use with how many clients as Markdown, CSV and LaTeX."""
     make_folder(folder)
     return [path for it in schedule_tables(schedule) for path in write_table(it, it.name, folder, languages)]

@@ -20,7 +20,7 @@ from specmeter.analysis.explain.parts import Ceiling, ceilings
 from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run, repeats
 from specmeter.analysis.requests import Tallies, read_tallies
-from specmeter.messages import Message
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.probe import Probe, load_probe
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
 from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
@@ -28,7 +28,6 @@ from specmeter.record.verdict import Group, grouped
 from specmeter.show.names import Names, label, method
 from specmeter.show.studies import StudySection, studies
 from specmeter.show.table import Cell
-from specmeter.show.words import LANGUAGES, words
 from specmeter.store import RequestRow, RunReader, RunStore
 from specmeter.store.environment import private, render_environment
 from specmeter.text import printable

@@ -19,12 +19,12 @@ from specmeter.files import (
     write_inside,
     write_whole,
 )
+from specmeter.messages import words
 from specmeter.show.export import RunTable
 from specmeter.show.figure import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.table import FORMATS
-from specmeter.show.words import words
 from specmeter.store.guarded import is_run
 from specmeter.store.integrity import sealed
 from specmeter.store.locate import is_advice, is_schedule, is_study
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from specmeter.show.page.document import Document
     from specmeter.show.studies import StudySection
     from specmeter.show.table import Table
-    from specmeter.show.words import Language
 
 
-def write_page(document: Document, path: Path, languages: Sequence[Language], *, inside: bool = False) -> Path:
+def write_page(document: Document, path: Path, languages: Sequence[str], *, inside: bool = False) -> Path:
     """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
     if not inside:
         refuse_others(path)
@@ -118,7 +117,7 @@ def copy_kept(folder: Path, name: str, to: Path, mask: Callable[[str], str] = st
 
 
 def write_figures(
-    shown: Collection[Figure], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[Language]
+    shown: Collection[Figure], folder: Path, formats: Sequence[str], width_cm: float, languages: Sequence[str]
 ) -> list[Path]:
     """Write every figure in every format; a second language gets names like `comparison.zh.svg`."""
     written: list[Path] = []
@@ -131,7 +130,7 @@ def write_figures(
     return written
 
 
-def write_tables(document: Document, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_tables(document: Document, folder: Path, languages: Sequence[str]) -> list[Path]:
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
     make_folder(folder)
     written: list[Path] = []
@@ -153,7 +152,7 @@ def write_requests(run: Path, path: Path) -> None:
         RunTable(run, "requests").write(stream, path.suffix.removeprefix("."))
 
 
-def write_section(study: StudySection, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_section(study: StudySection, folder: Path, languages: Sequence[str]) -> list[Path]:
     """Write the claims and the tables of a study."""
     written = write_table(study.claims, f"{study.prefix}claims", folder, languages)
     for table in study.tables:
@@ -161,7 +160,7 @@ def write_section(study: StudySection, folder: Path, languages: Sequence[Languag
     return written
 
 
-def write_table(table: Table, name: str, folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_table(table: Table, name: str, folder: Path, languages: Sequence[str]) -> list[Path]:
     """A table in every form and language, CSV once; a table without rows is not written."""
     written: list[Path] = []
     for language in languages if table.rows else ():
@@ -172,7 +171,7 @@ def write_table(table: Table, name: str, folder: Path, languages: Sequence[Langu
     return written
 
 
-def _named(name: str, language: Language, languages: Sequence[Language]) -> str:
+def _named(name: str, language: str, languages: Sequence[str]) -> str:
     stem, _, ending = name.rpartition(".")
     return name if language == languages[0] else f"{stem}.{language}.{ending}"
 

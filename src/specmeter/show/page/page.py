@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
-from specmeter.messages import Message, Value
+from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
 from specmeter.show import certification, run_tables
 from specmeter.show import figure as charts
 from specmeter.show.figure import (
@@ -58,7 +58,6 @@ from specmeter.show.sentence import (
 )
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.show.table import Cell, Table, counted, estimate_cell, made
-from specmeter.show.words import LANGUAGES, Language, Words, words
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines, size
 
@@ -82,7 +81,7 @@ T = TypeVar("T")
 
 def run_page(
     document: Document,
-    languages: Sequence[Language] = LANGUAGES,
+    languages: Sequence[str] = LANGUAGES,
     *,
     index: str | None = None,
     downloads: Sequence[tuple[str, str]] = (),
@@ -156,17 +155,17 @@ def document_figures(document: Document) -> dict[str, Figure]:
 
 def render(
     template: str,
-    languages: Sequence[Language],
+    languages: Sequence[str],
     shown: Iterable[Figure],
     *,
-    chinese: Mapping[str, str] | None = None,
+    own: Mapping[str, Mapping[str, str]] | None = None,
     **values: Any,
 ) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside. `chinese`: sentences of users' own studies."""
+    outside. `own`: language -> texts of users' own studies."""
     from markupsafe import Markup
 
-    voice = Voice([words(language, chinese) for language in languages])
+    voice = Voice([with_own(words(it), (own or {}).get(it, {})) for it in languages])
     css, script, vega = asset("page.css") + _one_at_a_time(languages), asset("page.js"), asset("vega.js")
     text: str = (
         _environment()
@@ -178,7 +177,6 @@ def render(
             named=voice.named,
             sentence=voice.sentence,
             details=voice.details,
-            either=voice.either,
             prose=voice.prose,
             spoken=voice.spoken,
             headline=voice.headline,
@@ -196,7 +194,7 @@ def render(
     return text
 
 
-def _one_at_a_time(languages: Sequence[Language]) -> str:
+def _one_at_a_time(languages: Sequence[str]) -> str:
     """The style by which a page shows one of its languages."""
     return "".join(
         f'html[data-language="{it}"] [data-lang]:not([data-lang="{it}"]) {{ display: none; }}\n' for it in languages
@@ -216,10 +214,8 @@ class Voice:
     def say(self, text: str | Message, *, code: bool = False) -> Markup:
         """A phrase, or a sentence of ours, in every language; other text from outside as it is."""
         if isinstance(text, str):
-            if all(one.sentence(text) == text for one in self.languages):
-                return self._isolated(text, code=code)
-            return self._in_each(lambda one: self._isolated(one.sentence(text), code=code))
-        return self._in_each(lambda one: self._rendered(text, one))
+            return self._isolated(text, code=code)
+        return self._in_each(lambda one: self._rendered(text, one, code=code))
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
@@ -240,12 +236,6 @@ class Voice:
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
         return [self.say(line) for line in details(answer, names)]
-
-    def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; where there is no other, as `prose` has it."""
-        if not chinese:
-            return self.prose(english)
-        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
 
     def prose(self, text: str | Message) -> Markup:
         """The same as `say`, but `code` within text from outside is shown as such."""
@@ -283,9 +273,13 @@ class Voice:
             "".join(f'<span data-lang="{one.language}" lang="{one.tag}">{text(one)}</span>' for one in self.languages)
         )
 
-    def _rendered(self, said: Message, one: Words) -> str:
+    def _rendered(self, said: Message, one: Words, *, code: bool = False) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        return one.render(said, own=lambda text: _CODE.sub(_AS_CODE, text), outside=self._isolated)
+
+        def outside(text: str) -> Markup:
+            return self._isolated(text, code=code)
+
+        return one.render(said, own=lambda text: _CODE.sub(_AS_CODE, text), outside=outside)
 
     def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape
@@ -401,7 +395,7 @@ def machine(host: Host) -> list[tuple[str, str | None]]:
     ]
 
 
-def compare_page(found: Sequence[RunComparison], languages: Sequence[Language] = LANGUAGES) -> str:
+def compare_page(found: Sequence[RunComparison], languages: Sequence[str] = LANGUAGES) -> str:
     """The page: each run against the first, the worst news first in words, then in a chart and tables."""
     figure = ratios(found)
     names = " · ".join(printable(name) for name in (found[0].reference, *(one.other for one in found)))

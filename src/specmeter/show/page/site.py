@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import StoreError, UsageError
-from specmeter.messages import Message
+from specmeter.messages import LANGUAGES, Message
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
     copy_kept,
@@ -29,7 +29,6 @@ from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
-from specmeter.show.words import LANGUAGES, Language
 from specmeter.store.environment import private
 from specmeter.store.locate import is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
@@ -70,7 +69,7 @@ class OmittedFolder(NamedTuple):
 def write_site(
     folder: Path,
     measured: Sequence[Path],
-    languages: Sequence[Language] = LANGUAGES,
+    languages: Sequence[str] = LANGUAGES,
     published: Sequence[str] = (),
     *,
     damaged: Callable[[Path, UsageError], None] | None = None,
@@ -137,11 +136,11 @@ def _place(entry: SiteRun | SiteStudy) -> Path:
     return entry.document.run.folder if isinstance(entry, SiteRun) else entry.place
 
 
-def _write_page(entry: SiteRun | SiteStudy, folder: Path, languages: Sequence[Language]) -> Path:
+def _write_page(entry: SiteRun | SiteStudy, folder: Path, languages: Sequence[str]) -> Path:
     return _write_run(entry, folder, languages) if isinstance(entry, SiteRun) else entry.write(folder, languages)
 
 
-def _write_run(run: SiteRun, folder: Path, languages: Sequence[Language]) -> Path:
+def _write_run(run: SiteRun, folder: Path, languages: Sequence[str]) -> Path:
     data = make_folder(folder, DATA)
     copy_documents(run.document.run.folder, data)
     write_text(data / "experiment.yaml", run.document.experiment_yaml, inside=True)
@@ -158,7 +157,7 @@ def copy_documents(run: Path, data: Path, prefix: str = "") -> None:
         copy_kept(run, name, data / f"{prefix}{name}")
 
 
-def write_page_figures(shown: Collection[Figure], data: Path, languages: Sequence[Language]) -> None:
+def write_page_figures(shown: Collection[Figure], data: Path, languages: Sequence[str]) -> None:
     """Write the figures of a page, where the package that draws them is installed."""
     if importlib.util.find_spec("vl_convert"):
         write_figures(shown, data, ["svg"], _FIGURE_CM, languages)
@@ -190,9 +189,7 @@ def _slug(name: str, taken: set[str]) -> str:
     return slug
 
 
-def _index(
-    entries: Sequence[SiteRun | SiteStudy], left_out: Sequence[OmittedFolder], languages: Sequence[Language]
-) -> str:
+def _index(entries: Sequence[SiteRun | SiteStudy], left_out: Sequence[OmittedFolder], languages: Sequence[str]) -> str:
     runs = [entry for entry in entries if isinstance(entry, SiteRun)]
     measured = [entry for entry in entries if not isinstance(entry, SiteRun)]
     package = studies()

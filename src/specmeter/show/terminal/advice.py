@@ -22,7 +22,7 @@ from rich.text import Text
 
 from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES
 from specmeter.advise.schedule import clients_of
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report, schedule_report
 from specmeter.show import advice_report as said
@@ -32,7 +32,6 @@ from specmeter.show.schedule_report import by_batch_size, by_clients
 from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
 from specmeter.show.terminal.progress import plain_column
-from specmeter.show.words import words
 from specmeter.text import counted, duration, pasted, printable, quoted, rate, size
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from rich.segment import Segment
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from specmeter.messages import Message
-from specmeter.show.words import words
+from specmeter.messages import Message, words
 from specmeter.text import as_started, encodable, printable
 
 if TYPE_CHECKING:
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
-    from specmeter.messages import Message
+    from specmeter.messages import Message, Words
     from specmeter.show.table import Cell, Table, Tone
-    from specmeter.show.words import Words
 
 Said: TypeAlias = "str | Message"
 """A message, or a text from elsewhere."""
@@ -77,7 +75,7 @@ class Screen(Console):
         if narrow and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
-            self.say(table.about, tone="faint")
+            self.say(english.render(table.about), tone="faint")
         self.say_all(table.legend, tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -13,11 +13,11 @@ from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
 from specmeter.analysis.prediction.forecast import accuracy, as_data, crossover_outcomes
+from specmeter.messages import words
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Names
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import Screen, output
-from specmeter.show.words import words
 from specmeter.text import brackets, counted, percent, ratio, size
 from specmeter.theory.roofline import expected_union
 

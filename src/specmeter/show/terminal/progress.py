@@ -32,11 +32,11 @@ from rich.text import Text
 from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.summary import summarize
 from specmeter.errors import EngineError
+from specmeter.messages import words
 from specmeter.numbers.rates import decode_rate, target_forwards
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Arm, Estimate, Request
 from specmeter.show.names import Names
-from specmeter.show.words import words
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.positions import positions
 from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
 from specmeter.analysis.reading import read_run
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.record.verdict import grouped
 from specmeter.show.names import Names
 from specmeter.show.run_tables import brief, looks_for
@@ -47,7 +47,6 @@ from specmeter.show.sentence import (
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import WIDTH, Said, Screen, output, say_json
 from specmeter.show.terminal.explain import print_accuracy, print_positions
-from specmeter.show.words import words
 from specmeter.store import RunStore
 from specmeter.store.integrity import FILES
 from specmeter.text import counted, estimated, pasted, percent, quoted

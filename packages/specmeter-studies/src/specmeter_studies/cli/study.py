@@ -188,7 +188,7 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     Examples:
       specmeter study show
       specmeter study show moe-306-20261121-101500
-      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found]'
+      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found.text]'
 
     \b
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
@@ -284,7 +284,7 @@ def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
 
 def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
     """The page of what was found, in the study folder."""
-    from specmeter.show.words import LANGUAGES
+    from specmeter.messages import LANGUAGES
     from specmeter_studies.show.document import read_study, write_study_page
 
     return write_study_page([read_study(folder, trusted=trusted)], folder.report_path, LANGUAGES, inside=True)

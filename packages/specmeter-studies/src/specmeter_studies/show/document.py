@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import specmeter_studies as studies
 from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.show.page.files import (
     copy_kept,
     make_folder,
@@ -27,7 +28,6 @@ from specmeter.show.page.files import (
 )
 from specmeter.show.page.page import render
 from specmeter.show.table import csv_text
-from specmeter.show.words import LANGUAGES, Language, words
 from specmeter.store.run import ENVIRONMENT_NAME
 from specmeter.text import printable
 from specmeter_studies.show import tables as study_tables
@@ -60,8 +60,8 @@ GROUPS = {
 class StudyDocument:
     """A study with everything that is told about it."""
 
-    title: str
-    source: str
+    title: Message | str
+    source: Message | str
     """The document that is repeated."""
     findings: StudyFindings
     prefix: str = ""
@@ -204,7 +204,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def study_page(
     documents: Sequence[StudyDocument],
-    languages: Sequence[Language] = LANGUAGES,
+    languages: Sequence[str] = LANGUAGES,
     *,
     index: str | None = None,
     downloads: Sequence[tuple[str, str]] = (),
@@ -218,8 +218,8 @@ def study_page(
         "study.html",
         languages,
         [figure for document in documents for figure in document.figures],
-        chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
-        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
+        own={"zh": {en: zh for document in documents for en, zh in document.findings.chinese.items()}},
+        title=f"{printable(str(documents[0].title) if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
         index=index,
         downloads=downloads,
@@ -227,7 +227,7 @@ def study_page(
 
 
 def write_study_page(
-    documents: Sequence[StudyDocument], path: Path, languages: Sequence[Language], *, inside: bool = False
+    documents: Sequence[StudyDocument], path: Path, languages: Sequence[str], *, inside: bool = False
 ) -> Path:
     """Write the page of one study or of several, like `write_page`."""
     if not inside:
@@ -236,7 +236,7 @@ def write_study_page(
     return path
 
 
-def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[Language]) -> list[Path]:
+def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[str]) -> list[Path]:
     """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
     generation as JSON Lines."""
     make_folder(folder)

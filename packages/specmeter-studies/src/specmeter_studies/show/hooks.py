@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +12,6 @@ from specmeter.show.studies import Shown
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.show.table import Table
-    from specmeter.show.words import Language
     from specmeter_studies.show.document import StudyDocument
     from specmeter_studies.show.site import StudyOnSite
 
@@ -25,14 +22,6 @@ RULINGS: tuple[str, ...] = ("supported", "contradicted", "cannot tell", "does no
 def names() -> tuple[str, ...]:
     """All bundled studies."""
     return specmeter_studies.names()
-
-
-def sentences() -> Iterator[Traversable]:
-    """Files with the sentences of all studies, and of each bundled one, in Chinese."""
-    yield resources.files("specmeter_studies") / "zh.toml"
-    for folder in resources.files("specmeter_studies.library").iterdir():
-        if (file := folder / "zh.toml").is_file():
-            yield file
 
 
 def messages() -> Path:
@@ -47,7 +36,7 @@ def of_run(run: RunReport) -> StudyDocument | None:
     return document_of_run(run)
 
 
-def shown(folder: Path, languages: Sequence[Language]) -> Shown:
+def shown(folder: Path, languages: Sequence[str]) -> Shown:
     """A study folder. Raises `StoreError` or `UsageError` for a damaged one."""
     from specmeter.store.run import REPORT_NAME
     from specmeter_studies.folder import StudyFolder
@@ -56,14 +45,14 @@ def shown(folder: Path, languages: Sequence[Language]) -> Shown:
     return _shown([read_study(StudyFolder(folder))], folder / REPORT_NAME, languages)
 
 
-def published(name: str, languages: Sequence[Language]) -> Shown:
+def published(name: str, languages: Sequence[str]) -> Shown:
     """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
     from specmeter_studies.show.document import published_documents
 
     return _shown(published_documents(name), Path(f"{name}-published.html"), languages)
 
 
-def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[Language]) -> Shown:
+def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[str]) -> Shown:
     from specmeter_studies.show.document import write_study_page, write_study_tables
 
     return Shown(
@@ -108,7 +97,7 @@ def site_claims(studies: Sequence[StudyOnSite]) -> Table:
 
 
 def compare_machines(
-    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], *, as_json: bool
+    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[str], *, as_json: bool
 ) -> int:
     """What `specmeter compare --machines` does; returns its exit code."""
     from specmeter_studies.show import machines

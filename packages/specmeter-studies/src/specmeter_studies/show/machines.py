@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from specmeter.analysis.quality import ComparedModel as Model
     from specmeter.analysis.quality import QualityReport
     from specmeter.record import EngineIdentity, Estimate
-    from specmeter.show.words import Language
     from specmeter_studies.latency import DraftStep
     from specmeter_studies.library.cross_device.costs import Fitted, Forecast
 
@@ -43,7 +42,7 @@ _MOST_GB_PER_S = 1e6
 
 
 def compare_machines(
-    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[Language], *, as_json: bool
+    runs: Sequence[str], bandwidths: Sequence[str], html: Path | None, languages: Sequence[str], *, as_json: bool
 ) -> int:
     """Print the table of machines, and write its page; returns the exit code of the command."""
     names = _names(runs)
@@ -59,7 +58,7 @@ def compare_machines(
     return 1 if any(line.verdict == "invalid" for line in table.lines) else 0
 
 
-def _page(table: MachineTable, languages: Sequence[Language]) -> str:
+def _page(table: MachineTable, languages: Sequence[str]) -> str:
     """The machines as data of the study that compares machines: its claims, tables and figures."""
     return study_page(
         [study_document(specmeter_studies.findings("hardware-comparison", of_machines(table)))], languages

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.show.page.files import copy_kept, make_folder, write_text
 from specmeter.show.page.site import DATA, INDEX, copy_documents, downloads_of, write_page_figures
 from specmeter.show.table import Cell, Column, Row, Table, counted
 from specmeter.store.environment import private
-from specmeter.text import printable
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.show.document import (
     StudyDocument,
@@ -23,9 +21,6 @@ from specmeter_studies.show.document import (
     write_study_tables,
 )
 from specmeter_studies.study import FINDINGS
-
-if TYPE_CHECKING:
-    from specmeter.show.words import Language
 
 _VERDICTS = ("invalid", "suspect", "unchecked", "valid")
 """The worst first."""
@@ -49,7 +44,7 @@ class StudyOnSite:
         """The folder that it was measured into; of a published one its name."""
         return Path(self.slug) if self.folder is None else self.folder.path
 
-    def write(self, folder: Path, languages: Sequence[Language]) -> Path:
+    def write(self, folder: Path, languages: Sequence[str]) -> Path:
         """Write its page and its data; returns the page."""
         data = make_folder(folder, DATA)
         write_study_tables([self.document], data, languages)
@@ -112,7 +107,7 @@ def site_claims(studies: Sequence[StudyOnSite]) -> Table:
 
 def _counts(study: StudyOnSite) -> Row:
     cells = (
-        Cell(printable(study.document.title)),
+        Cell(study.document.title),
         Cell(Message(f"state.{study.state}" if study.state else "study.origin.published")),
         *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
         Cell(Message(f"verdict.{study.verdict}") if study.verdict else "-"),
