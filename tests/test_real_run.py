@@ -109,7 +109,7 @@ def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pyt
     with RunStore.open(run_folder, readonly=True) as store:
         (routing,) = store.routing()
         certificate = store.certificate()
-    assert (routing.target, routing.baseline_id, routing.failure) == ("moe", "moe/none", "")
+    assert (routing.target, routing.baseline_id, routing.failure) == ("moe", "moe/none", None)
     assert (routing.texts, routing.tokens) == (3, 900)
     assert routing.union is not None
     points = {point.tokens: point.union for point in routing.union.points}
