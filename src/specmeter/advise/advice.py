@@ -62,7 +62,7 @@ class LeftOutDraft(Record):
 
 
 class Fate(Record):
-    """What became of an arm of the grid, as a code and the numbers behind it; `show/words` has the sentences."""
+    """What became of an arm of the grid, as a code and the numbers behind it; the catalogues have the sentences."""
 
     arm_id: str
     predicted: Estimate | None = None
