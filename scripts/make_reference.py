@@ -249,7 +249,7 @@ def audit_page() -> str:
         exact = f"; arithmetic where {item.exact_where}" if item.exact_where else ""
         laws.append(f"| `{item.name}` | {item.forbids} | {rests}{exact} |")
     assumed = ["| assumption | what is taken for granted | known to fail |", "|---|---|---|"]
-    assumed += [f"| `{name}` | {item.states} | {item.fails} |" for name, item in ASSUMPTIONS.items()]
+    assumed += [f"| `{name}` | {words()(f'assumption.{name}')} | {fails} |" for name, fails in ASSUMPTIONS.items()]
     columns = ["| column | also | meaning |", "|---|---|---|"]
     for column in COLUMNS:
         also = ", ".join(f"`{alias}`" for alias in column.aliases)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from said import codes
 from specmeter.audit.across import LEAST, MOST, USUAL, noise_of, noise_of_row, notes_across
 from specmeter.audit.claim import Claim
 from specmeter.audit.reading import RowDefaults, infer_acceptance_unit, rule
+from specmeter.messages import Message
 
 
 def row(number: int, **fields: Any) -> Claim:
@@ -22,7 +24,7 @@ def row(number: int, **fields: Any) -> Claim:
 def test_a_table_that_measured_nothing_twice_has_the_usual_noise() -> None:
     noise = noise_of([row(1, method="none", decode_rate=40.0), row(2, method="draft-simple", decode_rate=50.0)])
     assert (noise.share, noise.unsteady) == (USUAL, {})
-    assert "nothing was measured twice" in noise.origin
+    assert noise.origin.code == "audit.noise_usual"
 
 
 def test_repeats_of_one_configuration_are_its_noise() -> None:
@@ -30,7 +32,7 @@ def test_repeats_of_one_configuration_are_its_noise() -> None:
     steady = noise_of([row(n, method="none", target="t", decode_rate=rate) for n, rate in enumerate(rates)])
     # s of the logarithms is 0.0117, and t(6, 0.995) = 3.707: 3.707 x 1.414 x 0.0117.
     assert steady.share == pytest.approx(0.0613, abs=0.001)
-    assert "7 rates of 1 configurations" in steady.origin
+    assert steady.origin == Message("audit.noise_repeats", rates=7, configurations=1, unsteady="")
     quiet = noise_of([row(n, method="none", target="t", decode_rate=40 + 0.01 * n) for n in range(7)])
     assert quiet.share == LEAST
 
@@ -63,7 +65,7 @@ def test_deviations_and_samples_count_as_repeats() -> None:
 def test_noise_that_is_given_goes_first() -> None:
     rows = [row(1, speedup=1.16, gamma=16, acceptance=0.009)]
     assert rule(rows, "t", "table").rulings[0].verdict == "cannot tell"
-    assert rule(rows, "t", "table", RowDefaults(), noise=0.0).noise.origin == "as given"
+    assert rule(rows, "t", "table", RowDefaults(), noise=0.0).noise.origin.code == "audit.noise_given"
     assert rule(rows, "t", "table", RowDefaults(), noise=0.0).rulings[0].verdict == "implausible"
 
 
@@ -80,14 +82,14 @@ def test_ordinary_rows_have_no_notes() -> None:
 
 def test_runs_identical_to_the_microsecond() -> None:
     rows = [row(n, predicted_ms=ms, predicted_n=200) for n, ms in enumerate((3219.482, 3301.113, 3219.482))]
-    assert notes_across(rows) == ("identical to the last digit, as two timings never are: line 0, line 2",)
+    assert notes_across(rows) == (Message("audit.copies", examples=[["line 0", "line 2"]], more=""),)
     assert rule(rows, "t", "table").notes == notes_across(rows)
     assert {ruling.verdict for ruling in rule(rows, "t", "table").rulings} == {"cannot tell"}
 
 
 def test_repeats_identical_to_the_last_digit() -> None:
     rows = [row(n, method="sd", gamma=4, decode_rate=61.437, rounding={"decode_rate": 0.0005}) for n in range(3)]
-    assert notes_across(rows) == ("identical to the last digit, as two timings never are: line 0, line 1, line 2",)
+    assert notes_across(rows) == (Message("audit.copies", examples=[["line 0", "line 1", "line 2"]], more=""),)
     assert notes_across(rows[:2]) == ()
     other = [claim.model_copy(update={"gamma": n + 1}) for n, claim in enumerate(rows)]
     assert notes_across(other) == ()
@@ -97,7 +99,7 @@ def test_repeats_identical_to_the_last_digit() -> None:
 
 def test_samples_without_deviation() -> None:
     rows = [row(1, decode_rate=52.318273, decode_rate_sd=0.0, runs=5), row(2, decode_rate=9.0, samples=(9.0,) * 3)]
-    assert notes_across(rows) == ("a standard deviation of 0, as no timing has: line 1, line 2",)
+    assert notes_across(rows) == (Message("audit.still", rows=["line 1", "line 2"]),)
     rounded = row(1, decode_rate=52.3, decode_rate_sd=0.0, runs=5, rounding={"decode_rate": 0.05})
     assert notes_across([rounded]) == ()
 
@@ -105,10 +107,10 @@ def test_samples_without_deviation() -> None:
 def test_digits_that_are_too_regular() -> None:
     half = {"decode_rate": 0.05}
     made_up = [row(n, decode_rate=30 + 2.5 * n, rounding=half) for n in range(14)]
-    assert notes_across(made_up) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    assert notes_across(made_up) == (Message("audit.round_digits", count=14),)
     assert notes_across(made_up[:6]) == ()
     with_zeros = [row(n, decode_rate=300.0 + 25 * n, rounding=half) for n in range(14)]
-    assert notes_across(with_zeros) == ("all 14 rates end in 0 or 5: rounded, or made up",)
+    assert notes_across(with_zeros) == (Message("audit.round_digits", count=14),)
     whole = [row(n, decode_rate=300.0 + 7 * n, rounding=half) for n in range(14)]
     assert notes_across(whole) == (), "whole numbers, written with a zero behind the point"
 
@@ -117,20 +119,22 @@ def test_rates_that_are_one_multiple_of_their_baselines() -> None:
     half = {"decode_rate": 0.005, "baseline_rate": 0.005}
     plain = (41.37, 22.18, 87.02, 12.94, 63.16)
     rows = [row(n, decode_rate=1.5 * rate, baseline_rate=rate, rounding=half) for n, rate in enumerate(plain)]
-    assert notes_across(rows) == (
-        "5 rates are exactly 1.5 times their baselines, as if computed: line 0, line 1, line 2, line 3 and 1 more",
-    )
+    (note,) = notes_across(rows)
+    assert (note.code, note.values["count"], note.values["ratio"]) == ("audit.one_ratio", 5, pytest.approx(1.5))
+    assert note.values["rows"] == Message("audit.more_rows", rows=["line 0", "line 1", "line 2", "line 3"], count=1)
 
 
 def test_a_baseline_of_another_machine() -> None:
     said = row(1, decode_rate=60.0, baseline_rate=40.0, device="M2 Ultra", baseline_device="M1 Max")
-    assert notes_across([said]) == ("line 1: the baseline was measured on M1 Max, the row on M2 Ultra",)
+    devices = {"baseline_device": "M1 Max", "device": "M2 Ultra"}
+    assert notes_across([said]) == (Message("audit.baseline_elsewhere", row="line 1", **devices),)
     plain = [
         row(1, method="none", target="9B", device="M1 Max", decode_rate=24.0),
         row(2, method="none", target="9B", device="M2 Ultra", decode_rate=42.4),
     ]
     drafted = row(3, method="draft-simple", target="9B", device="M2 Ultra", decode_rate=55.2, speedup=2.3)
-    assert notes_across([*plain, drafted])[0].startswith("line 3: its speedup fits the plain rate of M1 Max (line 1)")
+    fits = Message("audit.speedup_elsewhere", row="line 3", plain="line 1", on="M1 Max", device="M2 Ultra")
+    assert notes_across([*plain, drafted]) == (fits,)
     assert notes_across([*plain, drafted.model_copy(update={"speedup": 1.3})]) == ()
 
 
@@ -152,4 +156,4 @@ def test_rows_of_the_same_name_in_other_files_are_not_mixed() -> None:
     half = {"decode_rate": 0.005, "baseline_rate": 0.005}
     same = [row(n, decode_rate=61.5, baseline_rate=41.0, rounding=half) for n in range(5)]
     other = [row(n, decode_rate=20.11 + n, rounding=half).model_copy(update={"source": "b.md"}) for n in range(5)]
-    assert not any("reckoned" in note for note in notes_across([*same, *other]))
+    assert "audit.one_ratio" not in codes(notes_across([*same, *other]))

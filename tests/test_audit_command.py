@@ -15,6 +15,7 @@ from specmeter.audit.read.columns import COLUMNS
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import RowDefaults, read_claims, rule
 from specmeter.cli import audit, invoke
+from specmeter.messages import Message
 from specmeter.show.terminal import audit as audit_view
 from specmeter.show.terminal.console import Screen
 
@@ -95,7 +96,7 @@ def test_json_is_alone_on_stdout_and_complete(capsys: pytest.CaptureFixture[str]
     assert ruling["claim"]["baseline_rate"] == 55.3
     assert [item["name"] for item in ruling["rests_on"]] == ["forward", "pooled", "baseline"]
     assert set(document["assumptions"]) >= {"forward", "pooled"}
-    assert source["noise"] == {"share": 0.06, "origin": "usual value, as nothing was measured twice"}
+    assert source["noise"] == {"share": 0.06, "origin": Message("audit.noise_usual", unsteady="").to_json()}
     assert (source["counts"], source["notes"]) == (document["counts"], [])
 
 

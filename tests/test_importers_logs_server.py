@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import llama_server_log, llama_speculative
+from specmeter.messages import Message
 
 
 def claims_of(text: str, tmp_path: Path) -> list[Claim]:
@@ -55,7 +57,7 @@ def test_late_2026_with_traced_steps(tmp_path: Path) -> None:
     assert (first.method, first.label, first.experts) == ("draft-simple", "big + small", 32)
     assert "p_min 0.500000, n_min 0" in first.notes
     assert (second.predicted_n, second.predicted_ms, second.decode_rate) == (1, None, None)
-    assert "nothing was drafted for this request" in second.notes
+    assert Message("read.nothing_drafted") in second.notes
 
 
 def test_mid_2026_with_a_mean_length_and_statistics(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ slot launch_slot_: id  1 | task 9 | processing task
     assert (one.predicted_n, one.accepted, one.drafted, one.steps) == (30, 5, 6, 2)
     assert (two.predicted_n, two.accepted, two.drafted, two.steps) == (20, 1, 3, 1)
     assert one.failed_forwards is None
-    assert "1 forward passes failed while several requests ran" in one.notes
+    assert Message("read.failed_beside_others", failed=1) in one.notes
 
 
 def test_failures_of_a_single_request_are_its_own(tmp_path: Path) -> None:
@@ -215,13 +217,13 @@ slot print_timing: id  0 | task 0 |
        eval time =     100.00 ms /    20 tokens (    5.00 ms per token,   200.00 tokens per second)
 """
     (claim,) = claims_of(text, tmp_path)
-    assert any(note.startswith("speculation could not be initialised") for note in claim.notes)
+    assert "read.speculation_refused" in codes(claim.notes)
 
 
 def test_sums_over_the_life_of_a_process_are_no_requests(tmp_path: Path) -> None:
     text = "llama_perf_context_print:        eval time =     100.00 ms /    20 runs   (    5.00 ms per token)\n"
     (claim,) = claims_of(text, tmp_path)
-    assert claim.problem == "no request of llama-server ended"
+    assert claim.problem == Message("unread.llama_server_log")
 
 
 def test_many_slots_and_requests_are_read_in_bounded_state() -> None:
@@ -296,4 +298,6 @@ def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_befor
     one, other = llama_server_log.read_llama_server(path)
     assert (one.row, one.accepted, one.drafted) == ("request 1, slot 0, task 0", 50, 100)
     assert other.row == "request 2, slot 0, task 1"
-    assert "its times cannot be read: eval time =    -5.00 ms" in (other.problem or "")
+    assert other.problem is not None
+    assert other.problem.code == "unread.times"
+    assert str(other.problem.values["line"]).startswith("eval time =    -5.00 ms")

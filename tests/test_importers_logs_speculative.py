@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refused_batches import excerpt
+from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import llama_server_log, llama_speculative
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import read_claims
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.messages import Message
 
 
 def claims_of(text: str | bytes, tmp_path: Path) -> list[Claim]:
@@ -51,9 +53,8 @@ def test_what_took_place_in_a_published_run(
     assert claim.failed_draft_forwards == asked - done
     # Emitted tokens that no successful forward stands behind.
     assert 200 - (accepted + 40) > 100
-    assert any("closes the sum" in note for note in claim.notes)
-    assert any("39 graphs reused" in note for note in claim.notes)
-    assert any("repeats itself" in note for note in claim.notes)
+    assert {"read.sum_closes", "read.repeats_itself"} <= codes(claim.notes)
+    assert Message("read.graphs_reused", graphs=39, forwards=40) in claim.notes
 
 
 def test_rates_and_setup_of_a_published_run(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_runs_one_after_the_other_are_claims_of_their_own(tmp_path: Path) -> Non
     assert [claim.row for claim in claims] == ["run 1", "run 2", "run 3"]
     assert [claim.failed_forwards for claim in claims] == [137, 110, 134]
     assert [claim.drafted for claim in claims] == [708, 600, 696]
-    assert all(any("repeats itself" in note for note in claim.notes) for claim in claims)
+    assert all("read.repeats_itself" in codes(claim.notes) for claim in claims)
 
 
 # --- other generations -----------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_a_sound_run_of_an_older_build(tmp_path: Path) -> None:
 def test_tokens_that_are_missing_without_failures_are_only_noted(tmp_path: Path) -> None:
     (claim,) = claims_of(SOUND.replace("/    60 tokens", "/    51 tokens"), tmp_path)
     assert claim.target_forwards is None
-    assert claim.notes == ("the target evaluated 46 tokens after the prompt where these counts need 55",)
+    assert claim.notes == (Message("read.evaluated", took=46, needed=55),)
 
 
 def test_drafts_of_any_length_make_the_share_an_estimate(tmp_path: Path) -> None:
@@ -157,14 +158,14 @@ def test_drafts_of_any_length_make_the_share_an_estimate(tmp_path: Path) -> None
     (claim,) = claims_of(text, tmp_path)
     # 61 - 50 = 11 tokens missing, in verifications of 5.5 tokens on average.
     assert (claim.target_forwards, claim.failed_forwards, claim.failed_draft_forwards) == (8, 2, 2)
-    assert "about 8 took place" in claim.notes[0]
+    assert "read.took_place_about" in codes(claim.notes)
 
 
 def test_failures_without_counters_are_shared(tmp_path: Path) -> None:
     failure = "llama_decode: failed to decode, ret = -1\n"
     (claim,) = claims_of(failure * 7 + SOUND.partition("draft:\n")[0], tmp_path)
     assert (claim.failed_forwards, claim.failed_draft_forwards, claim.target_forwards) == (7, None, None)
-    assert "does not say whether" in claim.notes[0]
+    assert claim.notes[0] == Message("read.failed_of_either", failed=7)
 
 
 def test_failures_that_the_drafter_reports_are_its_own(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_nothing_drafted_is_no_acceptance(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "hello\n", excerpt("apple_9b")[:9000], "n_predict = 12\n"])
 def test_a_log_without_counts_is_a_problem_not_a_number(text: str, tmp_path: Path) -> None:
     (claim,) = claims_of(text, tmp_path)
-    assert claim.problem == "no counts of a finished run of llama-speculative"
+    assert claim.problem == Message("unread.llama_speculative")
     assert claim.decode_rate is None
 
 

@@ -18,6 +18,7 @@ from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.reading import FORMATS, detect, importer
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 
 def read(text: str | bytes, tmp_path: Path, expected: str | None = None) -> list[Claim]:
@@ -88,7 +89,7 @@ def test_the_block_of_a_serving_benchmark(tmp_path: Path) -> None:
     both = read(BLOCK + BLOCK, tmp_path)
     assert len(both) == 2
     broken = read(BLOCK.replace("Output token", "Other"), tmp_path)[0]
-    assert broken.problem == "a benchmark without its output token throughput"
+    assert broken.problem == Message("unread.no_throughput")
 
 
 ACCEPTANCE: dict[str, Any] = {
@@ -118,12 +119,13 @@ def test_vllm_s_metrics_of_a_request(tmp_path: Path) -> None:
         assert claim.notes == ()
         assert rule_claim(claim).verdict != "impossible"
     bare = read(json.dumps(ACCEPTANCE | {"acceptance_histogram": [40, 0, 0, 3]}), tmp_path, "vllm")[0]
-    assert bare.notes == ("its histogram has 43 steps with 9 accepted tokens, its counters 43 and 10",)
+    counts = {"steps": 43, "accepted": 9, "counted_steps": 43, "counted": 10}
+    assert bare.notes == (Message("read.histogram", **counts),)
     more = read(json.dumps(ACCEPTANCE | {"num_accepted_draft_tokens": 200}), tmp_path)[0]
     assert (more.accepted, more.problem) == (200, None)
     assert rule_claim(more).verdict == "impossible"
     idle = read(json.dumps(ACCEPTANCE | {"num_spec_steps": 0, "num_draft_tokens": 0}), tmp_path)[0]
-    assert idle.notes == ("nothing was drafted for this request",)
+    assert idle.notes == (Message("read.nothing_drafted"),)
 
 
 def test_vllm_s_benchmark_results(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_aiperf_s_records(tmp_path: Path) -> None:
     assert (first.decode_rate, first.predicted_n, first.label) == (100, 101, "coding abc")
     assert first.predicted_ms == pytest.approx(1000)
     assert first.conditions == {"category": "coding"}
-    assert second.problem == "the request failed: Cancelled"
+    assert second.problem == Message("unread.request_failed_by", error="Cancelled")
     plain = {key: value for key, value in RECORD.items() if key != "spec_decode_acceptance"}
     assert read(json.dumps(plain), tmp_path, "aiperf")[0].drafted is None
 
@@ -212,9 +214,9 @@ def test_llama_cpp_s_speed_bench(tmp_path: Path) -> None:
     summary, empty, request, failed = read(json.dumps(file, indent=2, sort_keys=True), tmp_path, "speed-bench")
     assert (summary.decode_rate, summary.runs, summary.drafted, summary.accepted) == (87.1, 2, 700, 500)
     assert (summary.averaged, summary.pooled, summary.target) == (("decode_rate",), ("acceptance",), "Q")
-    assert empty.problem == "requests is 0: no request succeeded"
+    assert empty.problem == Message("unread.no_success", name="requests")
     assert (request.decode_rate, request.predicted_n, request.conditions["prompt"]) == (100, 100, "q1")
-    assert failed.problem == "the request failed: timed out"
+    assert failed.problem == Message("unread.request_failed_by", error="timed out")
 
 
 def test_spec_bench_s_output(tmp_path: Path) -> None:
@@ -267,7 +269,7 @@ def test_spec_bench_s_answers(tmp_path: Path) -> None:
     first, plain, bad = read("\n".join(map(json.dumps, (answer, vanilla, broken))), tmp_path, "spec-bench")
     assert (first.decode_rate, first.predicted_n, first.steps, first.tau) == (pytest.approx(50), 18, 5, 3.6)
     assert (plain.method, plain.tau) == ("none", 1)
-    assert bad.problem == "wall_time holds -1: it must be a number, 0 or more"
+    assert bad.problem == Message("unread.holds", name="wall_time", value="-1")
     assert read(json.dumps(answer), tmp_path, "spec-bench")[0].steps == 5
 
 
@@ -285,7 +287,7 @@ def test_ik_s_spec_bench(tmp_path: Path) -> None:
     assert [(claim.drafted, claim.accepted, claim.steps) for claim in found[:2]] == [(660, 538, 220)] * 2
     assert (found[0].gamma, found[1].gamma, found[2].method) == (None, 3, "none")
     assert found[0].tau == pytest.approx(1 + 538 / 220)
-    assert found[3].problem == "the attempt failed: no memory"
+    assert found[3].problem == Message("unread.attempt_failed", error="no memory")
 
 
 def test_ik_s_server(tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ statistics mtp: #calls(b,g,a) = 1 99 99, #gen drafts = 99, #acc drafts = 70, #ge
     assert (claim.method, claim.gamma, claim.p_min, claim.drafted, claim.accepted) == ("mtp", 3, 0.5, 297, 72)
     tuned = read(log.replace("p_min=0.5", "p_min=0.5 --spec-autotune"), tmp_path)[0]
     assert tuned.gamma is None
-    assert "the engine tunes draft lengths while it runs" in tuned.notes
+    assert Message("read.autotuned") in tuned.notes
     fragment = log[log.index("       eval time") :]
     assert read(fragment, tmp_path, "llama-server")[0].accepted == 72
 
@@ -351,7 +353,7 @@ def test_cut_off_huge_and_binary_input(name: str, tmp_path: Path) -> None:
         try:
             for claim in importer(name).read(path):
                 rule_claim(claim)
-                assert "validation error" not in (claim.problem or "")
+                assert "validation error" not in str(claim.problem)
         except UsageError as error:
             faults.append(error)
     assert all(str(path) in error.message and error.fix for error in faults)

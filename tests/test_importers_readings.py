@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import benchmarks, llama_server_log, serving_log
 from specmeter.audit.read.document import parse_number
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.read.table import read_table
+from specmeter.messages import Message
 
 
 def claims(text: str, options: TableOptions | None = None) -> list[Claim]:
@@ -95,7 +97,7 @@ def test_an_acceptance_in_tokens_is_not_percent() -> None:
         ]
     open_unit = claims(markdown("γ | Acceptance | Speedup", *rows))[0]
     assert (open_unit.acceptance, open_unit.tau) == (None, None)
-    assert "percent, or tokens per step?" in open_unit.notes[0]
+    assert open_unit.notes == (Message("read.open_unit", column="Acceptance"),)
     said = claims(markdown("γ | Acceptance | Speedup", *rows), TableOptions(percent=("Acceptance",)))
     assert [claim.acceptance for claim in said] == [pytest.approx(0.0316), pytest.approx(0.0402)]
     assert claims(markdown("γ | Acceptance rate | Speedup", *rows))[0].acceptance == pytest.approx(0.0316)
@@ -161,8 +163,8 @@ def test_headings_that_people_use(heading: str, field: str, value: float) -> Non
     ("length", "positions", "steps", "note"),
     [
         ("2.50", "0.700, 0.500, 0.300", None, ""),
-        ("3.20", "0.700, 0.500, 0.300", 400, "the positions give 2.5 tokens per step, where 3.2 is printed"),
-        ("2.50", "0.300, 0.500, 0.700", None, "acceptance rises from one position to a later one"),
+        ("3.20", "0.700, 0.500, 0.300", 400, "read.positions"),
+        ("2.50", "0.300, 0.500, 0.700", None, "read.positions_rise"),
     ],
 )
 def test_positions_of_vllm_are_held_against_its_length(
@@ -177,8 +179,7 @@ def test_positions_of_vllm_are_held_against_its_length(
     )
     claim = next(iter(serving_log.read_vllm_log(path)))
     assert (claim.tau, claim.steps) == (float(length), steps)
-    assert bool(claim.notes) is bool(note)
-    assert not note or claim.notes[0].startswith(note)
+    assert codes(claim.notes) == ({note} if note else set())
     assert (rule_claim(claim).verdict == "impossible") is (steps is not None)
 
 

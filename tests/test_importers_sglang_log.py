@@ -12,6 +12,7 @@ from specmeter.audit.claim import Claim
 from specmeter.audit.read import serving_log
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import detect, read_claims, rule
+from specmeter.messages import Message
 
 ARGUMENTS = (
     "[2026-03-01 10:00:00] server_args=ServerArgs(model_path='meta/Llama-3.1-8B', tokenizer_path='meta/Llama-3.1-8B', "
@@ -60,7 +61,7 @@ def test_without_the_arguments_nothing_is_said_of_the_method(tmp_path: Path) -> 
 
 def test_a_log_without_such_lines_is_a_problem(tmp_path: Path) -> None:
     (claim,) = claims(ARGUMENTS, tmp_path)
-    assert "Decode batch" in (claim.problem or "")
+    assert claim.problem == Message("unread.sglang_log")
 
 
 def test_the_format_is_found_by_its_first_lines(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SNAPSHOT = Path(__file__).parent / "data" / "rulings.json"
 def of_rows(name: str) -> list[str]:
     """`source | row | label | verdict | bound | arithmetic and needs`, one per published row."""
     return [
-        " | ".join((it.claim.source, it.claim.row, it.claim.label, it.verdict, it.bound, it.reason))
+        " | ".join((it.claim.source, it.claim.row, it.claim.label, it.verdict, it.bound, str(it.reason)))
         for it in audited(name).rulings
     ]
 

@@ -159,6 +159,11 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
+def number(value: float) -> str:
+    """Four significant digits, no exponent for everyday sizes: `0.0025`, `12.97`, `1,139`."""
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value or 0:.4g}"
+
+
 def size(size_bytes: float | None) -> str:
     """`1.2 GB`, in powers of ten; `?` where it is not known."""
     if size_bytes is None:

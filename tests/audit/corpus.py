@@ -17,6 +17,7 @@ from audit.simulated import SIMULATED
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import read_claims, rule
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "audit"
 
@@ -91,8 +92,8 @@ class Heard:
 
     words: Counter[str]
     """Rows by verdict; rows that could not be read are `unread`."""
-    lines: frozenset[str]
-    """Everything that it said beside the verdicts, rows and numbers left out."""
+    lines: frozenset[Message | str]
+    """Everything that it said beside the verdicts."""
     rulings: tuple[tuple[str, str, str, str], ...]
     """(row, verdict, bound, arithmetic)."""
 
@@ -107,12 +108,12 @@ def listen(name: str, text: str) -> Heard:
             audit = rule(claims, name, form)
         except UsageError as error:
             return Heard(Counter({"unread": 1}), frozenset({str(error)}), (("file", "unread", "", str(error)),))
-    words, lines = Counter[str](), set(audit.notes)
+    words, lines = Counter[str](), set[Message | str](audit.notes)
     for ruling in audit.rulings:
         unread = ruling.bound == "unreadable"
         words["unread" if unread else ruling.verdict] += 1
         lines |= {*ruling.contradictions, *ruling.others, *ruling.claim.notes, ruling.arithmetic}
-    rulings = tuple((r.claim.row, r.verdict, r.bound, r.arithmetic) for r in audit.rulings)
+    rulings = tuple((r.claim.row, r.verdict, r.bound, str(r.arithmetic)) for r in audit.rulings)
     return Heard(words, frozenset(lines), rulings)
 
 
@@ -121,7 +122,7 @@ def found(item: Doctored, before: Heard, after: Heard) -> str:
     for word in reversed(STRENGTH):
         if word != "note" and after.words[word] > before.words[word]:
             return word
-    told = [line for line in after.lines - before.lines if item.rule.says and re.search(item.rule.says, line)]
+    told = [line for line in after.lines - before.lines if item.rule.says and re.search(item.rule.says, repr(line))]
     return "note" if told else ""
 
 

@@ -95,7 +95,7 @@ class Rule:
     files: tuple[str, ...]
     """True files that it is applied to."""
     says: str = ""
-    """What a note must say, as an expression; empty where a word is asked for."""
+    """What a note must hold, as an expression; empty where a word is asked for."""
 
 
 @dataclass(frozen=True)
@@ -417,7 +417,7 @@ RULES = (
     Rule("draft for nothing", "the speedup of drafts that cost nothing, beside the draft's rate", "implausible",
          _on_best(_free_draft), ("simulated/draft-rates.md",)),
     Rule("tokens per step x1.6", "tokens per step that the counts beside them do not give", "note",
-         _on_best(_tau_inflated), ("published/vllm-24243.md", *_REQUESTS[:2]), "its counts give"),
+         _on_best(_tau_inflated), ("published/vllm-24243.md", *_REQUESTS[:2]), "audit.tau_of_counts"),
     Rule("drafts beyond steps", "more drafted than the draft length times the steps", "impossible",
          _on_best(_drafts_beyond_steps), ("simulated/adaptive-lengths.csv",)),
     Rule("wall below decoding", "the whole run takes less than its decoding", "impossible",
@@ -449,21 +449,21 @@ RULES = (
          _substituted(r'("accept_length": )([\d.]+)()', _number(2.5, digits=4), count=0),
          ("simulated/sglang-serving.jsonl",)),
     Rule("copied to the microsecond", "one request's times in all its repeats", "note", _copied_times, _REQUESTS[:4],
-         "identical|microsecond|same time|to the last digit"),
+         "audit.copies"),
     Rule("copied rates", "one repeat's rate in all repeats", "note", _copied_rates, ("simulated/repeats.csv",),
-         "identical|microsecond|same time|to the last digit"),
+         "audit.copies"),
     Rule("deviation of nothing", "a standard deviation of 0 over several runs", "note", _sd_zero,
-         ("simulated/deviations.csv",), "deviation|identical"),
+         ("simulated/deviations.csv",), "audit.still|audit.copies"),
     Rule("prompt counted as output", "a rate of prompt and output together", "note", _on_best(_prompt_counted),
          _REQUESTS[:2], "prompt_n"),
     Rule("best repeat", "the fastest of five repeats, beside all of the baseline's", "note", _best_repeat,
          ("simulated/repeats.csv",), "best|fastest|single"),
     Rule("multiples of five", "every rate a multiple of five", "note", _fives,
-         ("own/table-drafts.md", "own/table-per-prompt.md", "published/mtp-community.md"), "regular|multiple|round"),
+         ("own/table-drafts.md", "own/table-per-prompt.md", "published/mtp-community.md"), "audit.round_digits"),
     Rule("baseline of another machine", "a baseline that says it is from another machine", "note", _other_machine,
-         ("simulated/machines.csv",), "RTX 4090|another|other machine|M2 Ultra"),
+         ("simulated/machines.csv",), "audit.baseline_elsewhere"),
     Rule("slower machine, unsaid", "baselines of a slower machine, and nothing says so", "note", _unsaid_machine,
-         ("own/table-drafts.md", "published/mtp-community.md"), "machine|device"),
+         ("own/table-drafts.md", "published/mtp-community.md"), "audit.speedup_elsewhere"),
 )  # fmt: skip
 """All of them; what each must bring about is the weakest word that counts as found."""
 

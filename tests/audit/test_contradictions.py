@@ -8,6 +8,7 @@ import pytest
 
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim
+from specmeter.messages import Message
 
 
 def ruled(**fields: Any) -> Ruling:
@@ -19,7 +20,7 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
     assert ruled(tau=2.5, runs=1, **counts).verdict != "impossible"
     wrong = ruled(tau=4.0, runs=1, **counts)
     assert (wrong.verdict, wrong.bound) == ("impossible", "conservation")
-    assert wrong.arithmetic == "tau = 4, but its counts give 1 + 150 / 100 = 2.5"
+    assert wrong.arithmetic == Message("audit.tau_of_counts", tau=4.0, accepted=150, steps=100, counted=2.5)
     # 49 tokens of 40 steps, the last draft cut off: 1.225 is printed as 1.22, and lies on the bound itself.
     assert ruled(tau=1.22, rounding={"tau": 0.005}, accepted=10, steps=40, gamma=1, runs=1).verdict != "impossible"
     mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
@@ -42,7 +43,8 @@ def test_forwards_without_drafts_may_be_among_the_steps() -> None:
 
 def test_a_run_takes_no_less_than_its_decoding() -> None:
     ruling = ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=1)
-    assert (ruling.verdict, ruling.arithmetic) == ("impossible", "0.9 s of decoding in a run of only 0.6 s")
+    assert ruling.verdict == "impossible"
+    assert ruling.arithmetic == Message("audit.decoding_beyond", decoding_s=0.9, run_s=0.6)
     assert ruled(predicted_ms=600.4, wall_ms=600.0, predicted_n=50, runs=1).verdict != "impossible"
     assert ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=8).verdict != "impossible"  # several at once
 

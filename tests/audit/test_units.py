@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from said import codes
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
+from specmeter.messages import Message
 
 
 def audited(folder: Path, *rows: str) -> Audit:
@@ -18,7 +20,7 @@ def audited(folder: Path, *rows: str) -> Audit:
 def test_a_column_that_would_be_false_throughout_as_percent_is_fractions(tmp_path: Path) -> None:
     audit = audited(tmp_path, "40,60,2,0.80", "41,70,4,0.60", "40,64,3,0.65")
     assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
-    assert "as percent, 3 rows would be false" in " ".join(audit.rulings[0].claim.notes)
+    assert Message("audit.as_fractions", rows=3) in audit.rulings[0].claim.notes
 
 
 def test_then_one_row_that_is_false_as_a_fraction_is_found(tmp_path: Path) -> None:
@@ -33,4 +35,4 @@ def test_one_row_settles_nothing(tmp_path: Path) -> None:
 def test_losses_are_possible_in_either_unit_and_settle_nothing(tmp_path: Path) -> None:
     audit = audited(tmp_path, "40,30,2,0.80", "40,31,4,0.60", "40,39,3,0.65")
     assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
-    assert not any("as percent" in note for ruling in audit.rulings for note in ruling.claim.notes)
+    assert "audit.as_fractions" not in codes(tuple(ruling.claim.notes for ruling in audit.rulings))

@@ -270,4 +270,4 @@ def test_pages_and_audit_count_the_same(name: str, capsys: pytest.CaptureFixture
     invoke(["audit", "--published", name])
     counted = [line for line in capsys.readouterr().out.splitlines() if " rows: " in line]
     assert counted
-    assert any(from_claims.tally(name) in line for line in counted)
+    assert any(str(from_claims.tally(name)) in line for line in counted)

@@ -18,7 +18,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specmeter.audit.claim import Claim, number
+from specmeter.audit.claim import Claim
+from specmeter.messages import Message, Value
 from specmeter.numbers.stats import t_critical
 
 # --- noise ------------------------------------------------------------------------------------------------------------
@@ -40,8 +41,8 @@ class TimingNoise:
     """What two timings of one configuration may differ by."""
 
     share: float
-    origin: str
-    """Where the number is from, in words."""
+    origin: Message
+    """Where the number is from."""
     unsteady: Mapping[Key, float] = field(default_factory=dict[Key, float])
     """Configurations, and places of plain rows, whose own repeats differ by far more."""
 
@@ -60,21 +61,18 @@ def noise_of(claims: Sequence[Claim]) -> TimingNoise:
             near.append(rates)
         else:
             unsteady |= {key: max(spread, unsteady.get(key, 0.0)) for key in keys}
-    strange = ""
-    if unsteady:
-        strange = f"; rows that are alike and yet differ by more than {MOST:.0%} have their own"
+    strange = Message("audit.noise_unsteady", most=MOST) if unsteady else ""
     freedom = sum(len(group) - 1 for group in near)
     if not freedom:
-        return TimingNoise(USUAL, f"usual value, as nothing was measured twice{strange}", unsteady)
+        return TimingNoise(USUAL, Message("audit.noise_usual", unsteady=strange), unsteady)
     largest = max(max(group) / min(group) for group in near) - 1
     if freedom < ENOUGH:
-        seen = f"usual value; the few repeats differ by {largest:.1%}"
-        return TimingNoise(max(USUAL, largest), seen + strange, unsteady)
+        return TimingNoise(max(USUAL, largest), Message("audit.noise_few", largest=largest, unsteady=strange), unsteady)
     squares = sum(_squares([math.log(rate) for rate in group]) for group in near)
     share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)
     rows = sum(len(group) for group in near)
-    seen = f"from {rows} rates of {len(near)} configurations that were measured more than once"
-    return TimingNoise(min(MOST, max(LEAST, share)), seen + strange, unsteady)
+    seen = Message("audit.noise_repeats", rates=rows, configurations=len(near), unsteady=strange)
+    return TimingNoise(min(MOST, max(LEAST, share)), seen, unsteady)
 
 
 def noise_of_row(claim: Claim, noise: float) -> float:
@@ -143,13 +141,13 @@ SAME_RATIO_ROWS = 5
 """Rows, at least, whose rates are one and the same multiple of their baselines."""
 
 
-def notes_across(claims: Sequence[Claim]) -> tuple[str, ...]:
-    """Each thing that stands out, in one line."""
+def notes_across(claims: Sequence[Claim]) -> tuple[Message, ...]:
+    """Each thing that stands out."""
     found = (_copies(claims), _still(claims), _round_digits(claims), _one_ratio(claims), _elsewhere(claims))
     return tuple(line for lines in found for line in lines)
 
 
-def _copies(claims: Sequence[Claim]) -> Iterator[str]:
+def _copies(claims: Sequence[Claim]) -> Iterator[Message]:
     """Runs that took the same time to all digits. A baseline's rate may be quoted in several rows."""
     timings: dict[tuple[str, str], list[tuple[float, Claim]]] = {}
     repeats: dict[tuple[str, Key], list[tuple[float, Claim]]] = {}
@@ -173,12 +171,11 @@ def _copies(claims: Sequence[Claim]) -> Iterator[str]:
             found[rows[0][1].source, rows[0][0]] = [claim.row for _, claim in rows]
     copies = [rows for rows in found.values() if len(rows) > 1]
     if copies:
-        examples = "; ".join(_rows_listed(rows) for rows in copies[:3])
-        more = f"; and {len(copies) - 3} more" if len(copies) > 3 else ""
-        yield f"identical to the last digit, as two timings never are: {examples}{more}"
+        more = Message("audit.more_copies", count=len(copies) - 3) if len(copies) > 3 else ""
+        yield Message("audit.copies", examples=[_listed(rows) for rows in copies[:3]], more=more)
 
 
-def _still(claims: Sequence[Claim]) -> Iterator[str]:
+def _still(claims: Sequence[Claim]) -> Iterator[Message]:
     """Repeats that do not differ at all."""
     rows = [
         claim.row
@@ -187,10 +184,10 @@ def _still(claims: Sequence[Claim]) -> Iterator[str]:
         or (claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _significant_digits(claim, "decode_rate") > 3)
     ]
     if rows:
-        yield f"a standard deviation of 0, as no timing has: {_rows_listed(rows)}"
+        yield Message("audit.still", rows=_listed(rows))
 
 
-def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
+def _round_digits(claims: Sequence[Claim]) -> Iterator[Message]:
     """Rates that end in 0 and 5 only, in the last digit that not all of them have as a 0."""
     printed = [
         (claim.decode_rate, claim.rounding["decode_rate"])
@@ -204,10 +201,10 @@ def _round_digits(claims: Sequence[Claim]) -> Iterator[str]:
     while any(whole) and all(number % 10 == 0 for number in whole):
         whole = [number // 10 for number in whole]
     if len(set(whole)) > MANY / 2 and all(number % 5 == 0 and number >= 10 for number in whole):
-        yield f"all {len(whole)} rates end in 0 or 5: rounded, or made up"
+        yield Message("audit.round_digits", count=len(whole))
 
 
-def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
+def _one_ratio(claims: Sequence[Claim]) -> Iterator[Message]:
     """Rates that are one multiple of their baselines, to all digits."""
     ratios: dict[float, list[Claim]] = {}
     for claim in claims:
@@ -217,18 +214,18 @@ def _one_ratio(claims: Sequence[Claim]) -> Iterator[str]:
                 ratios.setdefault(round(ratio, 4), []).append(claim)
     for ratio, rows in ratios.items():
         if len(rows) >= SAME_RATIO_ROWS and len({claim.decode_rate for claim in rows}) >= SAME_RATIO_ROWS:
-            where = _rows_listed([claim.row for claim in rows])
-            yield f"{len(rows)} rates are exactly {number(ratio)} times their baselines, as if computed: {where}"
+            yield Message("audit.one_ratio", count=len(rows), ratio=ratio, rows=_listed([claim.row for claim in rows]))
 
 
 _BOTH = ("decode_rate", "baseline_rate")
 
 
-def _elsewhere(claims: Sequence[Claim]) -> Iterator[str]:
+def _elsewhere(claims: Sequence[Claim]) -> Iterator[Message]:
     """Baselines of another machine: said so, or found because a printed speedup fits no other plain row."""
     for claim in claims:
         if claim.baseline_device and claim.device and claim.baseline_device.lower() != claim.device.lower():
-            yield f"{claim.row}: the baseline was measured on {claim.baseline_device}, the row on {claim.device}"
+            devices = {"baseline_device": claim.baseline_device, "device": claim.device}
+            yield Message("audit.baseline_elsewhere", row=claim.row, **devices)
     plain: list[tuple[float, str, Claim]] = []
     by_device: dict[str, list[float]] = {}
     own: set[tuple[str, str | None]] = set()
@@ -250,10 +247,7 @@ def _elsewhere(claims: Sequence[Claim]) -> Iterator[str]:
         near = _nearest(rates, implied)
         if near is not None and _nearest(by_device[claim.device], implied) is None:
             _, device, row = plain[near]
-            yield (
-                f"{claim.row}: its speedup fits the plain rate of {device} ({row.row}), not that of its own "
-                f"machine ({claim.device})"
-            )
+            yield Message("audit.speedup_elsewhere", row=claim.row, plain=row.row, on=device, device=claim.device)
 
 
 def _nearest(rates: Sequence[float], rate: float) -> int | None:
@@ -279,6 +273,5 @@ def _significant_digits(claim: Claim, field: str) -> int:
     return len(str(max(1, round(abs(getattr(claim, field)) / _unit(claim, field)))))
 
 
-def _rows_listed(rows: Sequence[str]) -> str:
-    shown = ", ".join(rows[:4])
-    return f"{shown} and {len(rows) - 4} more" if len(rows) > 4 else shown
+def _listed(rows: Sequence[str]) -> Value:
+    return Message("audit.more_rows", rows=rows[:4], count=len(rows) - 4) if len(rows) > 4 else rows

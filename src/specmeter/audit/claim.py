@@ -22,10 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from specmeter.messages import Message
 from specmeter.record import Record
+from specmeter.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pydantic_core import ErrorDetails
+
+    from specmeter.messages import Value
 
 
 Positive = Annotated[float, Field(gt=0)]
@@ -168,9 +174,9 @@ class Claim(Record):
     unit_unsaid: tuple[str, ...] = ()
     """Fields that can be read in two ways. A share without a unit is read as a fraction and may be percent; a `tau` is
     read as including the target's own token and may leave it out."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message | str, ...] = ()
     """Things the importer saw that a reader should know (log lines, sampling settings)."""
-    problem: str | None = None
+    problem: Message | None = None
     """Why this row could not be read; such a claim carries no numbers and is ruled `cannot tell`."""
 
     @property
@@ -210,7 +216,7 @@ class Assumption(Record):
 
     name: str
     """By the names of `specmeter.audit.judge.ASSUMPTIONS`."""
-    needs: str
+    needs: Message
     """How far it would have to be wrong for the claim to be true: `a forward over 17 tokens at 0.71 of the time of
     one`."""
 
@@ -222,15 +228,15 @@ class Ruling(Record):
     verdict: AuditVerdict
     bound: str
     """Name of the bound or law that decides, by the names of the checks: `speedup-above-tau`, `conservation`, ..."""
-    arithmetic: str
+    arithmetic: Message
     """The deciding calculation in one line, with its numbers."""
     rests_on: tuple[Assumption, ...] = ()
     """What an implausible claim is ruled by; nothing else is."""
     also_broken: tuple[str, ...] = ()
     """Names of further bounds that are broken: what explains one of them need not explain the others."""
-    contradictions: tuple[str, ...] = ()
+    contradictions: tuple[Message, ...] = ()
     """Numbers of the row that do not go together, each in one line, whatever was ruled."""
-    others: tuple[str, ...] = ()
+    others: tuple[Message, ...] = ()
     """Further bounds that were tried, each in one line, broken ones first."""
 
     @property
@@ -239,35 +245,55 @@ class Ruling(Record):
         return self.verdict in {"impossible", "implausible"}
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Message:
         """The arithmetic, and what would have to be wrong for the claim to be true."""
-        needs = ", or ".join(assumption.needs for assumption in self.rests_on)
-        also = f"; also breaks {', '.join(self.also_broken)}" if self.also_broken else ""
-        return f"{self.arithmetic}{f'; needs {needs}' if needs else ''}{also}"
+        also = Message("audit.also_breaks", bounds=self.also_broken) if self.also_broken else ""
+        return Message("audit.reason", arithmetic=self.arithmetic, needs=needed(self.rests_on), also=also)
+
+
+def needed(assumptions: Sequence[Assumption]) -> Message | str:
+    """What would have to be wrong, as it follows an arithmetic; nothing where that is not so."""
+    return Message("audit.needs", needs=[it.needs for it in assumptions]) if assumptions else ""
+
+
+class UnreadableError(ValueError):
+    """What a source says cannot be what it says it is."""
+
+    def __init__(self, code: str, /, **values: Value) -> None:
+        self.said = Message(code, **values)
+        super().__init__(str(self.said))
+
+
+def problem_of(error: ValueError) -> Message:
+    """What is wrong with a row of which this was raised."""
+    return error.said if isinstance(error, UnreadableError) else Message("unread.why", why=str(error))
 
 
 def claim_of(**fields: Any) -> Claim:
-    """The claim, or one with a `problem` in plain words where a value cannot be what its field says."""
+    """The claim, or one with a `problem` where a value cannot be what its field says, its place and label included."""
     try:
         return Claim(**fields)
     except ValidationError as error:
-        place = {key: fields[key] for key in ("source", "row", "label") if key in fields}
-        return Claim(**place, problem=_in_words(error.errors(include_url=False)[0]))
+        source, row, label = (printable(str(fields.get(key, ""))) for key in ("source", "row", "label"))
+        given, fault = fields.get("problem"), error.errors(include_url=False)[0]
+        problem = given if isinstance(given, Message) else _problem(fault)
+        return Claim(source=source, row=row, label=label, problem=problem)
 
 
-def _in_words(fault: ErrorDetails) -> str:
-    name = str(fault["loc"][0]) if fault["loc"] else "a value"
+def _problem(fault: ErrorDetails) -> Message:
+    name, value = str(fault["loc"][0]), printable(str(fault["input"])[:40])
     limits = fault.get("ctx", {})
-    wanted = next((f"it must be {words} {limits[key]:g}" for key, words in _LIMITS.items() if key in limits), None)
-    return f"{name} is {str(fault['input'])[:40]}: {wanted or _FAULTS.get(fault['type'], 'it cannot be read')}"
+    for limit in ("gt", "ge", "lt", "le"):
+        if limit in limits:
+            return Message(f"unread.{limit}", name=name, value=value, limit=limits[limit])
+    return Message(_FAULTS.get(fault["type"], "unread.value"), name=name, value=value)
 
 
-_LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 _FAULTS = {
-    "finite_number": "it must be finite",
-    "int_from_float": "it must be a whole number",
-    "int_parsing": "it must be a whole number",
-    "float_parsing": "it must be a number",
+    "finite_number": "unread.not_finite",
+    "int_from_float": "unread.not_whole",
+    "int_parsing": "unread.not_whole",
+    "float_parsing": "unread.not_number",
 }
 
 
@@ -283,7 +309,7 @@ class BoundOutcome:
     result: Literal["broken", "doubtful", "holds", "weak", "undecided"]
     """`doubtful`: broken by less than noise explains, or by numbers that may mean something else; `weak`: holds, but
     nearly anything would; `undecided`: something is missing."""
-    line: str
+    line: Message
     """The arithmetic, or what is missing."""
     rests_on: tuple[Assumption, ...] = ()
     """Of a broken bound: what would make it hold again. Empty where nothing would: arithmetic."""
@@ -323,16 +349,6 @@ def printed(claim: Claim, field: str) -> Range | None:
     elif low <= 0 < value:
         low = value / 2
     return Range(low, value, high)
-
-
-def number(value: float) -> str:
-    """A number for people: four significant digits, no exponent for everyday sizes."""
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if 1e3 <= size < 1e6:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
 
 
 # --- methods by their names -------------------------------------------------------------------------------------------

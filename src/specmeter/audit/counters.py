@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, length_binds, number, printed
+from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, length_binds, printed
 from specmeter.audit.speedup import COUNTED, disagreement, most_tau, speedup_range
+from specmeter.messages import Message, Value
 from specmeter.theory import bounds, catalogue
 
 if TYPE_CHECKING:
@@ -32,10 +33,9 @@ def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
         return None
     attempts = _attempts(claim, failed)
     if attempts is None:
-        return BoundOutcome(FAILED, "doubtful", f"{failed} target forwards failed; how many there were is not known")
-    share = (
-        f"{failed} of {attempts} target forwards failed, {attempts - failed} succeeded ({1 - failed / attempts:.1%})"
-    )
+        return BoundOutcome(FAILED, "doubtful", Message("audit.failed", failed=failed))
+    done = attempts - failed
+    share = Message("audit.failed_of", failed=failed, attempts=attempts, done=done, share=1 - failed / attempts)
     return BoundOutcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", share)
 
 
@@ -56,45 +56,48 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
     """Every contradiction between counters, or that the law closes."""
     accepted, drafted, steps, gamma = claim.accepted, claim.drafted, claim.steps, claim.gamma
     if accepted is not None and drafted is not None and accepted > drafted:
-        yield BoundOutcome(CONSERVATION, "broken", f"{accepted} accepted > {drafted} drafted")
+        yield _broken(Message("audit.accepted_beyond", accepted=accepted, drafted=drafted))
     share = printed(claim, "acceptance")
     if share is not None and share.low > 1 + 1e-9:
-        yield BoundOutcome(CONSERVATION, "broken", f"an acceptance of {number(100 * share.value)} % > 100 %")
+        yield _broken(Message("audit.acceptance_beyond", percent=100 * share.value))
     own = _share_of_counts(claim)
     if own is not None and claim.runs == 1:
-        yield BoundOutcome(CONSERVATION, "broken", own)
+        yield _broken(own)
     if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
-        line = f"{drafted} drafted > gamma x steps = {gamma} x {steps} = {gamma * steps}"
-        yield BoundOutcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, drafted / (gamma * steps or 1))))
+        line = Message("audit.drafted_beyond", drafted=drafted, gamma=gamma, steps=steps, most=gamma * steps)
+        yield _broken(line, _several_at_once(claim, drafted / (gamma * steps or 1)))
     tau = printed(claim, "tau")
     if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
-        line = f"tau = {number(tau.value)} > 1 + gamma = {1 + gamma}"
+        line = Message("audit.tau_beyond", tau=tau.value, most=1 + gamma)
         if length_binds(claim):
-            yield BoundOutcome(CONSERVATION, "broken", line)
+            yield _broken(line)
         elif family_of(claim) != "tree":
-            yield BoundOutcome(CONSERVATION, "doubtful", f"{line}, unless drafts are trees, or longer than stated")
+            yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.unless_trees", line=line))
     made = _steps_of_counts(claim)
     if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
-        yield BoundOutcome(CONSERVATION, "broken", made)
+        yield _broken(made)
     decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
     if decode is not None and wall is not None and claim.runs == 1 and decode.low > wall.high * (1 + TOLERANCE):
-        line = f"{number(decode.value / 1000.0)} s of decoding in a run of only {number(wall.value / 1000.0)} s"
-        yield BoundOutcome(CONSERVATION, "broken", line)
+        yield _broken(Message("audit.decoding_beyond", decoding_s=decode.value / 1e3, run_s=wall.value / 1e3))
     yield from _law(claim)
+
+
+def _broken(line: Message, rests_on: Iterable[Assumption] = ()) -> BoundOutcome:
+    return BoundOutcome(CONSERVATION, "broken", line, tuple(rests_on))
 
 
 def _several_at_once(claim: Claim, requests: float) -> Iterator[Assumption]:
     """Forwards that served several requests each, where the source does not rule that out."""
     if claim.concurrency is None and claim.runs != 1 and requests >= SERVED:
-        yield Assumption(name="one-request", needs=f"{requests:.3g} requests served at once on average")
+        yield Assumption(name="one-request", needs=Message("audit.needs_at_once", requests=requests))
 
 
 SERVED = 1.05
 """Requests per forward, at least, that point to several at once: one token too many is a wrong count."""
 
 
-def _steps_of_counts(claim: Claim) -> str | None:
-    """Tokens per step that the counts beside them do not give, in words."""
+def _steps_of_counts(claim: Claim) -> Message | None:
+    """Tokens per step that the counts beside them do not give."""
     tau = printed(claim, "tau")
     if tau is None or claim.accepted is None or not claim.steps:
         return None
@@ -109,7 +112,7 @@ def _steps_of_counts(claim: Claim) -> str | None:
     slack = max(COUNTED * made, cut)
     if min(found) - slack <= tau.high * (1 + 1e-9) and tau.low <= (max(found) + slack) * (1 + 1e-9):
         return None
-    return f"tau = {number(tau.value)}, but its counts give 1 + {claim.accepted} / {claim.steps} = {number(made)}"
+    return Message("audit.tau_of_counts", tau=tau.value, accepted=claim.accepted, steps=claim.steps, counted=made)
 
 
 def _law(claim: Claim) -> Iterator[BoundOutcome]:
@@ -126,36 +129,32 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
     forwards = claim.target_forwards
     if forwards is not None:
         gap = bounds.conservation_gap(decoded, accepted, forwards)
-        sides = f"{decoded} tokens after the first, {accepted} accepted + {forwards} forwards = {accepted + forwards}"
+        law = Message("audit.law", decoded=decoded, accepted=accepted, forwards=forwards, sum=accepted + forwards)
         if gap > (0 if claim.runs else runs - 1):
             served = (decoded - accepted) / forwards if forwards else 1.0
-            line = f"{sides}: {gap} tokens without a successful forward"
-            yield BoundOutcome(CONSERVATION, "broken", line, tuple(_several_at_once(claim, served)))
+            yield _broken(Message("audit.law_gap", law=law, gap=gap), _several_at_once(claim, served))
         elif gap > 0:
-            line = (
-                f"{sides}: {gap} tokens without a successful forward, unless they are the first of as many generations"
-            )
-            yield BoundOutcome(CONSERVATION, "doubtful", line)
+            yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.law_gap_or_firsts", law=law, gap=gap))
         elif -gap > cut:
-            yield BoundOutcome(CONSERVATION, "broken", f"{sides}: {-gap} too many, more than a cut draft explains")
+            yield _broken(Message("audit.law_excess", law=law, excess=-gap))
         else:
-            yield BoundOutcome(CONSERVATION, "holds", sides)
+            yield BoundOutcome(CONSERVATION, "holds", law)
     else:
         least = accepted + (claim.steps or 0)
         if least - decoded > cut:
-            steps = f" + {claim.steps} steps" if claim.steps else ""
-            yield BoundOutcome(CONSERVATION, "broken", f"{accepted} accepted{steps} > {decoded} tokens after the first")
+            code = "audit.least_with_steps" if claim.steps else "audit.least"
+            yield _broken(Message(code, accepted=accepted, steps=claim.steps, decoded=decoded))
 
 
-def _share_of_counts(claim: Claim) -> str | None:
-    """A printed acceptance that the row's own counts do not give, in words."""
+def _share_of_counts(claim: Claim) -> Message | None:
+    """A printed acceptance that the row's own counts do not give."""
     said = printed(claim, "acceptance")
     if said is None or claim.accepted is None or not claim.drafted or claim.acceptance_of == "output":
         return None
     share = claim.accepted / claim.drafted
     if said.low - 0.005 <= share <= said.high + 0.005:
         return None
-    return f"the printed acceptance is {number(said.value)}, but its counts give {number(share)}"
+    return Message("audit.acceptance_of_counts", acceptance=said.value, counted=share)
 
 
 def check_window(claim: Claim) -> BoundOutcome | None:
@@ -180,19 +179,19 @@ def check_window(claim: Claim) -> BoundOutcome | None:
     nominal = {name: rate for name, rate in nominal.items() if not defined or name in defined}
     for name in nominal:
         if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
-            return BoundOutcome(WINDOW, "weak", f"{number(rate.value)} tok/s = {name}")
-    ways = ", ".join(f"{name} = {number(value)}" for name, value in nominal.items() if value > 0)
-    line = f"{number(rate.value)} tok/s is not any of: {ways}"
+            return BoundOutcome(WINDOW, "weak", Message("audit.rate_is", rate=rate.value, way=name))
+    ways = [Message("audit.way", way=name, rate=value) for name, value in nominal.items() if value > 0]
+    line = Message("audit.rate_not", rate=rate.value, ways=ways)
     if defined:
-        return BoundOutcome(WINDOW, "broken", f"{line}, as its source computes it")
+        return BoundOutcome(WINDOW, "broken", Message("audit.by_source", line=line))
     factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
     if factor <= 1 or (times["predicted_ms"] is None and rate.low > max(fastest.values())):
-        return BoundOutcome(WINDOW, "undecided", f"{line}; it may be of another part of the run")
+        return BoundOutcome(WINDOW, "undecided", Message("audit.other_part", line=line))
     if claim.runs == 1:
         return BoundOutcome(WINDOW, "broken", line)
     if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
-        return BoundOutcome(WINDOW, "undecided", f"{line}; it may be a mean of several rates")
-    spread = f"rates that vary by {math.sqrt(factor - 1):.0%} behind this mean, or another count or time than the row's"
+        return BoundOutcome(WINDOW, "undecided", Message("audit.mean_of_rates", line=line))
+    spread = Message("audit.needs_spread_of_rates", spread=math.sqrt(factor - 1))
     served = min(slowest.values()) / rate.high
     rests_on = (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
     return BoundOutcome(WINDOW, "broken", line, rests_on)
@@ -224,33 +223,32 @@ def _most_by_averaging(claim: Claim) -> float:
 
 TOLERANCE = 0.002
 """By which counts and times may miss a rate: clocks are read at slightly different moments."""
-_SLOW_AND_RIGHT = "drafts cost more than they save, or this counter can only say 100 %"
-"""Both are possible: a target that drafts for itself is right every time, and slower."""
 UNSTEADY = 0.1
 """Relative standard deviation of rates beyond which their mean says little."""
 
 
-def remarks(claim: Claim) -> Iterator[str]:
-    """What counters show besides bounds, in words."""
+def remarks(claim: Claim) -> Iterator[Message]:
+    """What counters show besides bounds. A target that drafts for itself is right every time, and slower."""
     speedup = speedup_range(claim)
     slower = speedup is not None and speedup.high < 1
     counted = claim.drafted is not None and claim.drafted >= MANY_DRAFTS and claim.accepted == claim.drafted
     if counted and slower and not claim.is_baseline:
-        yield (
-            f"acceptance-by-construction: all {claim.drafted} drafted tokens accepted, yet slower than the baseline: "
-            f"{_SLOW_AND_RIGHT}"
-        )
+        yield _remark("acceptance-by-construction", "audit.by_construction_counted", drafted=claim.drafted)
     elif claim.drafted is None and claim.acceptance == 1 and slower:
-        yield f"acceptance-by-construction: everything accepted, yet slower than the baseline: {_SLOW_AND_RIGHT}"
+        yield _remark("acceptance-by-construction", "audit.by_construction")
     if claim.decode_rate is not None and claim.decode_rate_sd is not None:
         spread = claim.decode_rate_sd / claim.decode_rate
         if spread > UNSTEADY:
-            yield f"baseline-unstable: the rates behind this mean vary by {spread:.0%}"
+            yield _remark("baseline-unstable", "audit.unsteady", spread=spread)
     if claim.failed_draft_forwards:
-        yield f"draft-decode-failed: {claim.failed_draft_forwards} draft forwards failed"
+        yield _remark("draft-decode-failed", "audit.draft_failed", failed=claim.failed_draft_forwards)
 
 
-def contradictions(claim: Claim) -> Iterator[str]:
+def _remark(check: str, code: str, **values: Value) -> Message:
+    return Message("audit.remark", check=check, line=Message(code, **values))
+
+
+def contradictions(claim: Claim) -> Iterator[Message]:
     """Numbers of the row that do not go together."""
     for line in (disagreement(claim), _share_of_counts(claim), _steps_of_counts(claim)):
         if line is not None:
@@ -271,7 +269,7 @@ CACHED_BYTES = 256e6
 class _Peak:
     low: float
     high: float
-    text: str
+    text: Message
 
 
 def check_bandwidth(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
@@ -280,19 +278,20 @@ def check_bandwidth(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     claimed = printed(claim, "claimed_bandwidth_bytes_per_s")
     if claimed is not None and peak is not None:
         above = claimed.low > peak.high * (1 + noise)
-        line = f"{_gb_per_s(claimed.value)} claimed {'>' if above else '<='} {peak.text}"
+        traffic = Message("audit.claimed", gb_per_s=claimed.value / 1e9)
+        line = Message("audit.above" if above else "audit.within", left=traffic, right=peak.text)
         rests_on = (_memory(claimed.value, peak),) if above else ()
         yield BoundOutcome(BANDWIDTH, "broken" if above else "weak", line, rests_on)
     if claim.bytes_per_token is None and claim.size_bytes is None:
-        yield BoundOutcome(BANDWIDTH, "undecided", "no bytes per token or file size")
+        yield BoundOutcome(BANDWIDTH, "undecided", Message("audit.no_bytes"))
         return
     if peak is None:
-        what = f"unknown device {claim.device!r}" if claim.device else "no device"
-        yield BoundOutcome(BANDWIDTH, "undecided", f"{what} or bandwidth")
+        code = "audit.unknown_device" if claim.device else "audit.no_device"
+        yield BoundOutcome(BANDWIDTH, "undecided", Message(code, device=claim.device))
         return
     forwards = _forward_rate(claim)
     if forwards is None:
-        yield BoundOutcome(BANDWIDTH, "undecided", "neither a rate of plain decoding nor tau")
+        yield BoundOutcome(BANDWIDTH, "undecided", Message("audit.no_forward_rate"))
         return
     yield _check_traffic(claim, *forwards, peak, noise)
 
@@ -303,31 +302,30 @@ def _check_traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: fl
     assert size is not None
     least = bounds.traffic(size.low * (1 if exact else READ_SHARE), rate.low, tau)
     nominal = bounds.traffic(size.value, rate.value, tau)
-    per = f" / {number(tau)}" if tau > 1 else ""
-    sum_ = f"{_gb(size.value)} x {number(rate.value)} tok/s{per} = {_gb_per_s(nominal)}"
+    code = "audit.traffic_of_steps" if tau > 1 else "audit.traffic"
+    gb = size.value / 1e9
+    traffic = Message(code, size_gb=gb, rate=rate.value, tau=tau, gb_per_s=nominal / 1e9)
     mixture = claim.experts > 0 if claim.experts is not None else claim.mixture
     if exact is None and mixture:
-        line = f"{_gb(size.value)} is the file of a mixture of experts, not what a token reads: bytes per token decide"
-        return BoundOutcome(BANDWIDTH, "undecided", line)
+        return BoundOutcome(BANDWIDTH, "undecided", Message("audit.mixture_file", size_gb=gb))
     if size.high < CACHED_BYTES:
-        return BoundOutcome(BANDWIDTH, "undecided", f"weights of {_gb(size.value)} may stay in a cache")
+        return BoundOutcome(BANDWIDTH, "undecided", Message("audit.cached", size_gb=gb))
     if least > peak.high * (1 + noise):
         if exact is None and mixture is None:
-            line = f"{sum_} > {peak.text}, unless the model is a mixture of experts: bytes per token decide"
+            line = Message("audit.unless_mixture", traffic=traffic, peak=peak.text)
             return BoundOutcome(BANDWIDTH, "undecided", line)
-        weights = f"weights of {_gb(size.value * peak.high / nominal)} per forward instead of {_gb(size.value)}"
+        weights = Message("audit.needs_weights", needed_gb=gb * peak.high / nominal, size_gb=gb)
         rests_on = (_memory(nominal, peak), Assumption(name="weights", needs=weights))
-        return BoundOutcome(BANDWIDTH, "broken", f"{sum_} > {peak.text}", rests_on)
+        return BoundOutcome(BANDWIDTH, "broken", Message("audit.above", left=traffic, right=peak.text), rests_on)
     if nominal > peak.low:
-        reason = "rounding, noise and what else a file holds may explain it"
-        if peak.low != peak.high:
-            reason = "which of these devices it is decides"
-        return BoundOutcome(BANDWIDTH, "undecided", f"{sum_} is near or above {peak.text}: {reason}")
-    return BoundOutcome(BANDWIDTH, "holds", f"{sum_} <= {peak.text}")
+        code = "audit.near_peak" if peak.low == peak.high else "audit.near_one_of_peaks"
+        return BoundOutcome(BANDWIDTH, "undecided", Message(code, traffic=traffic, peak=peak.text))
+    return BoundOutcome(BANDWIDTH, "holds", Message("audit.within", left=traffic, right=peak.text))
 
 
 def _memory(speed: float, peak: _Peak) -> Assumption:
-    return Assumption(name="bandwidth", needs=f"{_gb_per_s(speed)} from a memory of {number(peak.high / 1000000000.0)}")
+    needs = Message("audit.needs_memory", gb_per_s=speed / 1e9, peak=peak.high / 1e9)
+    return Assumption(name="bandwidth", needs=needs)
 
 
 def _forward_rate(claim: Claim) -> tuple[Range, float] | None:
@@ -352,18 +350,12 @@ def _forward_rate(claim: Claim) -> tuple[Range, float] | None:
 def _peak(claim: Claim) -> _Peak | None:
     said = printed(claim, "bandwidth_bytes_per_s")
     if said is not None:
-        return _Peak(said.low, said.high, f"{_gb_per_s(said.value)}" + (f" of {claim.device}" if claim.device else ""))
+        code = "audit.peak_of" if claim.device else "audit.peak"
+        return _Peak(said.low, said.high, Message(code, gb_per_s=said.value / 1e9, device=claim.device))
     known = catalogue.peak(claim.device) if claim.device else None
     if known is None:
         return None
-    doubt = "" if known.verified else ", unverified"
-    speeds = _gb_per_s(known.high) if known.low == known.high else f"{_gb_per_s(known.low)} to {_gb_per_s(known.high)}"
-    return _Peak(known.low, known.high, f"{speeds} ({', '.join(known.names)}{doubt})")
-
-
-def _gb_per_s(bytes_per_s: float) -> str:
-    return f"{number(bytes_per_s / 1e9)} GB/s"
-
-
-def _gb(count: float) -> str:
-    return f"{number(count / 1e9)} GB"
+    code = "audit.peak" if known.low == known.high else "audit.peaks"
+    speeds = Message(code, low=known.low / 1e9, gb_per_s=known.high / 1e9)
+    code = "audit.catalogued" if known.verified else "audit.catalogued_unverified"
+    return _Peak(known.low, known.high, Message(code, speeds=speeds, names=known.names))

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from specmeter.audit.across import USUAL, noise_of_row
-from specmeter.audit.claim import VERDICTS, AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, number
+from specmeter.audit.claim import VERDICTS, AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, needed
 from specmeter.audit.counters import (
     check_bandwidth,
     check_conservation,
@@ -41,9 +41,10 @@ from specmeter.audit.speedup import (
     check_tau,
     speedup_range,
 )
+from specmeter.messages import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
@@ -103,63 +104,34 @@ BOUNDS = (
 STRENGTH = tuple(bound.name for bound in BOUNDS)
 
 
-@dataclass(frozen=True)
-class Assumed:
-    """What bounds take for granted."""
-
-    states: str
-    fails: str
-    """Where it is known to be false."""
-
-
 ASSUMPTIONS = {
-    "forward": Assumed(
-        "a target forward over several tokens takes at least as long as one over a single token",
-        "CPUs with weights in Q8_0, where two tokens were seen to take 0.67 of the time of one. There up to 0.5 is "
-        "believed, and the row is `cannot tell`; `--cheapest-forward` takes what was measured",
+    "forward": (
+        "CPUs with weights in Q8_0, where two tokens were seen to take 0.67 of the time of one. There up to 0.5 "
+        "is believed, and the row is `cannot tell`; `--cheapest-forward` takes what was measured"
     ),
-    "pooled": Assumed(
-        "the numbers of a row are of the same runs, and sums over all of them",
-        "means: of the speedups of 25 prompts they exceed pooled tau by 4, 8 and 18 % where log tau spreads by 0.2, "
-        "0.3 and 0.5, of acceptance they may understate tau twofold. Where a column says that it is a mean, that much "
-        "is `cannot tell`",
+    "pooled": (
+        "means: of the speedups of 25 prompts they exceed pooled tau by 4, 8 and 18 % where log tau spreads by "
+        "0.2, 0.3 and 0.5, of acceptance they may understate tau twofold. Where a column says that it is a mean, "
+        "that much is `cannot tell`"
     ),
-    "acceptance": Assumed(
-        "acceptance is accepted over drafted tokens",
-        "tools that print which share of the output came from the draft. Of trees (Medusa, EAGLE) a share of their "
-        "nodes is printed: there only tau or counts decide",
+    "acceptance": (
+        "tools that print which share of the output came from the draft. Of trees (Medusa, EAGLE) a share of "
+        "their nodes is printed: there only tau or counts decide"
     ),
-    "full-length": Assumed(
-        "every draft has gamma tokens",
-        "drafting that stops early (`p_min` above 0) or adapts its length: cheaper drafts, as many accepted",
+    "full-length": "drafting that stops early (`p_min` above 0) or adapts its length: cheaper drafts, as many accepted",
+    "draft-rate": "a draft that was measured elsewhere, in another state, or that drafts several tokens in a forward",
+    "baseline": "baselines of another program or machine. Named only where the baseline does not stand in the row",
+    "one-window": (
+        "means of several rates, which exceed the pooled rate by about the square of their relative spread; "
+        "speedups end to end beside rates of decoding alone, which long prompts bring near to 1"
     ),
-    "draft-rate": Assumed(
-        "each drafted token costs a forward of the draft at its own printed rate",
-        "a draft that was measured elsewhere, in another state, or that drafts several tokens in a forward",
+    "one-request": (
+        "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
     ),
-    "baseline": Assumed(
-        "the baseline is plain decoding of the same target on the same machine",
-        "baselines of another program or machine. Named only where the baseline does not stand in the row",
-    ),
-    "one-window": Assumed(
-        "a row's rate is its tokens over its time, and its speedup is of the same part of the run",
-        "means of several rates, which exceed the pooled rate by about the square of their relative spread; speedups "
-        "end to end beside rates of decoding alone, which long prompts bring near to 1",
-    ),
-    "one-request": Assumed(
-        "requests are served one at a time",
-        "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all",
-    ),
-    "bandwidth": Assumed(
-        "memory delivers no more than its maker's peak",
-        "weights that stay in a cache, or that lie in several memories",
-    ),
-    "weights": Assumed(
-        "a forward reads these weights once",
-        "a mixture of experts, which reads the active ones only; layers that are skipped",
-    ),
+    "bandwidth": "weights that stay in a cache, or that lie in several memories",
+    "weights": "a mixture of experts, which reads the active ones only; layers that are skipped",
 }
-"""Name -> what is taken for granted, and where it fails."""
+"""Name -> where it is known to fail. What bounds take for granted is the message `assumption.NAME`."""
 
 
 # --- the ruling -------------------------------------------------------------------------------------------------------
@@ -176,13 +148,13 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
     noise = noise_of_row(claim, noise)
-    readings = [(words, _rule(read, noise)) for words, read in _readings(claim)]
+    readings = [(how, _rule(read, noise)) for how, read in _readings(claim)]
     if len(readings) == 1:
         return readings[0][1]
     # A reading that contradicts its own row is none, as long as another does not.
     sound = [
-        (words, ruling)
-        for words, ruling in readings
+        (how, ruling)
+        for how, ruling in readings
         if ruling.verdict != "impossible" and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
     ] or readings
     rulings = [ruling for _, ruling in sound]
@@ -191,51 +163,47 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     ):
         mildest = max(rulings, key=lambda ruling: VERDICTS.index(ruling.verdict))
         return mildest.model_copy(update={"claim": claim})
-    arithmetic = "; ".join(f"{words}: {ruling.verdict}" for words, ruling in sound)
-    lines = [f"{words}: {ruling.arithmetic}" for words, ruling in sound]
+    verdicts = [Message("audit.read_as", how=how, found=in_words(ruling.verdict)) for how, ruling in sound]
+    lines = [Message("audit.read_as", how=how, found=ruling.arithmetic) for how, ruling in sound]
     return Ruling(
         claim=claim,
         verdict="cannot tell",
         bound="unit",
-        arithmetic=f"the printed numbers can be read in several ways ({arithmetic})",
+        arithmetic=Message("audit.readings", readings=verdicts),
         contradictions=rulings[0].contradictions,
         others=(*lines, *rulings[0].others),
     )
 
 
-def _readings(claim: Claim) -> Iterator[tuple[str, Claim]]:
-    """(words, claim) for everything that its numbers may mean; the claim itself first."""
-    choices: list[list[tuple[str, dict[str, float], dict[str, float]]]] = []
+_Meaning: TypeAlias = tuple[Message, dict[str, float], dict[str, float]]
+"""What a number may mean, with the fields of the claim and their rounding then."""
+
+
+def _readings(claim: Claim) -> Iterator[tuple[Sequence[Message], Claim]]:
+    """(how its numbers are read, claim) for everything that they may mean; the claim itself first."""
+    choices: list[list[_Meaning]] = []
     if "acceptance" in claim.unit_unsaid and claim.acceptance is not None:
         share, half = claim.acceptance, claim.rounding.get("acceptance", 0.0)
-        as_percent = {"acceptance": share / 100}, {"acceptance": half / 100}
-        choices.append(
-            [
-                (f"acceptance of {number(100 * share)} %", {"acceptance": share}, {}),
-                (f"of {number(share)} %", *as_percent),
-            ]
-        )
-    if "tau" in claim.unit_unsaid and claim.tau is not None:
-        choices.append(
-            [
-                (f"tau = {number(claim.tau)} with the target's own token", {"tau": claim.tau}, {}),
-                (f"{number(claim.tau + 1)} with it", {"tau": claim.tau + 1}, {}),
-            ]
-        )
+        as_fraction = Message("audit.as_fraction", percent=100 * share), {"acceptance": share}, dict[str, float]()
+        as_percent = Message("audit.as_percent", percent=share), {"acceptance": share / 100}, {"acceptance": half / 100}
+        choices.append([as_fraction, as_percent])
+    if (tau := claim.tau) is not None and "tau" in claim.unit_unsaid:
+        included = Message("audit.own_included", tau=tau), {"tau": tau}, dict[str, float]()
+        choices.append([included, (Message("audit.own_left_out", tau=tau + 1), {"tau": tau + 1}, {})])
     with_own = _without_own(claim)
     if with_own is not None:
-        choices.append([(f"{claim.accepted} accepted", {}, {}), with_own])
+        choices.append([(Message("audit.all_drafts", accepted=claim.accepted), {}, {}), with_own])
     for chosen in product(*choices):
         update: dict[str, object] = {}
         rounding = dict(claim.rounding)
         for _, values, halves in chosen:
             update |= values
             rounding |= halves
-        words = ", ".join(words for words, _, _ in chosen)
-        yield words, claim.model_copy(update={**update, "rounding": rounding}) if chosen else claim
+        how = [meaning for meaning, _, _ in chosen]
+        yield how, claim.model_copy(update={**update, "rounding": rounding}) if chosen else claim
 
 
-def _without_own(claim: Claim) -> tuple[str, dict[str, float], dict[str, float]] | None:
+def _without_own(claim: Claim) -> _Meaning | None:
     """More accepted than drafted may count the target's own token of each step; without it they may be fewer."""
     accepted, drafted, steps = claim.accepted, claim.drafted, claim.steps or claim.target_forwards
     if accepted is None or not drafted or not steps or not drafted < accepted <= drafted + steps or accepted < steps:
@@ -245,7 +213,7 @@ def _without_own(claim: Claim) -> tuple[str, dict[str, float], dict[str, float]]
         return None
     drafts = accepted - steps
     share = {} if claim.acceptance is None or claim.acceptance < 1 else {"acceptance": drafts / drafted}
-    return f"{drafts} of them drafted", {"accepted": drafts, **share}, {}
+    return Message("audit.drafts_among", drafts=drafts), {"accepted": drafts, **share}, {}
 
 
 FIRST_AND_LAST = 0.05
@@ -277,19 +245,15 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, Boun
     speedup = speedup_range(claim)
     if speedup is None:
         return None
-    line = f"S = {number(speedup.value)}, but nothing was drafted: plain decoding against itself"
+    found = {"speedup": speedup.value, "noise": noise}
     if speedup.low <= 1 + noise and speedup.high >= 1 / (1 + noise):
-        return "possible", BoundOutcome(NOTHING_DRAFTED, "holds", f"{line}, within a noise of {noise:.1%}")
-    return "cannot tell", BoundOutcome(
-        NOTHING_DRAFTED, "undecided", f"{line}, further apart than a noise of {noise:.1%}"
-    )
+        return "possible", BoundOutcome(NOTHING_DRAFTED, "holds", Message("audit.plain_alike", **found))
+    return "cannot tell", BoundOutcome(NOTHING_DRAFTED, "undecided", Message("audit.plain_unlike", **found))
 
 
 def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     if claim.synthetic:
-        yield BoundOutcome(
-            "synthetic-on", "broken", "acceptance was decided by dice: a cost probe, not the speedup of any model"
-        )
+        yield BoundOutcome("synthetic-on", "broken", Message("audit.dice"))
     for outcome in (
         check_failed_forwards(claim),
         check_ratio(claim),
@@ -323,22 +287,22 @@ def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome
     memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
     if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
         if claim.decode_rate is None and claim.token_interval_ms is None:
-            return BoundOutcome("bandwidth-bound", "undecided", "no decode rate")
-        return memory[0] if memory else BoundOutcome("bandwidth-bound", "undecided", "nothing to compare the rate with")
+            return BoundOutcome("bandwidth-bound", "undecided", Message("audit.no_decode_rate"))
+        nothing = BoundOutcome("bandwidth-bound", "undecided", Message("audit.nothing_to_compare"))
+        return memory[0] if memory else nothing
     tau = [outcome for outcome in outcomes if outcome.bound == "speedup-above-tau"]
     if tau:
         line = tau[0].line
         if tau[0].result == "weak":
             tree = claim.acceptance is not None and may_be_tree(claim)
-            lacking = "its acceptance may be a share of a tree's nodes" if tree else "the acceptance is missing"
-            line += f": gamma alone permits nearly anything, {lacking}"
+            line = Message("audit.gamma_alone_of_tree" if tree else "audit.gamma_alone", line=line)
         return BoundOutcome("speedup-above-tau", "undecided", line)
-    lacking = ["no speedup or baseline rate"]
+    code = "audit.no_speedup"
     if acceptance_range(claim) is None and claim.tau is None:
-        lacking.append("no acceptance")
+        code = "audit.no_speedup_no_acceptance"
     elif claim.gamma is None and claim.tau is None:
-        lacking.append("no gamma")
-    return BoundOutcome("speedup-above-tau", "undecided", "; ".join(lacking))
+        code = "audit.no_speedup_no_gamma"
+    return BoundOutcome("speedup-above-tau", "undecided", Message(code))
 
 
 def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes: list[BoundOutcome]) -> Ruling:
@@ -346,7 +310,9 @@ def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes
     rest = sorted(
         (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
     )
-    others = [f"{outcome.bound}: {_WORDS[outcome.result]}{outcome.line}{_needed_words(outcome)}" for outcome in rest]
+    others = [
+        Message(f"audit.tried.{it.result}", bound=it.bound, line=it.line, needs=needed(it.rests_on)) for it in rest
+    ]
     also = (outcome.bound for outcome in rest if outcome.result == "broken" and outcome.bound != decides.bound)
     return Ruling(
         claim=claim,
@@ -360,8 +326,6 @@ def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes
     )
 
 
-def _needed_words(outcome: BoundOutcome) -> str:
-    return f"; needs {', or '.join(item.needs for item in outcome.rests_on)}" if outcome.rests_on else ""
-
-
-_WORDS = {"broken": "broken, ", "doubtful": "in doubt, ", "holds": "", "undecided": "open, ", "weak": ""}
+def in_words(verdict: AuditVerdict) -> Message:
+    """What a verdict is called."""
+    return Message(f"audit.verdict.{verdict}")

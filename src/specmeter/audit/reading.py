@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.audit.across import TimingNoise, noise_of, notes_across
-from specmeter.audit.claim import VERDICTS, Claim, Ruling
-from specmeter.audit.judge import rule_claim
+from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, Ruling
+from specmeter.audit.judge import in_words, rule_claim
 from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.columns import understand
 from specmeter.audit.read.document import (
@@ -30,6 +30,7 @@ from specmeter.audit.read.document import (
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.theory import catalogue
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class Audit:
     """One per row of a table, or per run of a log."""
     noise: TimingNoise
     """What timing noise was taken to explain."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     """What stands out in the source as a whole; never a verdict."""
 
     def __repr__(self) -> str:
@@ -267,18 +268,17 @@ class Audit:
         return sum(ruling.verdict == verdict for ruling in self.rulings)
 
 
-def counts(rulings: Iterable[Ruling]) -> dict[str, int]:
+def counts(rulings: Iterable[Ruling]) -> dict[AuditVerdict, int]:
     """Verdict -> rulings, the worst first."""
     found = Counter(ruling.verdict for ruling in rulings)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
-def tally(rulings: Iterable[Ruling]) -> str:
+def tally(rulings: Iterable[Ruling]) -> Message:
     """`24 rows: 18 implausible, 6 possible`."""
     counted = counts(rulings)
-    total = sum(counted.values())
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count)
-    return f"{total} {'row' if total == 1 else 'rows'}{f': {parts}' if parts else ''}"
+    parts = [Message("audit.count", count=counted[it], verdict=in_words(it)) for it in VERDICTS if counted[it]]
+    return Message("audit.tally" if parts else "audit.rows", rows=sum(counted.values()), counts=parts)
 
 
 def rule(
@@ -287,7 +287,7 @@ def rule(
     """All claims of a source, completed and judged, with `noise` (a share) or the one that the source itself shows."""
     given = given or RowDefaults()
     whole = [given.complete(claim) for claim in claims]
-    timing = noise_of(whole) if noise is None else TimingNoise(noise, "as given")
+    timing = noise_of(whole) if noise is None else TimingNoise(noise, Message("audit.noise_given"))
     whole = infer_acceptance_unit(whole, timing)
     rulings = tuple(rule_claim(claim, noise=timing.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, timing, notes_across(whole))
@@ -310,7 +310,7 @@ def infer_acceptance_unit(claims: Sequence[Claim], noise: TimingNoise) -> list[C
     as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
     if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
         return list(claims)
-    note = f"acceptance is read as a fraction: as percent, {as_percent} rows would be false"
+    note = Message("audit.as_fractions", rows=as_percent)
     return [_with_unit(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
 
 

@@ -20,9 +20,9 @@ from specmeter.audit.claim import (
     family_of,
     length_binds,
     may_be_tree,
-    number,
     printed,
 )
+from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 
 RATES, SHARE, TAU = "speedup-not-its-rates", "tau-not-its-acceptance", "speedup-above-tau"
@@ -65,23 +65,23 @@ def check_ratio(claim: Claim) -> BoundOutcome | None:
     said, rates, factor = both
     if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
         return None
-    line = disagreement(claim) or ""
+    line = disagreement(claim)
+    assert line is not None
     if (claim.concurrency or 1) > 1:
         return BoundOutcome(RATES, "undecided", line)
     means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
     if claim.window == "with prompt":
         means = frozenset[str]()  # benchmarks that time whole runs print the ratio of their means
     spread = math.sqrt(math.log(factor))
-    words = f"a mean over prompts whose speedups spread by {spread:.2f} in their logarithm"
-    rests_on = (Assumption(name="pooled", needs=words),)
+    rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", spread=spread)),)
     if claim.baseline_from is not None:
-        wanted = f"{number((claim.decode_rate or 0) / (claim.speedup or 1))} tok/s, not that of {claim.baseline_from}"
-        rests_on = (Assumption(name="baseline", needs=f"a baseline of {wanted}"), *rests_on)
+        wanted = (claim.decode_rate or 0) / (claim.speedup or 1)
+        needs = Message("audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)
+        rests_on = (Assumption(name="baseline", needs=needs), *rests_on)
     elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
         rests_on = ()
     if (prompt := _prompt_needed(claim, said.value, rates.value)) is not None:
-        words = f"a speedup end to end, with prompts that take {number(prompt)} times as long as plain decoding"
-        rests_on = (Assumption(name="one-window", needs=words), *rests_on)
+        rests_on = (Assumption(name="one-window", needs=Message("audit.needs_prompts", times=prompt)), *rests_on)
     return BoundOutcome(RATES, "broken", line, rests_on)
 
 
@@ -97,8 +97,8 @@ def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
     return needed if needed > 0 else None
 
 
-def _end_to_end(claim: Claim) -> str | None:
-    """A printed speedup of the whole run, in words: the row's own times give it, and its rates do not."""
+def _end_to_end(claim: Claim) -> Message | None:
+    """A printed speedup of the whole run: the row's own times give it, and its rates do not."""
     both = _both(claim)
     if both is None or both[2] <= SAME_RATIO:
         return None
@@ -115,20 +115,18 @@ def _end_to_end(claim: Claim) -> str | None:
         return None
     if not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
         return None
-    return f"S = {number(said.value)} end to end: {number(plain / 1e3)} s / {number(whole.value / 1e3)} s"
+    return Message("audit.end_to_end", speedup=said.value, baseline_s=plain / 1e3, run_s=whole.value / 1e3)
 
 
-def disagreement(claim: Claim) -> str | None:
-    """A printed speedup that the row's own rates do not give, in words."""
+def disagreement(claim: Claim) -> Message | None:
+    """A printed speedup that the row's own rates do not give."""
     both = _both(claim)
     if both is None or both[2] <= SAME_RATIO or _end_to_end(claim) is not None:
         return None
     said, rates, _ = both
-    where = "" if claim.baseline_from is None else f" with the baseline of {claim.baseline_from}"
-    return (
-        f"the printed speedup is {number(said.value)}, but its rates give {number(claim.decode_rate or 0)} / "
-        f"{number(claim.baseline_rate or 0)} = {number(rates.value)}{where}"
-    )
+    where = "" if claim.baseline_from is None else Message("audit.with_baseline", baseline=claim.baseline_from)
+    found = {"rate": claim.decode_rate, "baseline_rate": claim.baseline_rate, "ratio": rates.value}
+    return Message("audit.speedup_of_rates", speedup=said.value, **found, where=where)
 
 
 def _both(claim: Claim) -> tuple[Range, Range, float] | None:
@@ -144,19 +142,22 @@ def most_tau(claim: Claim) -> Limit | None:
     found: list[Limit] = []
     decoded = claim.decoded_tokens
     if decoded is not None and claim.target_forwards and (claim.concurrency or 1) <= 1:
-        found.append(_tau(decoded / claim.target_forwards, f"{decoded} / {claim.target_forwards}"))
+        tau, counts = decoded / claim.target_forwards, {"decoded": decoded, "forwards": claim.target_forwards}
+        found.append(_tau(tau, "audit.tau.forwards", **counts))
     if claim.accepted is not None and claim.steps:
-        value = bounds.tau_from_counts(claim.accepted, claim.steps)
-        found.append(_tau(value, f"1 + {claim.accepted} / {claim.steps}"))
+        tau = bounds.tau_from_counts(claim.accepted, claim.steps)
+        found.append(_tau(tau, "audit.tau.steps", accepted=claim.accepted, steps=claim.steps))
     if decoded is not None and claim.accepted is not None:
         forwards = bounds.fewest_forwards(decoded, claim.accepted, _longest(claim))
-        found.append(_tau(decoded / forwards, f"{decoded} / {number(forwards)}"))
+        found.append(_tau(decoded / forwards, "audit.tau.fewest_forwards", decoded=decoded, forwards=forwards))
     said = printed(claim, "tau")
     if said is not None:
-        found.append(Limit(said.high, number(said.high), said.high, ("tau",)))
+        found.append(Limit(said.high, Message("audit.tau.printed", tau=said.high), said.high, ("tau",)))
     found += _from_share(claim, said)
     if claim.gamma is not None and not found:
-        return _tau(1.0 + claim.gamma, f"1 + {claim.gamma}", weak=claim.gamma > 0) if length_binds(claim) else None
+        if not length_binds(claim):
+            return None
+        return replace(_tau(1.0 + claim.gamma, "audit.tau.gamma", gamma=claim.gamma), weak=claim.gamma > 0)
     return min(found, key=lambda limit: limit.value, default=None)
 
 
@@ -171,21 +172,23 @@ def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
     if share is None or share.low > 1:
         return []
     if claim.acceptance_of == "output" and claim.accepted is None:
-        return (
-            [_tau(1 / (1 - share.high), f"1 / (1 - {number(share.high)})", ("acceptance",))] if share.high < 1 else []
-        )
+        return [_tau_of_share(1 / (1 - share.high), "audit.tau.output", share=share.high)] if share.high < 1 else []
     if claim.gamma is None or not length_binds(claim) or may_be_tree(claim):
         return []
     value = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
     # A printed tau above this speaks another language of acceptance (per position, of a tree): then only tau holds.
     if said is not None and said.low > value:
         return []
-    return [_tau(value, f"1 + {number(share.high)} x {claim.gamma}", ("acceptance",))]
+    return [_tau_of_share(value, "audit.tau.share", share=share.high, gamma=claim.gamma)]
 
 
-def _tau(value: float, text: str, fields: tuple[str, ...] = (), *, weak: bool = False) -> Limit:
+def _tau(value: float, code: str, **made_of: Value) -> Limit:
     value = max(1.0, value)
-    return Limit(value, f"{text} = {number(value)}", value, fields, weak=weak)
+    return Limit(value, Message(code, tau=value, **made_of), value)
+
+
+def _tau_of_share(value: float, code: str, **made_of: Value) -> Limit:
+    return replace(_tau(value, code, **made_of), fields=("acceptance",))
 
 
 def acceptance_range(claim: Claim) -> Range | None:
@@ -203,15 +206,13 @@ def check_share(claim: Claim) -> BoundOutcome | None:
     if tau is None or share is None or not claim.gamma or not chain or share.low > 1 or claim.acceptance_of == "output":
         return None
     most = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
-    line = f"tau = {number(tau.value)} > 1 + {number(share.high)} x {claim.gamma} = {number(most)}"
+    line = Message("audit.tau_of_share", tau=tau.value, share=share.high, gamma=claim.gamma, most=most)
     if tau.low <= most or (claim.accepted is not None and tau.low <= most * (1 + COUNTED)):
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
-        return BoundOutcome(SHARE, "doubtful", f"{line}, but this is a mean of acceptance over prompts")
-    pooled = (
-        f"a pooled acceptance of {number((tau.low - 1) / claim.gamma)} instead of the printed {number(share.value)}"
-    )
-    other = Assumption(name="acceptance", needs="an acceptance of something else than the drafted tokens")
+        return BoundOutcome(SHARE, "doubtful", Message("audit.but_mean_of_acceptance", line=line))
+    pooled = Message("audit.needs_acceptance", acceptance=(tau.low - 1) / claim.gamma, printed=share.value)
+    other = Assumption(name="acceptance", needs=Message("audit.needs_other_acceptance"))
     return BoundOutcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
 
 
@@ -223,35 +224,33 @@ def check_tau(claim: Claim, noise: float) -> BoundOutcome | None:
     limit = most_tau(claim)
     if limit is None:
         if speedup.low <= 1 + noise:
-            return BoundOutcome(TAU, "holds", f"{_said(claim, speedup)} <= 1 <= tau" + _slack(speedup, 1.0))
-        return BoundOutcome(TAU, "undecided", f"{_said(claim, speedup)}: {_gamma_needed(claim, speedup)}")
-    return _compare(TAU, claim, speedup, _with_cheap_forwards(claim, limit, "tau"), noise)
+            return BoundOutcome(TAU, "holds", _within(claim, speedup, 1.0, Message("audit.least_tau")))
+        line = Message("audit.missing", speedup=_said(claim, speedup), missing=_gamma_needed(claim, speedup))
+        return BoundOutcome(TAU, "undecided", line)
+    return _compare(TAU, claim, speedup, _with_cheap_forwards(claim, limit), noise)
 
 
-def _with_cheap_forwards(claim: Claim, limit: Limit, name: str) -> Limit:
+def _with_cheap_forwards(claim: Claim, limit: Limit) -> Limit:
     m = claim.cheapest_forward
     if m is None or m == 1:
-        return replace(limit, text=f"{name} = {limit.text}")
+        return replace(limit, text=Message("audit.tau", tau=limit.text))
     value = bounds.tau_bound(limit.tau, m)
-    return replace(limit, value=value, text=f"{name} / m = {number(limit.tau)} / {number(m)} = {number(value)}")
+    return replace(limit, value=value, text=Message("audit.tau_over_m", tau=limit.tau, m=m, bound=value))
 
 
-def _gamma_needed(claim: Claim, speedup: Range) -> str:
+def _gamma_needed(claim: Claim, speedup: Range) -> Message:
     """What is missing; of draft lengths how long they would have to be."""
     share = acceptance_range(claim)
     if share is None or not 0 < share.high <= 1:
-        return "neither acceptance with gamma, nor tau, nor counts"
+        return Message("audit.no_tau")
     if may_be_tree(claim):
-        return "no tau or counts, and its acceptance may be a share of a tree's nodes"
+        return Message("audit.no_tau_of_tree")
     cost = draft_cost(claim) if _drafts_cost(claim) else None
     spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
-    if spare <= 0:
-        return f"no gamma is enough at an acceptance of {number(share.high)}"
-    needed = (speedup.low - 1) / spare
+    needed = math.inf if spare <= 0 else (speedup.low - 1) / spare
     if needed > LONGEST:
-        return f"no gamma is enough at an acceptance of {number(share.high)}"
-    gamma = math.ceil(needed - 1e-9)
-    return f"gamma is missing; at an acceptance of {number(share.high)} it would have to be at least {gamma:,}"
+        return Message("audit.no_gamma_enough", acceptance=share.high)
+    return Message("audit.gamma_needed", acceptance=share.high, gamma=math.ceil(needed - 1e-9))
 
 
 def check_cost(claim: Claim, noise: float) -> BoundOutcome | None:
@@ -282,13 +281,12 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
     time = max(times, key=lambda time: time.high)
     least = bounds.drafting_ms(claim.drafted, rate.high)
     broken = least > time.high * (1 + noise)
-    line = (
-        f"{claim.drafted} drafts / {number(rate.value)} tok/s = {number(claim.drafted / rate.value)} s "
-        f"{'>' if broken else '<='} {number(time.value / 1000.0)} s of the run"
-    )
+    drafting = Message("audit.drafting", drafted=claim.drafted, rate=rate.value, drafting_s=claim.drafted / rate.value)
+    run = Message("audit.time_of_run", run_s=time.value / 1e3)
+    line = Message("audit.above" if broken else "audit.within", left=drafting, right=run)
     if not broken:
         return BoundOutcome(TIME, "weak", line)
-    faster = f"a draft {least / time.high:.3g} times as fast as its printed rate"
+    faster = Message("audit.needs_faster_draft", times=least / time.high)
     return BoundOutcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
 
 
@@ -307,7 +305,7 @@ def draft_cost(claim: Claim) -> Range | None:
 
 def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     m = claim.cheapest_forward or 1.0
-    one, c = number(m), number(cost.low)
+    costs = {"m": m, "c": cost.low}
     decoded = claim.decoded_tokens
     if claim.accepted is not None and claim.drafted is not None:
         forwards = None
@@ -319,7 +317,7 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
         if forwards and decoded:
             tau, drafted = max(1.0, decoded / forwards), claim.drafted / forwards
             value = bounds.cost_bound(tau, drafted, cost.low, m)
-            text = f"tau / ({one} + g c) = {number(tau)} / ({one} + {number(drafted)} x {c}) = {number(value)}"
+            text = Message("audit.cost.counts", tau=tau, drafted=drafted, bound=value, **costs)
             return Limit(value, text, tau, (), drafted, cost.low)
     share = acceptance_range(claim)
     if share is None or share.low > 1 or claim.acceptance_of == "output":
@@ -327,50 +325,50 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
     most = min(1.0, share.high)
     if claim.gamma is None:
         value = max(1.0, most / cost.low)
-        text = f"max(1, a / c) = max(1, {number(most)} / {c}) = {number(value)}, whatever gamma is"
+        text = Message("audit.cost.any_gamma", share=most, bound=value, **costs)
         # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
         return (
             Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None
         )
     tau = bounds.tau_from_acceptance(most, claim.gamma)
-    at_full_length = f"{number(tau)} / ({one} + {claim.gamma} x {c})"
     if not claim.p_min:
         value = bounds.cost_bound(tau, claim.gamma, cost.low, m)
-        text = f"tau / ({one} + gamma c) = {at_full_length} = {number(value)}"
+        text = Message("audit.cost.gamma", tau=tau, gamma=claim.gamma, bound=value, **costs)
         return Limit(value, text, tau, ("acceptance",), claim.gamma, cost.low, full_length=True)
     value = bounds.cost_bound_any_length(most, claim.gamma, cost.low, m)
-    return Limit(value, f"max(1, {at_full_length}) = {number(value)}", tau, ("acceptance",), claim.gamma, cost.low)
+    text = Message("audit.cost.up_to_gamma", tau=tau, gamma=claim.gamma, bound=value, **costs)
+    return Limit(value, text, tau, ("acceptance",), claim.gamma, cost.low)
 
 
 def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> BoundOutcome:
-    said = _said(claim, speedup)
+    sides = {"left": _said(claim, speedup), "right": limit.text}
     if speedup.low > limit.value * (1 + noise):
-        line = f"{said} > {limit.text}"
+        line = Message("audit.above", **sides)
         excuse = explained(claim, speedup.low, limit)
         if excuse is not None:
-            return BoundOutcome(bound, "doubtful", f"{line}, but {excuse}")
+            return BoundOutcome(bound, "doubtful", Message("audit.but", line=line, excuse=excuse))
         return BoundOutcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
     if speedup.low > limit.value and speedup.low > 1 + min(noise, MOST):
         excess = speedup.low / limit.value - 1
-        line = f"{said} > {limit.text}, but only by {excess:.2%}: timing noise may be {noise:.1%}"
+        line = Message("audit.above_by_noise", **sides, excess=excess, noise=noise)
         return BoundOutcome(bound, "doubtful", line)
     slow = speedup.high <= 1
     result = "weak" if limit.weak and not slow else "holds"
-    return BoundOutcome(bound, result, f"{said} <= {limit.text}" + _slack(speedup, limit.value))
+    return BoundOutcome(bound, result, _within(claim, speedup, limit.value, limit.text))
 
 
-def _slack(speedup: Range, limit: float) -> str:
-    if speedup.value <= limit:
-        return ""
-    return " within rounding" if speedup.low <= limit else " within timing noise"
+def _within(claim: Claim, speedup: Range, limit: float, text: Message) -> Message:
+    slack = "" if speedup.value <= limit else "_rounding" if speedup.low <= limit else "_noise"
+    return Message(f"audit.within{slack}", left=_said(claim, speedup), right=text)
 
 
-def _said(claim: Claim, speedup: Range) -> str:
+def _said(claim: Claim, speedup: Range) -> Message:
     rates = _ratio(claim)
     of_rates = rates is not None and speedup.value == rates.value
     if of_rates and claim.speedup != speedup.value and claim.decode_rate and claim.baseline_rate:
-        return f"S = {number(claim.decode_rate)} / {number(claim.baseline_rate)} = {number(speedup.value)}"
-    return f"S = {number(speedup.value)}"
+        found = {"rate": claim.decode_rate, "baseline_rate": claim.baseline_rate}
+        return Message("audit.ratio", speedup=speedup.value, **found)
+    return Message("audit.speedup", speedup=speedup.value)
 
 
 def _ratio(claim: Claim) -> Range | None:
@@ -396,7 +394,7 @@ class Limit:
     """What a bound permits, with what it is made of."""
 
     value: float
-    text: str
+    text: Message
     tau: float
     """Tokens per target forward that it rests on."""
     fields: tuple[str, ...] = ()
@@ -415,15 +413,15 @@ class Limit:
 
 def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     """What would have to be wrong for a speedup above the limit to be true; at least one thing, the likeliest first."""
-    over = f"{claim.gamma + 1}" if claim.gamma else "several"
     drafting = limit.drafted * limit.cost
     cheapest = bounds.cheapest_forward_needed(speedup, limit.tau, drafting)
     if cheapest > 0:
-        measured = "" if claim.cheapest_forward is None else f", where {number(claim.cheapest_forward)} was measured"
-        forward = f"a forward over {over} tokens in {_as_share(cheapest)} of the time of one{measured}"
+        m = claim.cheapest_forward
+        measured = "" if m is None else Message("audit.measured", share=m)
+        forward = Message("audit.needs_forward", forward=_forward(claim, cheapest), measured=measured)
         yield Assumption(name="forward", needs=forward)
     if drafting:
-        yield from _cheaper_drafts(claim, speedup, limit, over)
+        yield from _cheaper_drafts(claim, speedup, limit)
     wanted = speedup * ((claim.cheapest_forward or 1.0) + drafting)
     if not one_pool(claim, limit):
         yield from _other_means(claim, speedup, wanted, limit)
@@ -432,37 +430,37 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
         of_output = 1 / (1 - said)
         longest = math.inf if claim.gamma is None or not length_binds(claim) else 1 + claim.gamma
         if min(of_output, longest) >= wanted:
-            yield Assumption(
-                name="acceptance", needs=f"an acceptance that is the share of the output (tau = {number(of_output)})"
-            )
+            yield Assumption(name="acceptance", needs=Message("audit.needs_share_of_output", tau=of_output))
     factor = speedup / limit.value
     if claim.speedup is not None and (claim.baseline_rate is None or claim.baseline_from is not None):
-        faster = f"plain decoding {factor:.3g} times as fast as what it is compared with"
-        yield Assumption(name="baseline", needs=faster)
+        yield Assumption(name="baseline", needs=Message("audit.needs_faster_plain", times=factor))
     elif claim.baseline_from is not None:
-        yield Assumption(
-            name="baseline", needs=f"a baseline {factor:.3g} times as fast as that of {claim.baseline_from}"
-        )
+        faster = Message("audit.needs_faster_baseline", times=factor, baseline=claim.baseline_from)
+        yield Assumption(name="baseline", needs=faster)
 
 
-def _cheaper_drafts(claim: Claim, speedup: float, limit: Limit, over: str) -> Iterator[Assumption]:
+def _forward(claim: Claim, share: float) -> Message:
+    """A forward over the tokens of a step, in that share of the time of one token."""
+    code = "audit.forward" if claim.gamma else "audit.forward_of_several"
+    return Message(code, tokens=(claim.gamma or 0) + 1, share=_as_share(share))
+
+
+def _cheaper_drafts(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     """With g drafts of cost c per step, tau / S is the time left for drafting and verifying, in plain forwards."""
     each = (limit.tau - 1) / limit.drafted
     left = limit.tau / speedup - (claim.cheapest_forward or 1.0)
     if limit.any_length and each > 0:
-        faster = limit.cost * speedup / each
-        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its printed rate")
+        cheaper = Message("audit.needs_faster_draft", times=limit.cost * speedup / each)
     elif left > 0:
-        faster = limit.drafted * limit.cost / left
-        yield Assumption(name="draft-rate", needs=f"a draft {faster:.3g} times as fast as its printed rate")
+        cheaper = Message("audit.needs_faster_draft", times=limit.drafted * limit.cost / left)
     else:
-        free = f"free drafts and a forward over {over} tokens in {_as_share(limit.tau / speedup)} of the time of one"
-        yield Assumption(name="draft-rate", needs=free)
+        cheaper = Message("audit.needs_free_drafts", forward=_forward(claim, limit.tau / speedup))
+    yield Assumption(name="draft-rate", needs=cheaper)
     # (1 + a g) / (1 + g c) >= S, solved for g; above S = 1 more drafts help only where each gives more than it costs.
     spare = speedup * limit.cost - each
     if limit.full_length and speedup < 1 and spare > 0:
-        length = number((1 - speedup) / spare)
-        yield Assumption(name="full-length", needs=f"drafts of {length} tokens on average, not {claim.gamma}")
+        shorter = Message("audit.needs_shorter_drafts", length=(1 - speedup) / spare, gamma=claim.gamma)
+        yield Assumption(name="full-length", needs=shorter)
 
 
 def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> Iterator[Assumption]:
@@ -470,11 +468,10 @@ def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> I
     if "acceptance" in limit.fields and said is not None:
         pooled = speedup * limit.cost if limit.any_length else (wanted - 1) / (gamma or 1)
         if pooled <= 1:
-            yield Assumption(
-                name="pooled", needs=f"a pooled acceptance of {pooled:.2g} instead of the printed {number(said)}"
-            )
+            needs = Message("audit.needs_pooled_acceptance", acceptance=pooled, printed=said)
+            yield Assumption(name="pooled", needs=needs)
     elif gamma is None or wanted <= 1 + gamma:
-        yield Assumption(name="pooled", needs=f"a pooled tau of {number(wanted)} instead of {number(limit.tau)}")
+        yield Assumption(name="pooled", needs=Message("audit.needs_pooled_tau", tau=wanted, printed=limit.tau))
 
 
 def one_pool(claim: Claim, limit: Limit) -> bool:
@@ -483,7 +480,7 @@ def one_pool(claim: Claim, limit: Limit) -> bool:
     return claim.runs == 1 or fields <= set(claim.pooled) or (bool(limit.fields) and fields <= set(claim.averaged))
 
 
-def explained(claim: Claim, speedup: float, limit: Limit) -> str | None:
+def explained(claim: Claim, speedup: float, limit: Limit) -> Message | None:
     """Why a speedup above a limit says nothing, where the source itself gives the reason."""
     factor = speedup / limit.value
     cheapest = bounds.cheapest_forward_needed(speedup, limit.tau, limit.drafted * limit.cost)
@@ -493,17 +490,14 @@ def explained(claim: Claim, speedup: float, limit: Limit) -> str | None:
         and claim.device
         and _CPU.search(claim.device)
     ):
-        return (
-            f"a forward over several tokens in {_as_share(cheapest)} of the time of one would explain it, and CPUs "
-            "have such forwards"
-        )
+        return Message("audit.cheap_forward", share=_as_share(cheapest))
     averaged = set(claim.averaged)
     if one_pool(claim, limit):
         return None
     if averaged & set(limit.fields) and factor <= MEAN_OF_ACCEPTANCE:
-        return f"a mean of acceptance over prompts may understate tau {MEAN_OF_ACCEPTANCE:g} times"
+        return Message("audit.mean_of_acceptance", times=MEAN_OF_ACCEPTANCE)
     if averaged & set(_of_speedup(claim)) and factor <= MEAN_OF_SPEEDUPS:
-        return "a mean of the prompts' speedups may exceed the pooled one by as much"
+        return Message("audit.mean_of_speedups")
     return None
 
 

@@ -12,10 +12,10 @@ A placeholder may say how its value is shown:
 
     {speedup:x}                     2.10x
     {share:.0%} {gap:.2f} {n:,}     as Python formats numbers
-    {bytes:size} {rate:bandwidth} {parameters:amount} {seconds:duration}
+    {tau:number} {bytes:size} {rate:bandwidth} {parameters:amount} {seconds:duration}
     {argument:quoted}               as a shell takes it
     {n:# prompt|# prompts}          `1 prompt`, `1,200 prompts`; a language without plurals has one form
-    {arms} {arms:;} {arms:and}      lists, as the language joins them
+    {arms} {arms:;} {arms:and} {arms:or}    lists, as the language joins them
 
 A message may be a value of another; a form of its place then goes to those of its numbers that have none. Texts of a
 study are their own codes: what no catalogue knows is shown as it stands, with its values filled in.
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from specmeter import extensions
-from specmeter.text import amount, bandwidth, duration, printable, quoted, size
+from specmeter.text import amount, bandwidth, duration, number, printable, quoted, size
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -50,6 +50,7 @@ _LONG = 20_000
 """Characters of a text."""
 _FORMS: dict[str, Callable[[float], str]] = {
     "x": lambda value: f"{value:.2f}x",
+    "number": number,
     "size": size,
     "bandwidth": bandwidth,
     "amount": amount,

@@ -10,6 +10,7 @@ from specmeter.advise.advice import Advice
 from specmeter.advise.schedule import Schedule
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
+from specmeter.audit.judge import in_words
 from specmeter.audit.reading import Audit, tally
 from specmeter.record.verdict import grouped
 from specmeter.show import advice_report as said
@@ -115,9 +116,9 @@ class ShownAudit(Audit):
     """An audit that shows itself."""
 
     def _repr_html_(self) -> str:
-        rows = [row(it.claim.row, it.verdict, it.reason) for it in self.rulings[:_MOST_ROWS]]
+        rows = [row(it.claim.row, in_words(it.verdict), it.reason) for it in self.rulings[:_MOST_ROWS]]
         return _page(
-            f"{self.source}: {tally(self.rulings)}",
+            f"{self.source}: {words().render(tally(self.rulings))}",
             Table("rulings", text("row", "verdict", "why"), rows),
             more=len(self.rulings) - len(rows),
         )

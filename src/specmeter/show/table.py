@@ -61,7 +61,7 @@ class Cell:
     id: str = ""
     """What programs know it by, where people read a name: files of numbers have it, pages as `data-id`."""
     tone: Tone = ""
-    below: tuple[tuple[str, Tone], ...] = ()
+    below: tuple[tuple[str | Message, Tone], ...] = ()
     """Further lines, which only terminals show in the cell."""
     checks: tuple[str, ...] = ()
     """Names of checks whose findings explain the cell."""

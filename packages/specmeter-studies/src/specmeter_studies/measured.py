@@ -21,6 +21,7 @@ from specmeter.analysis.explain.memory_price import arm_prices
 from specmeter.analysis.quality import QualityReport
 from specmeter.analysis.reading import read_run
 from specmeter.audit import reading
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
@@ -171,7 +172,7 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
     return (ruling for ruling in ruled if not sources or ruling.claim.source in sources)
 
 
-def tally(published: str, *sources: str) -> str:
+def tally(published: str, *sources: str) -> Message:
     """How many rows of a published study the audit rules how, in its own words, as `specmeter audit` counts them."""
     return reading.tally(rulings(published, *sources))
 

@@ -41,7 +41,7 @@ from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
-from specmeter.audit.claim import Claim, claim_of, mixture_of_experts
+from specmeter.audit.claim import Claim, UnreadableError, claim_of, mixture_of_experts, problem_of
 from specmeter.audit.read import document
 from specmeter.audit.read.document import (
     MAX_LIST,
@@ -64,6 +64,7 @@ from specmeter.audit.read.engine_log import log_lines
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.pages import read_grids
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 # --- llama-bench ------------------------------------------------------------------------------------------------------
 
@@ -71,10 +72,6 @@ _MARKDOWN = re.compile(r"^\|\s*model\s*\|(?:[^\n]*\|)?\s*test\s*\|\s*t/s\s*\|", 
 _INSERT = re.compile(r"INSERT INTO (?:llama_bench|test) \(([^()]{1,4000})\) VALUES \((.{1,20000})\);")
 _TEST = re.compile(r"(?:pp ?(?P<pp>\d+))?\+?(?:tg ?(?P<tg>\d+))?(?:\s*@\s*d\d+)?")
 _DEVICE = re.compile(r"^\s*Device (\d+): ([^,\n]{3,80}),|GPU name:\s+([^\n]{3,80}?)\s*$", re.MULTILINE)
-_RANDOM_TOKENS = (
-    "llama-bench decodes random tokens, for which a mixture of experts may read fewer different experts than for text: "
-    "its rate on text may be lower"
-)
 _LIBRARIES = frozenset({"accelerate", "blas", "openblas", "mkl", "blis"})
 
 
@@ -94,8 +91,8 @@ def read_llama_bench(path: Path) -> Iterator[Claim]:
         return
     if is_json(content):
         for place, item in read_objects(content, path):
-            if isinstance(item, str):
-                yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
+            if isinstance(item, Message):
+                yield Claim(source=str(path), row=place, problem=Message("unread.line", why=item))
             else:
                 yield _claim_of_test(path, place, item)
         return
@@ -123,15 +120,15 @@ def _from_header(content: str) -> str:
 
 def _from_grid(grid: Grid, path: Path, devices: str) -> Iterator[Claim]:
     for place, why in grid.faults:
-        if not why.startswith("1 cell"):
-            yield Claim(source=str(path), row=place, problem=f"cannot be read: {why}")
+        if why.values.get("cells") != 1:
+            yield Claim(source=str(path), row=place, problem=Message("unread.line", why=why))
     for place, cells in grid.rows:
         fields: dict[str, object] = dict(zip(grid.headings, cells, strict=True))
         if "test" in fields:
             try:
                 fields = _from_markdown(fields) | ({"gpu_info": devices} if devices else {})
             except ValueError as error:
-                yield Claim(source=str(path), row=place, label=text(fields, "model"), problem=str(error))
+                yield claim_of(source=str(path), row=place, label=text(fields, "model"), problem=problem_of(error))
                 continue
         yield _claim_of_test(path, place, fields)
 
@@ -139,7 +136,7 @@ def _from_grid(grid: Grid, path: Path, devices: str) -> Iterator[Claim]:
 def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
     test = _TEST.fullmatch(str(cells["test"]).strip())
     if test is None:
-        raise ValueError(f"test {str(cells['test'])[:40]!r} is none of pp, tg and pp+tg")
+        raise UnreadableError("unread.llama_bench_test", test=str(cells["test"])[:40])
     rate, _, spread = str(cells["t/s"]).partition("±")
     size = document.parse_number(str(cells.get("size", "")))
     unit = {"gib": 2**30, "mib": 2**20, "kib": 2**10}.get(size.unit if size else "", 0)
@@ -170,7 +167,7 @@ def _claim_of_test(path: Path, place: str, fields: Mapping[str, object]) -> Clai
     try:
         values = _fields_of_test(fields)
     except ValueError as error:
-        return Claim(source=str(path), row=place, label=label, problem=str(error))
+        return claim_of(source=str(path), row=place, label=label, problem=problem_of(error))
     return claim_of(source=str(path), row=place, label=label, **values)
 
 
@@ -178,9 +175,9 @@ def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
     rate, time_ns = positive(fields, "avg_ts"), positive(fields, "avg_ns")
     prompt, generated = count(fields, "n_prompt") or 0, count(fields, "n_gen") or 0
     if rate is None:
-        raise ValueError("avg_ts is missing")
+        raise UnreadableError("unread.missing", name="avg_ts")
     if prompt + generated == 0:
-        raise ValueError("n_prompt and n_gen are both 0: nothing was measured")
+        raise UnreadableError("unread.nothing_measured")
     time_ms = None if time_ns is None else time_ns / 1e6
     spread = fields.get("stddev_ts")
     size = positive(fields, "model_size")
@@ -195,14 +192,14 @@ def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
         "rounding": {"size_bytes": half} if isinstance(half, float) else {},
     }
     if generated == 0:
-        return found | {"prompt_n": prompt, "prompt_ms": time_ms, "notes": ("prompt processing only",)}
+        return found | {"prompt_n": prompt, "prompt_ms": time_ms, "notes": (Message("read.prompt_only"),)}
     found |= {"samples": _samples_of_test(fields)}
     found |= {"decode_rate": rate, "decode_rate_sd": None if spread in (None, "") else abs(float(str(spread)))}
     found["rounding"] |= {"decode_rate": _half_of_rate(fields["avg_ts"])}
-    notes = (_RANDOM_TOKENS,) if mixture else ()
+    notes = (Message("read.random_tokens"),) if mixture else ()
     if prompt:
         tokens = {"prompt_n": prompt, "predicted_n": generated, "wall_ms": time_ms, "window": "with prompt"}
-        return found | tokens | {"notes": ("prompt and generated tokens over the time of both", *notes)}
+        return found | tokens | {"notes": (Message("read.prompt_and_generated"), *notes)}
     return found | {"predicted_n": generated, "predicted_ms": time_ms, "window": "all tokens", "notes": notes}
 
 
@@ -248,7 +245,7 @@ def sniff_ik_spec_bench(head: str) -> bool:
 def _fields_of_attempt(item: Mapping[str, object]) -> dict[str, Any]:
     error = item.get("error")
     if item.get("ok") is False or error:
-        raise ValueError(f"the attempt failed: {str(error)[:80]}")
+        raise UnreadableError("unread.attempt_failed", error=str(error)[:80])
     kind = text(item, "row_type")
     timing, tokens, variant = inner(item, "timing"), inner(item, "tokens"), inner(item, "variant")
     seconds = positive(timing or item, "decode_s")
@@ -312,18 +309,19 @@ def read_speed_bench(path: Path) -> Iterator[Claim]:
     """One claim per category and request. Raises `UsageError` for a file that cannot be read."""
     whole = parse_json(read_text(path))
     if not isinstance(whole, dict):
-        reason = whole if isinstance(whole, str) else "a list"
+        reason = whole if isinstance(whole, Message) else "a list"
         raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
     document = cast("dict[str, object]", whole)
     config = inner(document, "config")
 
-    def rows() -> Iterator[tuple[str, Mapping[str, object] | str]]:
+    def rows() -> Iterator[tuple[str, Mapping[str, object] | Message]]:
         for name in ("summary", "results"):
             for number, row in enumerate(listed(document, name, MAX_LIST + 1), start=1):
                 if number > MAX_LIST:
                     raise UsageError(f"{path}: more than {MAX_LIST:,} {name}", fix="split the file")
                 place = f"{name}, row {number}"
-                yield place, cast("Mapping[str, object]", row) if isinstance(row, dict) else "not an object"
+                no_object = Message("unread.json.no_object")
+                yield place, cast("Mapping[str, object]", row) if isinstance(row, dict) else no_object
 
     return claims_of(rows(), path, lambda item: _fields_of_category(item, config))
 
@@ -352,14 +350,14 @@ def _fields_of_category(item: Mapping[str, object], config: Mapping[str, object]
     if "avg_pred_t_s" in item:
         requests = count(item, "requests")
         if requests == 0:
-            raise ValueError("requests is 0: no request succeeded")
+            raise UnreadableError("unread.no_success", name="requests")
         return found | {
             "decode_rate": positive(item, "avg_pred_t_s"),
             "runs": requests,
             "averaged": ("decode_rate",),
         }
     if item.get("ok") is False:
-        raise ValueError(f"the request failed: {text(item, 'error')[:80]}")
+        raise UnreadableError("unread.request_failed_by", error=text(item, "error")[:80])
     return found | {
         "label": " ".join(part for part in (category, text(item, "id")[:20]) if part),
         "conditions": found["conditions"] | ({"prompt": text(item, "id")} if text(item, "id") else {}),
@@ -437,9 +435,7 @@ def _printed_number(printed: str) -> tuple[float, float]:
 
 def _claim_of_task(path: Path, place: str, task: str, values: dict[str, Any], rounding: dict[str, float]) -> Claim:
     if "speedup" not in values and "decode_rate" not in values:
-        return Claim(
-            source=str(path), row=place, label=task, problem="a task without its numbers: the output is cut off"
-        )
+        return claim_of(source=str(path), row=place, label=task, problem=Message("unread.cut_task"))
     conditions = {"task": task} if task else {}
     return claim_of(
         source=str(path),
@@ -457,12 +453,12 @@ def _claim_of_task(path: Path, place: str, task: str, values: dict[str, Any], ro
 def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
     choice = next(iter(objects(item, "choices", 1)), None)
     if choice is None:
-        raise ValueError("no `choices`: not an answer of Spec-Bench")
+        raise UnreadableError("unread.no_spec_bench")
     tokens = sum(_numbers_of_turns(choice, "new_tokens"))
     seconds = sum(_numbers_of_turns(choice, "wall_time"))
     lengths = _numbers_of_turns(choice, "accept_lengths")
     if tokens <= 0 or seconds <= 0:
-        raise ValueError("no new tokens, or no time for them")
+        raise UnreadableError("unread.no_tokens")
     category, question = text(item, "category"), str(item.get("question_id", ""))[:20]
     found: dict[str, Any] = {
         "label": " ".join(part for part in (text(item, "model_id"), category, question) if part)[:160],
@@ -484,5 +480,5 @@ def _numbers_of_turns(choice: Mapping[str, object], key: str) -> list[float]:
     values = listed(choice, key, _MOST_STEPS)
     for value in values:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < document.LARGEST:
-            raise ValueError(f"{key} holds {str(value)[:40]}: it must be a number, 0 or more")
+            raise UnreadableError("unread.holds", name=key, value=str(value)[:40])
     return cast("list[float]", values)

@@ -19,9 +19,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.claim import Claim, UnreadableError, claim_of, problem_of
 from specmeter.errors import UsageError
 from specmeter.files import open_regular
+from specmeter.messages import Message
 from specmeter.text import size
 
 MAX_BYTES = 64 * 2**20
@@ -101,21 +102,22 @@ def _decode(raw: bytes, path: Path) -> str:
         raise UsageError(f"{path}: not UTF-8 text ({where})", fix="save the file as UTF-8") from None
 
 
-def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object] | str]]:
+def read_objects(text: str, path: Path) -> Iterator[tuple[str, dict[str, object] | Message]]:
     """(place, object) for each JSON object of a document or of JSON Lines; (place, reason) for a line that is none.
 
     A document is one object, a list of objects, or an object that holds exactly one list of objects. Raises
     `UsageError` for a document that is none of these.
     """
     whole = parse_json(text)
-    if isinstance(whole, str):
+    if isinstance(whole, Message):
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
         if not _begins_with_objects(text):
             raise UsageError(f"{path}: not JSON: {whole}", fix="write a list of objects, or one object per line")
         for count, (number, line) in enumerate(lines):
             _bound(count, path)
             parsed = parse_json(line)
-            yield f"line {number}", _as_object(parsed) if not isinstance(parsed, str) else f"not JSON: {parsed}"
+            no_json = Message("unread.json", why=parsed) if isinstance(parsed, Message) else None
+            yield f"line {number}", no_json or _as_object(parsed)
         return
     for number, item in enumerate(_list(whole, path), start=1):
         _bound(number, path)
@@ -133,7 +135,7 @@ def is_json(text: str) -> bool:
     """Whether a text is a JSON object or list, or JSON Lines; a page that begins with `[a link]` is neither."""
     if not text.lstrip().startswith(("[", "{")):
         return False
-    return _begins_with_objects(text) or not isinstance(parse_json(text), str)
+    return _begins_with_objects(text) or not isinstance(parse_json(text), Message)
 
 
 def _begins_with_objects(text: str) -> bool:
@@ -156,36 +158,33 @@ def _list(whole: object, path: Path) -> list[object]:
     raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
 
 
-def _as_object(item: object) -> dict[str, object] | str:
-    return item if isinstance(item, dict) else "not an object"  # pyright: ignore
-
-
-class RepeatedKeyError(ValueError):
-    """An object of JSON says a key twice, with different values: which one holds is not to be guessed."""
+def _as_object(item: object) -> dict[str, object] | Message:
+    return item if isinstance(item, dict) else Message("unread.json.no_object")  # pyright: ignore
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object; raises `UnreadableError` where one key has two values: which of them holds is not to be guessed."""
     found = dict(pairs)
     if len(found) < len(pairs):
         for key, value in pairs:
             if found[key] != value:
-                raise RepeatedKeyError(f"an object says {key[:40]!r} twice, with different values")
+                raise UnreadableError("unread.json.repeated_key", key=key[:40])
     return found
 
 
 def parse_json(text: str) -> object:
-    """The value, or a string saying why there is none (a bare JSON string does not count as one)."""
+    """The value, or a message saying why there is none (a bare JSON string does not count as one)."""
     if len(text) > MAX_BYTES:
-        return "too long"
+        return Message("unread.json.long")
     try:
         value: object = json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
-        return f"{error.msg} at line {error.lineno} column {error.colno}"
-    except RepeatedKeyError as error:
-        return str(error)
+        return Message("unread.json.syntax", why=error.msg, line=error.lineno, column=error.colno)
+    except UnreadableError as error:
+        return error.said
     except (ValueError, RecursionError):
-        return "a number with too many digits, or nested too deeply"
-    return "only a string" if isinstance(value, str) else value
+        return Message("unread.json.deep")
+    return Message("unread.json.string") if isinstance(value, str) else value
 
 
 def _bound(count: int, path: Path) -> None:
@@ -212,14 +211,14 @@ def read_benchmarks(path: Path, fields_of: Callable[[Mapping[str, object]], dict
 
 
 def claims_of(
-    objects: Iterable[tuple[str, Mapping[str, object] | str]],
+    objects: Iterable[tuple[str, Mapping[str, object] | Message]],
     path: Path,
     fields_of: Callable[[Mapping[str, object]], dict[str, Any]],
 ) -> Iterator[Claim]:
     """The same for objects that were found already: (place, object, or why there is none)."""
     for place, item in objects:
-        if isinstance(item, str):
-            yield Claim(source=str(path), row=place, problem=f"cannot be read: {item}")
+        if isinstance(item, Message):
+            yield Claim(source=str(path), row=place, problem=Message("unread.line", why=item))
             continue
         names = ("label", "model_id", "tag", "test_name", "Test name", "model")
         label = next((found for name in names if (found := text(item, name))), "")
@@ -227,7 +226,7 @@ def claims_of(
             fields: dict[str, Any] = {"label": label}
             fields.update(fields_of(item))
         except ValueError as error:
-            yield Claim(source=str(path), row=place, label=label, problem=str(error))
+            yield claim_of(source=str(path), row=place, label=label, problem=problem_of(error))
             continue
         yield claim_of(source=str(path), row=place, **fields)
 
@@ -244,10 +243,10 @@ def positive(item: Mapping[str, object], key: str) -> float | None:
         try:
             value = float(value) if len(value) < 64 else math.nan
         except ValueError:
-            raise ValueError(f"{key} {value[:40]!r} is not a number") from None
+            raise UnreadableError("unread.no_number", name=key, value=value[:40]) from None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST:
         return float(value)
-    raise ValueError(f"{key} is {str(value)[:40]}: it must be a number above 0, and finite")
+    raise UnreadableError("unread.not_positive", name=key, value=str(value)[:40])
 
 
 def count(item: Mapping[str, object], key: str) -> int | None:
@@ -256,7 +255,7 @@ def count(item: Mapping[str, object], key: str) -> int | None:
         return 0
     value = positive(item, key)
     if value is not None and value != int(value):
-        raise ValueError(f"{key} is {value:g}: it must be a whole number")
+        raise UnreadableError("unread.not_whole", name=key, value=f"{value:g}")
     return None if value is None else int(value)
 
 
@@ -325,7 +324,7 @@ def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
     Raises `ValueError` with a reason for anything else.
     """
     if len(cell) > MAX_CELL:
-        raise ValueError("is too long for a number")
+        raise UnreadableError("number.long")
     text = _undecorated(cell)
     if text.lower() in _NO_NUMBER:
         return None
@@ -333,12 +332,12 @@ def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
     text = text.lstrip("~≈≃ ")
     match = _NUMBER.match(text)
     if match is None:
-        raise ValueError(_why_no_number(text))
+        raise UnreadableError(_why_no_number(text))
     digits, decimals = _digits(match["digits"], decimal_comma)
     exponent = int(match["exponent"][1:]) if match["exponent"] else 0
     value = float(f"{digits}e{exponent}")
     if value > LARGEST:
-        raise ValueError(f"is more than {LARGEST:.0e}")
+        raise UnreadableError("number.large", most=LARGEST)
     half = 0.5 * 10.0 ** (exponent - decimals)
     rest = text[match.end() :]
     if (uncertainty := _UNCERTAINTY.match(rest)) is not None:
@@ -348,7 +347,7 @@ def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
         value, half, rest = wide
     rest = rest.strip()
     if not _UNIT.fullmatch(rest):
-        raise ValueError("is more than one number with a unit")
+        raise UnreadableError("number.several")
     unit = rest.replace(" ", "").replace("×", "x").lower()
     return Number(-value if match["sign"] == "-" else value, half, unit, match["sign"] is not None, approximate)
 
@@ -378,18 +377,16 @@ def _digits(raw: str, decimal_comma: bool) -> tuple[str, int]:
     if _GROUPED.fullmatch(whole):
         whole = re.sub(r"[^0-9]", "", whole)
     if not re.fullmatch(r"[0-9]*", whole) or not re.fullmatch(r"[0-9]*", fraction) or not whole + fraction:
-        raise ValueError("is not a number")
+        raise UnreadableError("number.none")
     if len(whole) + len(fraction) > 400:
-        raise ValueError("has too many digits")
+        raise UnreadableError("number.digits")
     return f"{whole or '0'}.{fraction or '0'}", len(fraction)
 
 
 def _why_no_number(text: str) -> str:
     if text.lower().lstrip("+-") in {"nan", "inf", "infinity", "infx"}:
-        return "is not finite"
-    if text.startswith(("<", ">", "≤", "≥")):
-        return "is a limit, not a value"
-    return "is not a number"
+        return "number.infinite"
+    return "number.limit" if text.startswith(("<", ">", "≤", "≥")) else "number.none"
 
 
 # --- units, lower case and without spaces -> their factor; one table for files and for options ------------------------

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -226,21 +227,22 @@ class LogSigns:
     """Other lines that warn or report an error, each once."""
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Signs that a reader of the numbers should know, one line each; failed forwards are not among them."""
+    def notes(self) -> tuple[Message, ...]:
+        """Signs that a reader of the numbers should know; failed forwards are not among them."""
         told = (
-            (self.speculation_refused, "speculation could not be initialised"),
-            (self.vocabulary_mismatch, "the vocabularies do not match"),
-            (self.tokens_translated, "draft tokens are translated by way of text"),
-            (self.synthetic, "acceptance is decided by dice"),
-            (self.connect_failed, "a remote machine was not reached"),
+            (self.speculation_refused, "read.speculation_refused"),
+            (self.vocabulary_mismatch, "read.vocabulary_mismatch"),
+            (self.tokens_translated, "read.tokens_translated"),
+            (self.synthetic, "read.synthetic"),
+            (self.connect_failed, "read.connect_failed"),
         )
-        notes = [f"{what}: {sign.samples[0]}" for sign, what in told if sign]
-        notes += [f"weights of model {item.model + 1} went to {item.device}" for item in self.rpc_buffers[:MAX_SAMPLES]]
+        notes = [Message(code, line=sign.samples[0]) for sign, code in told if sign]
+        buffers = self.rpc_buffers[:MAX_SAMPLES]
+        notes += [Message("read.weights_elsewhere", model=it.model + 1, device=it.device) for it in buffers]
         if self.checkpoints_restored:
-            notes.append(f"{self.checkpoints_restored.count} checkpoints of recurrent state were restored")
+            notes.append(Message("read.restored", count=self.checkpoints_restored.count))
         if self.longest_replay > 1:
-            notes.append(f"restored {self.longest_replay} times in a row at {self.longest_replay_at}")
+            notes.append(Message("read.restored_in_a_row", times=self.longest_replay, at=self.longest_replay_at))
         return tuple(notes)
 
     @property

@@ -33,6 +33,7 @@ from typing import cast
 from specmeter.audit.read.columns import CONDITIONS, Heading, is_plain, is_task, understand
 from specmeter.audit.read.document import parse_json, read_objects
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 MAX_COLUMNS = 1_000
 MAX_ROWS = 200_000
@@ -58,7 +59,7 @@ class Grid:
     """Where in the file, where it holds several: `table at line 40`."""
     decimal_comma: bool = False
     rows: list[GridRow] = field(default_factory=list[GridRow])
-    faults: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why)."""
 
     @property
@@ -231,7 +232,7 @@ def _add(grid: Grid, place: str, cells: list[str], path: Path | None) -> None:
     if missing < 0 and not any(cells[missing:]):
         cells, missing = cells[:missing], 0
     if missing:
-        grid.faults.append((place, f"{len(cells)} cells under {len(grid.parts)} headings"))
+        grid.faults.append((place, Message("unread.cells", cells=len(cells), headings=len(grid.parts))))
     elif any(cells):
         grid.rows.append((place, list(cells)))
 
@@ -365,9 +366,9 @@ def read_json(text: str, path: Path) -> list[Grid]:
         if len(tree.tables) > 1 or tree.nested:
             return [_from_objects(place, rows, [], path) for place, rows in tree.tables.items()]
     rows: list[tuple[str, dict[str, object]]] = []
-    faults: list[tuple[str, str]] = []
+    faults: list[tuple[str, Message]] = []
     for place, item in read_objects(text, path):
-        if isinstance(item, str):
+        if isinstance(item, Message):
             faults.append((place, item))
         else:
             rows.append((place, item))
@@ -375,7 +376,7 @@ def read_json(text: str, path: Path) -> list[Grid]:
 
 
 def _from_objects(
-    place: str, rows: list[tuple[str, dict[str, object]]], faults: list[tuple[str, str]], path: Path
+    place: str, rows: list[tuple[str, dict[str, object]]], faults: list[tuple[str, Message]], path: Path
 ) -> Grid:
     headings: dict[str, None] = {}
     for _, item in rows:

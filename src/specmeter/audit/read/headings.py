@@ -40,6 +40,7 @@ from specmeter.audit.read.infer_units import (
     without_vague_times,
 )
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 _ASIDE = frozenset({"prompt_rate", "prompt_rate_sd", "perplexity", "perplexity_sd", "repeat"})
 """Columns that no bound rests on: of several alike the first is read."""
@@ -50,7 +51,7 @@ class Headings:
     """The columns of a table that are understood."""
 
     readings: list[ColumnReading]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     """What to say about the others, and about units."""
 
     def sets(self) -> list[tuple[str, list[ColumnReading]]]:
@@ -131,23 +132,10 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     readings = [reading for reading in readings if reading not in open_units]
     for reading in readings:
         infer_percent(grid, reading, readings, options)
-    notes = [f"columns not read: {', '.join(name[:40] for name in unknown[:20])}"] if unknown else []
-    notes += [
-        f"{reading.text!r} is read as a fraction where it has no %: nothing says that it is percent"
-        for reading in readings
-        if reading.unsaid
-    ]
-    notes += [
-        f"{reading.text!r} seems to hold both percent and fractions: it is read {reading.mixture}; "
-        f"--percent {reading.text!r} or --fraction {reading.text!r} settles it"
-        for reading in readings
-        if reading.mixture
-    ]
-    notes += [
-        f"{reading.text!r} is not read: percent, or tokens per step? (--percent {reading.text!r}, or "
-        f"--column acceptance_length={reading.text!r})"
-        for reading in open_units
-    ]
+    notes = [Message("read.columns_left", columns=[name[:40] for name in unknown[:20]])] if unknown else []
+    notes += [Message("read.as_fraction", column=reading.text) for reading in readings if reading.unsaid]
+    notes += [Message("read.both_units", column=it.text, how=it.mixture) for it in readings if it.mixture]
+    notes += [Message("read.open_unit", column=reading.text) for reading in open_units]
     return Headings(readings, tuple(notes))
 
 

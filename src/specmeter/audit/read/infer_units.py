@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from specmeter.audit.claim import family_by_name
+from specmeter.audit.claim import UnreadableError, family_by_name
 from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, is_plain
 from specmeter.audit.read.document import BYTES, RATES, TIMES, Number, parse_number
 from specmeter.audit.read.grid import Grid
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class ColumnReading:
     percent: bool = False
     percent_above: float = inf
     """In a column of fractions, cells above this are percent all the same."""
-    mixture: str = ""
+    mixture: Message | None = None
     """How a column is read that has both, as it seems."""
     unsaid: bool = False
     """A share without any sign of its unit."""
@@ -104,7 +105,7 @@ class Fields:
         self.rounding[name] = half
 
 
-def read_cell(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def read_cell(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     """Put a number where it belongs; returns why it was not read, where that can be passed over.
 
     Raises `ValueError` where it cannot be what its column says.
@@ -114,127 +115,125 @@ def read_cell(value: Number, reading: ColumnReading, fields: Fields) -> str | No
 
 def _measured(
     value: Number, reading: ColumnReading, fields: Fields, factor: float | None, otherwise: str = ""
-) -> str | None:
+) -> Message | None:
     """Put a number above 0 in the unit of its field; `otherwise` says why it is not, where its own has no factor."""
     if factor is None:
-        return otherwise
+        return Message(otherwise, unit=value.unit or reading.heading.unit)
     if value.value <= 0:
-        raise ValueError(f"{reading.text} is {value.value:g}: it must be above 0")
+        raise UnreadableError("unread.gt", name=reading.text, value=f"{value.value:g}", limit=0)
     return fields.put(reading.name, value.value * factor, value.half * factor)
 
 
 def _not_negative(value: Number, reading: ColumnReading) -> float:
     if value.value < 0:
-        raise ValueError(f"{reading.text} is {value.value:g}: it must be 0 or more")
+        raise UnreadableError("unread.negative", name=reading.text, value=value.value)
     return value.value
 
 
-def _rate(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
-    return _measured(value, reading, fields, RATES.get(value.unit), f"{value.unit} is not a unit of a rate")
+def _rate(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
+    return _measured(value, reading, fields, RATES.get(value.unit), "number.not_of_rate")
 
 
-def _spread(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _spread(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     if value.unit not in RATES:
-        return f"{value.unit} is not a unit of a rate"
+        return Message("number.not_of_rate", unit=value.unit)
     fields.values[reading.name] = _not_negative(value, reading)
     return None
 
 
-def _ratio(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _ratio(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     percent = "%" in (value.unit, reading.heading.unit)
     if reading.name == "speedup" and percent:
         if not value.signed:
-            return "a speedup in percent needs a sign, like +26%, or write 1.26x"
+            return Message("number.unsigned_speedup")
         return _change(value, reading, fields)
     if percent or value.unit not in {"", "x"}:
-        return f"{value.unit or '%'} is not a unit of a ratio"
+        return Message("number.not_of_ratio", unit=value.unit or "%")
     return _measured(value, reading, fields, 1.0)
 
 
-def _change(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _change(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     if value.unit == "x":
         return _measured(value, replace(reading, heading=heading_of("speedup")), fields, 1.0)
     if reading.heading.unit == "fraction" and not value.unit and value.value > -1:
         return fields.put("speedup", 1 + value.value, value.half)
     if "%" not in (value.unit, reading.heading.unit):
-        return "neither x nor % says what kind of change it is"
+        return Message("number.open_change")
     if value.value <= -100:
-        raise ValueError(f"{reading.text} is {value.value:g} %: nothing slows down by all of it")
+        raise UnreadableError("unread.slowdown", name=reading.text, percent=value.value)
     if "speedup" in fields.values:
         return None
     return fields.put("speedup", 1 + value.value / 100, value.half / 100)
 
 
-def _share(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _share(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     percent = reading.percent or value.unit == "%" or value.value > reading.percent_above
     whole = 100 if percent else 1
     share = value.value / whole
     if value.unit not in {"", "%"}:
-        return f"{value.unit} is not a unit of a share"
+        return Message("number.not_of_share", unit=value.unit)
     if not 0 <= share <= (1 if reading.name == "p_min" else _MOST_SHARE):
-        raise ValueError(f"{reading.text} is {value.value:g}{' %' if percent else ''}: it must be a share, 0 or more")
+        code = "unread.no_percentage" if percent else "unread.no_share"
+        raise UnreadableError(code, name=reading.text, value=value.value)
     if reading.unsaid and not percent and reading.name == "acceptance":
         fields.values["unit_unsaid"] = ("acceptance",)
     return fields.put(reading.name, share, value.half / whole)
 
 
-def _count(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _count(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     if value.unit == "%":
-        return "a share where a count belongs"
+        return Message("number.share_for_count")
     if value.value < 0 or value.value != int(value.value):
-        raise ValueError(f"{reading.text} is {value.value:g}: it must be a whole number, 0 or more")
+        raise UnreadableError("unread.no_count", name=reading.text, value=value.value)
     if reading.name in {"runs", "concurrency"} and value.value == 0:
-        return "0 of them"
+        return Message("number.none_of_them")
     fields.values[reading.name] = int(value.value)
     return None
 
 
-def _time(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _time(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     unit = value.unit or reading.heading.unit or ("ms" if reading.kind == "interval" else "")
-    return _measured(value, reading, fields, TIMES.get(unit), "its unit is not said (ms or s)")
+    return _measured(value, reading, fields, TIMES.get(unit), "number.no_unit_of_time")
 
 
-def _bytes(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _bytes(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     unit = value.unit or reading.heading.unit
     if not unit and value.value < 1e7:
-        return "its unit is not said (bytes, MB, GB, GiB)"
-    return _measured(value, reading, fields, BYTES.get(unit or "b"), f"{unit} is not a unit of size")
+        return Message("number.no_unit_of_size")
+    return _measured(value, reading, fields, BYTES.get(unit or "b"), "number.not_of_size")
 
 
-def _bandwidth(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _bandwidth(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     unit = (value.unit or reading.heading.unit).removesuffix("/s").removesuffix("ps")
     factor = None if unit in {"b", "byte", "bytes"} else BYTES.get(unit)
     field_of_claim = replace(reading, heading=replace(reading.heading, name=f"{reading.name}_bytes_per_s"))
     if reading.name == "bandwidth":  # a maker's figure, not a measured one
         value = replace(value, half=0.0)
-    return _measured(value, field_of_claim, fields, factor, "its unit is not said (GB/s)")
+    return _measured(value, field_of_claim, fields, factor, "number.no_unit_of_bandwidth")
 
 
-def _tau(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _tau(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     if value.value + value.half < 1:
-        raise ValueError(
-            f"{reading.text} is {value.value:g}: tokens per target forward are at least 1 "
-            "(call accepted drafts per step accepted_drafts_per_step)"
-        )
+        raise UnreadableError("unread.tau", name=reading.text, value=value.value)
     return fields.put("tau", max(1.0, value.value), value.half)
 
 
-def _length(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _length(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     _not_negative(value, reading)
     fields.length = value
     return None
 
 
-def _per_step(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _per_step(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     return fields.put("tau", 1 + _not_negative(value, reading), value.half)
 
 
-def _value(value: Number, reading: ColumnReading, fields: Fields) -> str | None:
+def _value(value: Number, reading: ColumnReading, fields: Fields) -> Message | None:
     factor = None if value.unit else 1.0
-    return _measured(value, reading, fields, factor, f"{value.unit} is a unit where none belongs")
+    return _measured(value, reading, fields, factor, "number.unit")
 
 
-_READERS: dict[str, Callable[[Number, ColumnReading, Fields], str | None]] = {
+_READERS: dict[str, Callable[[Number, ColumnReading, Fields], Message | None]] = {
     "rate": _rate, "spread": _spread, "ratio": _ratio, "change": _change, "share": _share, "count": _count,
     "time": _time, "interval": _time, "bytes": _bytes, "bandwidth": _bandwidth, "tau": _tau, "length": _length,
     "per_step": _per_step, "value": _value,
@@ -415,11 +414,9 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
     if reading.percent and fractions and not by_counts:  # one cell in percent does not make most others tiny
         if by_counts is False or len(fractions) > len(above):
             reading.percent, reading.percent_above = False, 1.0
-            reading.mixture = f"as fractions, and as percent where more than 1 ({max(above):g})"
+            reading.mixture = Message("read.as_fractions", above=max(above))
         else:
-            reading.mixture = (
-                f"as percent, since {max(above):g} is in it; so {max(fractions):g} is {max(fractions):g} %"
-            )
+            reading.mixture = Message("read.as_percent", above=max(above), fraction=max(fractions))
     if not reading.percent:
         reading.percent = by_counts is True
         reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)

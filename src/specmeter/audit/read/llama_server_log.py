@@ -34,6 +34,7 @@ from typing import Any
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.engine_log import INT, NUMBER, LogSigns, SignReader, loaded_model, log_lines, plain, sample
+from specmeter.messages import Message
 
 # --- the setup --------------------------------------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class Setup:
         }
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message | str, ...]:
         """Settings that a reader should know."""
         settings = {**self.flags, **self.parameters}
         named = {
@@ -227,7 +228,7 @@ class Setup:
             "synthetic acceptance": settings.get("synthetic"),
         }
         text = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        tuned = ("the engine tunes draft lengths while it runs",) if "autotune" in self.flags else ()
+        tuned = (Message("read.autotuned"),) if "autotune" in self.flags else ()
         return ((text,) if text else ()) + tuned
 
 
@@ -284,12 +285,13 @@ def read_llama_server(path: Path) -> Iterator[Claim]:
             yield claim
     yield from log.rest()
     if log.finished == 0:
-        notes = (f"{log.signs.failed_decodes} forward passes failed",) if log.signs.failed_decodes else ()
+        failed = log.signs.failed_decodes
+        notes = (Message("read.failed", failed=failed),) if failed else ()
         yield Claim(
             source=log.source,
             row="log",
             notes=notes + log.signs.signs().notes,
-            problem="no request of llama-server ended",
+            problem=Message("unread.llama_server_log"),
         )
 
 
@@ -468,8 +470,8 @@ class _ServerLog:
         names += [f"{what} {number}" for what, number in (("slot", request.slot), ("task", request.task)) if number]
         row = ", ".join(names)
         if request.decode is None:
-            problem = f"its times cannot be read: {request.unread}"
-            return Claim(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
+            problem = Message("unread.times", line=request.unread)
+            return claim_of(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
         return claim_of(source=self.source, row=row, **self._values(request))
 
     def _values(self, request: _Request) -> dict[str, Any]:
@@ -497,7 +499,7 @@ class _ServerLog:
         values["notes"] = (*notes, *signs.notes, *self.setup.notes)
         return values
 
-    def _drafting(self, request: _Request, values: dict[str, Any], rounding: dict[str, float]) -> Iterator[str]:
+    def _drafting(self, request: _Request, values: dict[str, Any], rounding: dict[str, float]) -> Iterator[Message]:
         verified = self._newly_verified(request)
         if request.draft is not None:
             rate, accepted, generated = request.draft
@@ -507,20 +509,20 @@ class _ServerLog:
                 values["acceptance"] = accepted / generated
                 if abs(rate - accepted / generated) > 6e-6 + 1e-5:
                     values["acceptance"], rounding["acceptance"] = rate, 0.000005
-                    yield f"the printed acceptance {rate} is not {accepted} / {generated}"
+                    yield Message("read.acceptance", printed=rate, accepted=accepted, drafted=generated)
             if request.mean_length is not None and request.restores:
-                yield f"the printed mean length {request.mean_length} leaves out the rounds that were restored"
+                yield Message("read.mean_length", length=request.mean_length)
             elif request.mean_length is not None and request.mean_length >= 1:
                 values["tau"], rounding["tau"] = request.mean_length, 0.005
         elif values["method"] not in (None, "none"):
-            yield "nothing was drafted for this request"
+            yield Message("read.nothing_drafted")
         if request.rounds:
             values["steps"], values["restores"] = request.rounds, request.restores
-            yield f"{request.rounds} verified drafts were traced, the longest of {request.longest} tokens"
+            yield Message("read.traced", drafts=request.rounds, longest=request.longest)
             values["gamma"] = values["gamma"] or request.longest
         elif verified is not None:
             values["steps"] = verified
-            yield f"{verified} verified drafts by the drafter's statistics"
+            yield Message("read.verified", drafts=verified)
 
     def _newly_verified(self, request: _Request) -> int | None:
         """Drafts verified during the request by the drafter's cumulative statistics; None where they are mixed."""
@@ -532,18 +534,18 @@ class _ServerLog:
             self._verified.clear()
         return count if count and not request.shared and request.draft is not None else None
 
-    def _failed(self, request: _Request, values: dict[str, Any]) -> Iterator[str]:
+    def _failed(self, request: _Request, values: dict[str, Any]) -> Iterator[Message]:
         decodes, of_draft, reported = (
             now - before for now, before in zip(self._failures, request.failures_before, strict=True)
         )
         if not (decodes or reported):
             return
         if request.shared:
-            yield f"{decodes} forward passes failed while several requests ran"
+            yield Message("read.failed_beside_others", failed=decodes)
             return
         values["failed_forwards"] = decodes - of_draft
         values["failed_draft_forwards"] = max(of_draft, reported)
-        yield f"{decodes} forward passes failed during the request, {max(of_draft, reported)} of them the draft's"
+        yield Message("read.failed_in_request", failed=decodes, of_draft=max(of_draft, reported))
 
 
 def _place(line: str) -> tuple[str | None, str | None]:

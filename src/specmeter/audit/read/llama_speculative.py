@@ -43,6 +43,7 @@ from specmeter.audit.read import llama_server_log
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.engine_log import INT, NUMBER, SignReader, log_lines, plain
 from specmeter.audit.read.llama_server_log import Setup
+from specmeter.messages import Message
 
 _SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{INT}\s*$")
 _SPEED = re.compile(rf"\b(encoded|decoded|generated) +{INT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s")
@@ -136,11 +137,10 @@ class _Text:
             self._last = word
 
     @property
-    def note(self) -> str | None:
+    def note(self) -> Message | None:
         if self.words < 40 or self.repeated < 0.25 * self.words:
             return None
-        share = self.repeated / self.words
-        return f"the text repeats itself: about {share:.0%} of its words equal the word before"
+        return Message("read.repeats_itself", share=self.repeated / self.words)
 
 
 @dataclass
@@ -194,10 +194,8 @@ class _Run:
         row = f"run {self.number}"
         if not self.complete:
             failed = self.signs.failed_decodes
-            notes = (f"{failed} forward passes failed",) if failed else ()
-            return Claim(
-                source=source, row=row, notes=notes, problem="no counts of a finished run of llama-speculative"
-            )
+            notes = (Message("read.failed", failed=failed),) if failed else ()
+            return Claim(source=source, row=row, notes=notes, problem=Message("unread.llama_speculative"))
         return claim_of(source=source, row=row, **self._values())
 
     def _values(self) -> dict[str, Any]:
@@ -271,7 +269,7 @@ class Counters:
         """Verifications after the first token, as they were asked for."""
         return max(0, self.predicted_n - 1 - self.accepted)
 
-    def forwards(self) -> tuple[dict[str, int], tuple[str, ...]]:
+    def forwards(self) -> tuple[dict[str, int], tuple[Message, ...]]:
         """(fields of a claim: `target_forwards`, `failed_forwards`, `failed_draft_forwards`, as far as they are known;
         notes on how they are known)."""
         if not self.rounds or self.drafted is None or self.prompt_n is None or self.target_evaluated is None:
@@ -280,39 +278,33 @@ class Counters:
         if not self.failures:
             if took == needed:
                 return {"target_forwards": self.rounds}, ()
-            return {}, (f"the target evaluated {took} tokens after the prompt where these counts need {needed}",)
+            return {}, (Message("read.evaluated", took=took, needed=needed),)
         lost, exact = _lost(needed - took, self.rounds, self.drafted)
         lost = min(lost, self.rounds, self.failures)
         done, others = self.rounds - lost, self.failures - lost
-        share = f"{'' if exact else 'about '}{done} took place, {lost} failed ({lost / self.rounds:.0%})"
-        notes = [
-            f"{self.rounds} verifications were asked for; the target evaluated {took} tokens after the prompt where "
-            f"they need {needed}: {share}"
-        ]
+        counted = {"done": done, "lost": lost, "share": lost / self.rounds}
+        code = "read.took_place" if exact else "read.took_place_about"
+        notes = [Message(code, rounds=self.rounds, took=took, needed=needed, **counted)]
         if exact and self.target_graphs_reused is not None and self.target_graphs_reused + 1 == done:
-            notes.append(f"{self.target_graphs_reused} graphs reused say the same: {done} forwards of one shape")
+            notes.append(Message("read.graphs_reused", graphs=self.target_graphs_reused, forwards=done))
         notes.append(self._draft_note(self.prompt_n, self.drafted, others))
         return {"target_forwards": done, "failed_forwards": lost, "failed_draft_forwards": others}, tuple(notes)
 
-    def _shared_failures(self) -> tuple[dict[str, int], tuple[str, ...]]:
+    def _shared_failures(self) -> tuple[dict[str, int], tuple[Message, ...]]:
         if not self.failures:
             return {}, ()
         fields = {"failed_forwards": self.failures - self.failures_of_draft}
         if self.failures_of_draft:
             fields["failed_draft_forwards"] = self.failures_of_draft
-        note = f"{self.failures} forward passes failed; the log does not say whether the target's or the draft's"
-        return fields, (note,)
+        return fields, (Message("read.failed_of_either", failed=self.failures),)
 
-    def _draft_note(self, prompt_n: int, drafted: int, failed: int) -> str:
+    def _draft_note(self, prompt_n: int, drafted: int, failed: int) -> Message:
         asked = self.rounds + 1 + drafted
         if self.draft_evaluated is None or self.draft_evaluated < prompt_n:
-            return f"{failed} other failures are the draft's, of {asked} forwards of one token"
+            return Message("read.failed_of_draft", failed=failed, asked=asked)
         done = self.draft_evaluated - prompt_n
-        closes = "closes" if asked - done - failed in (0, 1) else "does not close"
-        return (
-            f"the other {failed} failures are the draft's: its counters show {done} of {asked} forwards of one token, "
-            f"which {closes} the sum"
-        )
+        code = "read.sum_closes" if asked - done - failed in (0, 1) else "read.sum_is_open"
+        return Message(code, failed=failed, done=done, asked=asked)
 
 
 def _lost(missing: int, rounds: int, drafted: int) -> tuple[int, bool]:

@@ -37,7 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, UnreadableError, problem_of
 from specmeter.audit.read.document import (
     MAX_LIST,
     TIMES,
@@ -52,6 +52,7 @@ from specmeter.audit.read.document import (
     read_text,
     text,
 )
+from specmeter.messages import Message
 
 
 def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
     """
     completed = count(item, "completed")
     if completed == 0:
-        raise ValueError("completed is 0: no request succeeded")
+        raise UnreadableError("unread.no_success", name="completed")
     duration = positive(item, "duration")
     fields: dict[str, Any] = {
         "decode_rate": positive(item, "output_throughput"),
@@ -75,12 +76,12 @@ def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
         "window": "with prompt",
         "rounding": {"wall_ms": 0.5, "token_interval_ms": 0.0},
     }
-    notes: list[str] = []
+    notes: list[Message] = []
     failed = count(item, "failed")
     if failed:
-        notes.append(f"{failed} requests failed; their tokens may be in some counters and not in others")
+        notes.append(Message("read.requests_failed", failed=failed))
     if text(item, "dataset_name").startswith("random"):
-        notes.append("random prompts: their acceptance says nothing about real text")
+        notes.append(Message("read.random_prompts"))
     if notes:
         fields["notes"] = tuple(notes)
     return fields
@@ -193,15 +194,15 @@ def _vllm_fields(item: Mapping[str, object]) -> dict[str, Any]:
             "runs": requests,
             "concurrency": requests,
             "window": "with prompt",
-            "notes": ("tokens per second of prompts and output together",),
+            "notes": (Message("read.with_prompts"),),
         } | _device(item)
     if "avg_latency" in item:
         latency = positive(item, "avg_latency")
         return {
             "wall_ms": None if latency is None else 1e3 * latency,
-            "notes": ("latency of batches; the file does not say how many tokens they had",),
+            "notes": (Message("read.latency"),),
         }
-    raise ValueError("none of the results of `vllm bench serve`, `throughput` or `latency`, nor of a request")
+    raise UnreadableError("unread.no_vllm")
 
 
 def vllm_serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
@@ -279,11 +280,10 @@ def acceptance_fields(item: Mapping[str, object]) -> dict[str, Any]:
     elif drafted and accepted is not None:
         found["acceptance"] = accepted / drafted
     if not steps:
-        found["notes"] = ("nothing was drafted for this request",)
+        found["notes"] = (Message("read.nothing_drafted"),)
     elif (said := _histogram(item)) is not None and said != (steps, accepted):
-        found["notes"] = (
-            f"its histogram has {said[0]} steps with {said[1]} accepted tokens, its counters {steps} and {accepted}",
-        )
+        counts = {"steps": said[0], "accepted": said[1], "counted_steps": steps, "counted": accepted}
+        found["notes"] = (Message("read.histogram", **counts),)
     return found
 
 
@@ -321,7 +321,7 @@ def _sglang_fields(item: Mapping[str, object]) -> dict[str, Any]:
     if "duration" in item or "completed" in item:
         return _with_speculation(serving_fields(item), item, positive(item, "accept_length"))
     if "output_throughput" not in item:
-        raise ValueError("no output_throughput: no result of a benchmark of SGLang")
+        raise UnreadableError("unread.no_sglang")
     batch = count(item, "batch_size")
     name = f"{text(item, 'run_name')} batch {batch}".strip()
     found = {
@@ -341,8 +341,7 @@ SGLANG = Importer(sniff_sglang, partial(read_benchmarks, fields_of=_sglang_field
 def _with_speculation(fields: dict[str, Any], item: Mapping[str, object], tau: float | None) -> dict[str, Any]:
     if tau is not None:
         fields["tau"] = tau
-        since_start = "acceptance length is counted since the server started, warm-up included"
-        fields["notes"] = (*fields.get("notes", ()), since_start)
+        fields["notes"] = (*fields.get("notes", ()), Message("read.since_start"))
     return fields | sglang_speculation(inner(item, "server_info"))
 
 
@@ -378,7 +377,7 @@ def _aiperf_fields(item: Mapping[str, object]) -> dict[str, Any]:
         return _aiperf_request(item, cast("dict[str, object]", metrics))
     if "request_latency" in item or "spec_decode_token_weighted_acceptance_length" in item:
         return _aiperf_run(item)
-    raise ValueError("neither a record of a request nor the aggregate of a run of AIPerf")
+    raise UnreadableError("unread.no_aiperf")
 
 
 AIPERF = Importer(sniff_aiperf, partial(read_benchmarks, fields_of=_aiperf_fields))
@@ -388,7 +387,7 @@ def _aiperf_request(item: Mapping[str, object], metrics: Mapping[str, object]) -
     meta = inner(item, "metadata")
     if (error := item.get("error")) is not None:
         what = text(cast("Mapping[str, object]", error), "type") if isinstance(error, dict) else ""
-        raise ValueError(f"the request failed{f': {what}' if what else ''}")
+        raise UnreadableError("unread.request_failed_by" if what else "unread.request_failed", error=what)
     acceptance = inner(item, "spec_decode_acceptance")
     fields: dict[str, Any] = acceptance_fields(acceptance) if acceptance else {"runs": 1}
     conversation = text(meta, "conversation_id") or text(meta, "x_request_id")
@@ -433,7 +432,7 @@ def _aiperf_run(item: Mapping[str, object]) -> dict[str, Any]:
     }
     if per_user:
         found["window"] = "all but the first"
-        found["notes"] = ("the rate is the mean of what each request got by itself",)
+        found["notes"] = (Message("read.rate_per_request"),)
     means = {"tau": pooled_length is None and length, "acceptance": pooled_rate is None and rate is not None}
     found["averaged"] = (*(("decode_rate",) if per_user else ()), *(name for name, mean in means.items() if mean))
     found["pooled"] = tuple(
@@ -452,7 +451,7 @@ def _metric(metrics: Mapping[str, object], tag: str) -> float | None:
     try:
         return positive(entry, key)
     except ValueError as error:
-        raise ValueError(f"{tag}: {error}") from None
+        raise UnreadableError("unread.metric", metric=tag, why=problem_of(error)) from None
 
 
 def _metric_ms(metrics: Mapping[str, object], tag: str) -> float | None:
@@ -463,5 +462,5 @@ def _metric_ms(metrics: Mapping[str, object], tag: str) -> float | None:
     found = metrics.get(tag)
     unit = text(cast("Mapping[str, object]", found), "unit") if isinstance(found, dict) else "ms"
     if unit not in TIMES:
-        raise ValueError(f"{tag}: its unit {unit[:20]!r} is not ms, s, us or ns")
+        raise UnreadableError("unread.unit", metric=tag, unit=unit[:20])
     return value * TIMES[unit]

@@ -33,11 +33,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specmeter.audit.claim import Claim, claim_of
+from specmeter.audit.claim import Claim, claim_of, problem_of
 from specmeter.audit.read import document, serving
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.engine_log import log_lines
 from specmeter.audit.read.serving import sglang_speculation
+from specmeter.messages import Message
 
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
@@ -163,9 +164,7 @@ class _VllmLog:
                 pooled=("acceptance", "tau"),
             )
         if not self._claims and not self._lines:
-            yield Claim(
-                source=self.source, row="log", problem="no SpecDecoding metrics and no finished benchmark in it"
-            )
+            yield Claim(source=self.source, row="log", problem=Message("unread.vllm_log"))
 
     def _common(self) -> dict[str, Any]:
         return {
@@ -237,12 +236,12 @@ class _VllmLog:
         self._claims += 1
         row = f"line {number}"
         if "output_throughput" not in item:
-            yield Claim(source=self.source, row=row, problem="a benchmark without its output token throughput")
+            yield Claim(source=self.source, row=row, problem=Message("unread.no_throughput"))
             return
         try:
             fields = serving.vllm_serving_fields(item)
         except ValueError as error:
-            yield Claim(source=self.source, row=row, problem=str(error))
+            yield Claim(source=self.source, row=row, problem=problem_of(error))
             return
         rounding = {
             field: halves[key] * factor
@@ -265,13 +264,13 @@ def _by_positions(shares: list[float], length: float, accepted: int) -> dict[str
     Each share is of all drafts, so that their sum is accepted tokens per draft, and the length is 1 more. Where it is
     not, the drafts that the positions give are handed on as steps, against which the length can be held.
     """
-    notes: list[str] = []
+    notes: list[Message] = []
     found: dict[str, Any] = {}
     if any(after > before for before, after in pairwise(shares)):
-        notes.append("acceptance rises from one position to a later one, which needs all before it accepted")
+        notes.append(Message("read.positions_rise"))
     total = sum(shares)
     if total > 0 and abs(1 + total - length) > 0.005 + 0.0005 * len(shares) + 1e-9:
-        notes.append(f"the positions give {1 + total:.3g} tokens per step, where {length:g} is printed")
+        notes.append(Message("read.positions", tau=1 + total, printed=length))
         found["steps"] = round(accepted / total)
     return found | ({"notes": tuple(notes)} if notes else {})
 
@@ -280,7 +279,7 @@ def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
     value = item.get("accept_length")
     if not isinstance(value, (int, float)) or value < 1:
         return {}
-    return {"tau": float(value), "notes": ("acceptance length is counted since the server started, warm-up included",)}
+    return {"tau": float(value), "notes": (Message("read.since_start"),)}
 
 
 # --- SGLang -----------------------------------------------------------------------------------------------------------
@@ -332,7 +331,7 @@ def read_sglang_log(path: Path) -> Iterator[Claim]:
             if found >= _MOST_LINES:
                 return
     if not found:
-        yield Claim(source=str(path), row="log", problem="no line of `Decode batch` with a running request in it")
+        yield Claim(source=str(path), row="log", problem=Message("unread.sglang_log"))
 
 
 SGLANG_LOG = Importer(sniff_sglang_log, read_sglang_log)

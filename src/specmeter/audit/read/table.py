@@ -18,7 +18,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from specmeter.audit.claim import Claim, claim_of, family_by_name, mixture_of_experts, read_settings
+from specmeter.audit.claim import (
+    Claim,
+    UnreadableError,
+    claim_of,
+    family_by_name,
+    mixture_of_experts,
+    problem_of,
+    read_settings,
+)
 from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_plain, is_task
 from specmeter.audit.read.document import Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
@@ -26,6 +34,7 @@ from specmeter.audit.read.headings import Headings, read_headings, refuse_unknow
 from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 
 _LABEL = 160
 """Characters of a label."""
@@ -69,7 +78,8 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
             if len(grids) == 1:
                 raise
             found = True
-            yield Claim(source=str(path), row=grid.place, problem=error.message.removeprefix(f"{path}: "))
+            why = error.message.removeprefix(f"{path}: ")
+            yield Claim(source=str(path), row=grid.place, problem=Message("unread.why", why=why))
             continue
         if headings.readings:
             found = True
@@ -108,7 +118,8 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
             empty = Claim(source=str(path), row=where, notes=headings.notes)
             found.append((_line(place), _row(grid, readings, cells, empty, group)))
     for place, why in grid.faults:
-        claim = Claim(source=str(path), row=place, notes=headings.notes, problem=f"cannot be read: {why}")
+        problem = Message("unread.line", why=why)
+        claim = Claim(source=str(path), row=place, notes=headings.notes, problem=problem)
         found.append((_line(place), ClaimRow(claim)))
     rows = [row for _, row in sorted(found, key=lambda one: one[0])]
     _settle_lengths(rows)
@@ -127,8 +138,8 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     label = _label(texts, readings, cells, group)
     _spread_over_devices(texts, readings, cells)
     fields = Fields({"label": label})
-    notes_of_row = next((cells[one.index] for one in readings if one.name == "claim_notes"), "")
-    notes = [*empty.notes, *(note.strip()[:_NOTE] for note in notes_of_row.split(" | ") if note.strip())]
+    notes_of_row = next((cells[one.index] for one in readings if one.name == "claim_notes"), "").split(" | ")
+    notes = [*empty.notes, *(note.strip()[:_NOTE] for note in notes_of_row if note.strip())]
     if place := texts.get("source_place"):
         empty = empty.model_copy(update={"row": f"{place}, {group}" if group else place})
     plain = _says_baseline(texts)
@@ -145,7 +156,7 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
             elif (note := _read(cell, reading, fields, grid)) is not None:
                 notes.append(note)
     except ValueError as error:
-        return ClaimRow(empty.model_copy(update={"label": label, "problem": str(error)}), texts)
+        return ClaimRow(empty.model_copy(update={"label": label, "problem": problem_of(error)}), texts)
     _finish(fields, texts, plain, notes)
     fields.values |= _told(texts, readings, group)
     claim = claim_of(
@@ -155,7 +166,7 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
 
 
-def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> str | None:
+def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Message | None:
     """Put a cell into the fields; a note where something of it is left out."""
     cell, aside = _split(cell, reading)
     if reading.name == "accepted" and _read_pair(cell, fields):
@@ -166,14 +177,14 @@ def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> str 
     if reading.name == "accepted" and value.unit == "%":
         reading = replace(reading, heading=heading_of("acceptance", "%"))
     if (why := read_cell(value, reading, fields)) is not None:
-        return f"{reading.text!r} not read: {why}"
+        return Message("read.cell_left", column=reading.text, why=why)
     if aside and not _read_aside(aside, reading, fields, grid):
         return _left_out(aside, reading)
-    return f"{reading.text!r} is said to be approximate" if value.approximate else None
+    return Message("read.approximate", column=reading.text) if value.approximate else None
 
 
-def _left_out(aside: str, reading: ColumnReading) -> str:
-    return f"{reading.text!r}: {aside[:40]!r} is not read"
+def _left_out(aside: str, reading: ColumnReading) -> Message:
+    return Message("read.aside_left", column=reading.text, aside=aside[:40])
 
 
 def _read_pair(text: str, fields: Fields) -> bool:
@@ -239,7 +250,8 @@ def _number(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
     try:
         return parse_number(cell, decimal_comma=grid.decimal_comma)
     except ValueError as error:
-        raise ValueError(f"{reading.text} {cell[:40]!r} {error}") from None
+        why = problem_of(error)
+        raise UnreadableError("unread.cell", column=reading.text, cell=cell[:40], why=why) from None
 
 
 def _text(cell: str) -> str:
@@ -312,7 +324,7 @@ def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) 
     return found
 
 
-def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> None:
+def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[Message | str]) -> None:
     """What follows from several cells together."""
     values, rounding = fields.values, fields.rounding
     method = texts.get("method", "").lower()
@@ -346,7 +358,9 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]
     _finish_length(fields, notes)
 
 
-def _interval(fields: Fields, texts: dict[str, str], plain: bool, notes: list[str]) -> tuple[float | None, float]:
+def _interval(
+    fields: Fields, texts: dict[str, str], plain: bool, notes: list[Message | str]
+) -> tuple[float | None, float]:
     """(ms per token, half of its rounding). With drafts, a chunk of a stream is a step, not a token."""
     values, rounding = fields.values, fields.rounding
     per_token = values.pop("ms_per_token", None), rounding.pop("ms_per_token", 0.0)
@@ -356,12 +370,12 @@ def _interval(fields: Fields, texts: dict[str, str], plain: bool, notes: list[st
     drafts = not plain and values.get("gamma") != 0
     said = {"method", "gamma", "acceptance", "tau", "drafted", "accepted", "speedup"} & set(values)
     if drafts and (said or texts.get("draft") or fields.length is not None):
-        notes.append("the inter-token latency is not read: with drafts it is the time of a step")
+        notes.append(Message("read.inter_token_latency"))
         return None, 0.0
     return per_chunk
 
 
-def _finish_length(fields: Fields, notes: list[str]) -> None:
+def _finish_length(fields: Fields, notes: list[Message | str]) -> None:
     """Make an acceptance length tokens per step, the target's own included where that is known."""
     length, values = fields.length, fields.values
     if length is None or "tau" in values:
@@ -370,7 +384,7 @@ def _finish_length(fields: Fields, notes: list[str]) -> None:
     if without is None and length.value + length.half < 1:
         without = values.get("method") != "none" or length.value > 0
     if without:
-        notes.append("the acceptance length leaves out the target's own token: 1 more is meant")
+        notes.append(Message("read.own_left_out"))
     fields.put("tau", max(1.0, length.value + bool(without)), length.half)
     if without is None:
         values["unit_unsaid"] = (*values.get("unit_unsaid", ()), "tau")
@@ -461,7 +475,7 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
             if found:
                 update, rounding["baseline_rate"] = _baseline(row, found, mean(found))
                 if len(found) > 1:
-                    notes.append(f"baseline: mean of {len(found)} rows")
+                    notes.append(Message("read.mean_baseline", rows=len(found)))
         draft = row.texts.get("draft", "").lower()
         if row.claim.draft_rate is None and draft:
             found = targets.get((draft, row.texts.get("device", "").lower()), [])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import VERDICTS
-from specmeter.audit.judge import ASSUMPTIONS
+from specmeter.audit.judge import ASSUMPTIONS, in_words
 from specmeter.audit.reading import counts, tally
+from specmeter.messages import Message
 from specmeter.show.table import Cell, Column, Row, Table, Tone, row, text
-from specmeter.show.terminal.console import Screen, output, say_json
+from specmeter.show.terminal.console import Said, Screen, output, say_json
 from specmeter.text import percent
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
                     "format": audit.format,
                     "counts": counts(audit.rulings),
                     "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
-                    "notes": list(audit.notes),
+                    "notes": audit.notes,
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits
             ],
             "counts": counts(every),
-            "assumptions": {name: assumed.states for name, assumed in ASSUMPTIONS.items()},
+            "assumptions": {name: _taken(name) for name in ASSUMPTIONS},
         }
         say_json(document)
         return
@@ -56,7 +57,7 @@ def print_audits(audits: Sequence[Audit], *, as_json: bool, details: bool) -> No
     for audit in audits:
         print_source(screen, audit, details=details)
     if len(audits) > 1:
-        screen.say("all together: " + tally(every))
+        screen.say("all together: ", tally(every))
 
 
 def print_names(names: Sequence[str], *, as_json: bool) -> None:
@@ -91,9 +92,11 @@ def print_source(screen: Screen, audit: Audit, *, details: bool) -> None:
         _print_left_out(screen, len(rest) - len(others))
     if len(worst) + len(others) > MAX_ROWS:
         screen.say(f"only the first {MAX_ROWS:,} rows are shown; --json prints all")
-    screen.say(f"noise: {percent(audit.noise.share, 1)}, {audit.noise.origin}")
-    screen.say_all(f"note: {line}" for line in audit.notes)
-    screen.say_all(f"note{where}: {note}" for note, where in shared.items())
+    screen.say(f"noise: {percent(audit.noise.share, 1)}, ", audit.noise.origin)
+    for note in audit.notes:
+        screen.say("note: ", note)
+    for note, where in shared.items():
+        screen.say(f"note{where}: ", note)
     screen.line()
 
 
@@ -111,18 +114,20 @@ def _print_left_out(screen: Screen, count: int) -> None:
         screen.say(f"and {count} more, which --details shows")
 
 
-def _rulings(screen: Screen, rulings: Sequence[Ruling], shared: dict[str, str], *, details: bool) -> Table:
+def _rulings(screen: Screen, rulings: Sequence[Ruling], shared: Mapping[Said, str], *, details: bool) -> Table:
     part = 1 if screen.width >= _WIDE else 2
     labelled = any(ruling.claim.label for ruling in rulings)
     rows: list[Row] = []
     for ruling in rulings:
-        below: list[tuple[str, Tone]] = [(f"contradiction: {line}", "strong") for line in ruling.contradictions]
+        below: list[tuple[Said, Tone]] = [
+            (Message("audit.contradiction", line=it), "strong") for it in ruling.contradictions
+        ]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]
             more = (f"decided by {ruling.bound}", *ruling.others, *notes)
             below.extend((line, "faint") for line in more)
         label = (ruling.claim.label,) if labelled else ()
-        verdict = Cell(ruling.verdict, tone=_TONES[ruling.verdict])
+        verdict = Cell(in_words(ruling.verdict), tone=_TONES[ruling.verdict])
         rows.append(row(ruling.claim.row, *label, verdict, Cell(ruling.reason, below=tuple(below))))
     claim = (Column("claim", title="claim", most=30 // part),) if labelled else ()
     return Table("rulings", (Column("row", title="row", most=24 // part), *claim, *text("verdict", "why")), rows)
@@ -135,15 +140,20 @@ def _print_assumptions(screen: Screen, rulings: Sequence[Ruling]) -> None:
         screen.line()
         screen.say("implausible rests on these, of which one would have to be wrong by what the row needs:")
         for name in names:
-            screen.say("  ", (name, "strong"), f": {ASSUMPTIONS[name].states}")
+            screen.say("  ", (name, "strong"), ": ", _taken(name))
 
 
-def _shared_notes(rulings: Sequence[Ruling]) -> dict[str, str]:
+def _taken(name: str) -> Message:
+    """What an assumption takes for granted."""
+    return Message(f"assumption.{name}")
+
+
+def _shared_notes(rulings: Sequence[Ruling]) -> dict[Said, str]:
     """Notes that several rows carry, which are about the file or a table of it, and on which rows they are.
 
     The notes of a file's only row are among them.
     """
-    rows: dict[str, list[str]] = {}
+    rows: dict[Said, list[str]] = {}
     for ruling in rulings:
         for note in dict.fromkeys(ruling.claim.notes):
             rows.setdefault(note, []).append(ruling.claim.row)

@@ -104,4 +104,4 @@ def _told_by_logs(name: str) -> Iterator[str]:
     asked = next(place for place, machine in _NAMES.items() if machine == name)
     for log in tables.table(_LOGS):
         if log.row.startswith(f"crossdevice_{asked}_{DRAFT}_"):
-            yield from (note for note in log.notes if note.startswith(_NOT_REACHED))
+            yield from (note for note in map(str, log.notes) if note.startswith(_NOT_REACHED))

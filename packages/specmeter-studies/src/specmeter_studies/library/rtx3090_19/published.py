@@ -79,7 +79,7 @@ def _lines() -> Iterator[ArmResult]:
     for configuration in tables.cells("rtx3090-19/configurations.csv"):
         ruling, cells = by_name[configuration["label"]]
         line = measured.arm(ruling, max_tokens=int(cells["max_tokens"]))
-        remarks = [other for other in ruling.others if other.startswith("acceptance-by-construction")]
+        remarks = [str(it) for it in ruling.others if it.values.get("check") == "acceptance-by-construction"]
         judged = _judged(line)
         yield judged.model_copy(
             update={
