@@ -56,7 +56,7 @@ def _study(name: str) -> str:
     claims = study.form.claims
     if list(bench) != [claim.id for claim in claims]:
         raise ValueError(f"studies.toml: bench.{name} has other claims than its study.yaml, or another order")
-    rows = (f"{_short(claim.claim.en)} | {_marked(printed, claim.id)}{MARKS[bench[claim.id]]}" for claim in claims)
+    rows = (f"{_short(claim.claim)} | {_marked(printed, claim.id)}{MARKS[bench[claim.id]]}" for claim in claims)
     heads = "claim | numbers | bench\n---|---|---" if printed else "claim | bench\n---|---"
     title = study.title if study.title.endswith("?") else f"{study.title}."
     return "\n".join([f"### {name}\n\n{title} Bench: {run}.\n", heads, *rows, ""])

@@ -19,7 +19,7 @@ WORDS = ROOT / "src" / "specmeter" / "show" / "words"
 STUDIES = ROOT / "packages" / "specmeter-studies" / "src"
 LIBRARY = STUDIES / "specmeter_studies" / "library"
 TERMS: list[dict[str, Any]] = tomllib.loads((ROOT / "tests" / "data" / "glossary.toml").read_text("utf-8"))["term"]
-CATALOGUES = [*sorted((WORDS / "sentences").glob("*.toml")), *sorted(STUDIES.rglob("zh.toml"))]
+CATALOGUES = sorted((WORDS / "sentences").glob("*.toml"))
 DOCS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.name != "notebook.md"]
 FOREIGN = ("audit/read", "theory/catalogue")
 """What others call things: headings of their tables, names of their models."""
@@ -34,22 +34,19 @@ def texts(language: str) -> Iterator[tuple[str, str]]:
             for english, chinese in table.items():
                 yield str(path.relative_to(ROOT)), english if language == "en" else chinese
     for path in sorted(LIBRARY.glob("*/study.yaml")):
-        for text in told(yaml.safe_load(path.read_text("utf-8")), language):
+        for text in told(yaml.safe_load(path.read_text("utf-8"))) if language == "en" else ():
             yield str(path.relative_to(ROOT)), text
 
 
-def told(given: Any, language: str, key: str = "") -> Iterator[str]:
-    """Texts of a study; of those in two languages the one that is asked for."""
+def told(given: Any, key: str = "") -> Iterator[str]:
+    """Texts of a study."""
     if isinstance(given, dict):
         for name, value in given.items():
-            if name in ("en", "zh"):
-                yield from [str(value)] if name == language else []
-            else:
-                yield from told(value, language, str(name))
+            yield from told(value, str(name))
     elif isinstance(given, list):
         for value in given:
-            yield from told(value, language, key)
-    elif isinstance(given, str) and language == "en" and key != "source":
+            yield from told(value, key)
+    elif isinstance(given, str) and key != "source":
         yield given
 
 

@@ -34,7 +34,10 @@ def of_claims(name: str) -> list[dict[str, str]]:
     data = studies.find(name).published()
     if data is None:
         return []
-    return [ruling.model_dump(mode="json") for ruling in studies.findings(name, data).claims]
+    return [
+        {key: value["text"] if isinstance(value, dict) else value for key, value in it.model_dump(mode="json").items()}
+        for it in studies.findings(name, data).claims
+    ]
 
 
 def of_tables(name: str) -> dict[str, list[str]]:
@@ -43,7 +46,7 @@ def of_tables(name: str) -> dict[str, list[str]]:
     if data is None:
         return {}
     return {
-        table.key: [" | ".join(table.columns), *(" | ".join(map(_read, row)) for row in table.rows)]
+        table.key: [" | ".join(map(str, table.columns)), *(" | ".join(map(_read, row)) for row in table.rows)]
         for table in studies.findings(name, data).tables
     }
 
@@ -51,7 +54,7 @@ def of_tables(name: str) -> dict[str, list[str]]:
 def _read(cell: StudyCell) -> str:
     value = cell.value
     if value is None:
-        return cell.text
+        return str(cell.text)
     if not isinstance(value, Estimate):
         told = f"{value:.{cell.digits}f}"
     elif value.low is None or value.high is None:

@@ -9,31 +9,18 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 import specmeter
-import specmeter_studies
 from specmeter.show.page.page import Voice
 from specmeter.show.words import words
 from specmeter.show.words.sentences import LONGEST, catalogue, ours
 
 SOURCE = Path(specmeter.__file__).parent
-STUDIES = Path(specmeter_studies.__file__).parent
-LIBRARY = STUDIES / "library"
-CATALOGUES = [
-    *sorted((SOURCE / "show" / "words" / "sentences").glob("*.toml")),
-    *sorted(STUDIES.rglob("zh.toml")),
-]
-FORMS = sorted(LIBRARY.glob("*/study.yaml"))
+CATALOGUES = sorted((SOURCE / "show" / "words" / "sentences").glob("*.toml"))
 OWN = {"words.toml"}
 """Words and joints, which stand in no single source file."""
-NOT_MAKERS = {"cli", "quality", "show", "latency.py", "machines.py"}
-"""Of the studies, whose sentences are of no study."""
 MAKERS = [
     *(SOURCE / "audit" / f"{name}.py" for name in ("across", "counters", "judge", "speedup")),
-    *(path for path in sorted(STUDIES.rglob("*.py")) if path.relative_to(STUDIES).parts[0] not in NOT_MAKERS),
 ]
 """Files whose sentences a page shows."""
 NOT_TOLD = set(tomllib.loads((Path(__file__).parent / "data" / "not_told.toml").read_text("utf-8"))["forms"])
@@ -85,52 +72,13 @@ def tables() -> dict[str, dict[str, str]]:
     """Table -> its sentences."""
     found: dict[str, dict[str, str]] = {}
     for file in CATALOGUES:
-        for name, table in tomllib.loads(file.read_text("utf-8")).items():
-            found[name if file.parent.name == "sentences" else file.parent.name] = table
+        found |= tomllib.loads(file.read_text("utf-8"))
     return found
 
 
 def test_every_sentence_of_the_code_has_a_chinese_form() -> None:
     known = ours().keys() | NOT_TOLD
     assert {(path, form) for path in MAKERS for form in forms_of(path) if form not in known} == set()
-
-
-def test_every_sentence_of_a_study_has_a_chinese_form() -> None:
-    known = ours().keys() | NOT_TOLD
-    assert {(path, text) for path in FORMS for text in texts_in(path) if text not in known} == set()
-
-
-@cache
-def texts_in(form: Path) -> frozenset[str]:
-    return frozenset(texts_of(yaml.safe_load(form.read_text("utf-8"))))
-
-
-def texts_of(given: Any, key: str = "") -> Iterator[str]:
-    """What `study.yaml` says to a reader besides its claims, which have both languages there."""
-    shown = (
-        "title",
-        "about",
-        "found",
-        "missing",
-        "empty",
-        "series_title",
-        "source",
-        "none",
-        "words",
-        "where",
-        "only_of",
-    )
-    if isinstance(given, dict):
-        for name, value in given.items():
-            if name == "claim" or (name == "where" and isinstance(value, dict)):
-                continue
-            yield from texts_of(value, key if key in ("found", "words") else str(name))
-    elif isinstance(given, list):
-        for value in given:
-            yield from texts_of(value, key)
-    elif isinstance(given, str) and key in shown and re.search("[A-Za-z]{2}", given):
-        number = iter(range(10))
-        yield re.sub(r"\{[a-z_]+\}", lambda _: f"{{{next(number)}}}", given.strip())
 
 
 def test_both_forms_have_the_same_values() -> None:
@@ -154,18 +102,10 @@ def test_no_form_is_left_of_a_sentence_that_is_gone() -> None:
 
 def gone_from(file: Path) -> set[str]:
     """Sentences of a catalogue that nothing says any more."""
-    if file.parent.name == "sentences":
-        sources = {name: [SOURCE / name] for name in tomllib.loads(file.read_text("utf-8"))}
-    elif file.parent == STUDIES:
-        sources = {"study": [path for path in MAKERS if STUDIES in path.parents]}
-    else:
-        sources = {"study": sorted(file.parent.glob("*.py"))}
+    sources = {name: [SOURCE / name] for name in tomllib.loads(file.read_text("utf-8"))}
     gone: set[str] = set()
     for name, table in tomllib.loads(file.read_text("utf-8")).items():
         there = {form for path in sources[name] for form in forms_of(path)}
-        if LIBRARY in file.parents:
-            there |= {text for path in FORMS for text in texts_in(path)}
-            there |= {form for path in LIBRARY.rglob("*.py") for form in forms_of(path)}
         gone |= (
             {english.removeprefix("{0} ") for english in table if " " in english}
             - there

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from specmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
     from pathlib import Path
 
 INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
@@ -47,10 +46,6 @@ class Studies(Protocol):
 
     def names(self) -> tuple[str, ...]:
         """All its studies."""
-        ...
-
-    def sentences(self) -> Iterable[Traversable]:
-        """Files with its sentences in Chinese."""
         ...
 
     def messages(self) -> Path:

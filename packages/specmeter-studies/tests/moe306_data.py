@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from specmeter.messages import Message
 from specmeter.record import Estimate, Verdict
 from specmeter_studies.library.moe_306.lines import DENSE, GAMMAS, LARGE, MOE, SMALL, suite
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
@@ -56,7 +57,7 @@ def drafted(
     prompt: str | None = None,
     length: int | None = None,
     verdict: Verdict = "valid",
-    why: str = "",
+    why: Message | None = None,
 ) -> ArmResult:
     """An arm that speculates; tau is what its acceptance makes."""
     line = ArmResult(

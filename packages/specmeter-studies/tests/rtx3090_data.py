@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from originals import rows
+from specmeter.messages import Message
 from specmeter.record import Estimate, Verdict
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS
 from specmeter_studies.study import ArmResult, ModelUsed, Requests, StudyData
@@ -96,5 +97,7 @@ def line(name: str, made: Made, reference: str | None) -> ArmResult:
             drafting=3,
         ),
         verdict=made.verdict,
-        why="speculation-not-active: it did not" if name == OTHER_VOCABULARY else "",
+        why=Message("study.because", name="speculation-not-active", why="it did not")
+        if name == OTHER_VOCABULARY
+        else None,
     )

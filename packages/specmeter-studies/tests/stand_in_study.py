@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import pytest
 
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.messages import Message
 from specmeter.record import Arm
 from specmeter_studies.loading import Study
 from specmeter_studies.setting import StudyForm
 from specmeter_studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 
 NAME = "stand-in"
-Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, str]]
+Needs = Callable[[str, LoadedExperiment, Sequence[Arm]], Mapping[str, Message]]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *parts: str, needs: Needs | None = None, named: bool = False) -> None:
@@ -32,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *parts: str, needs: Needs | None = 
         def suite_of(self, line: ArmResult) -> str:
             return suite(line) if named else line.suite
 
-        def unavailable(self, part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:
+        def unavailable(self, part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, Message]:
             return needs(part, loaded, arms) if needs else {}
 
     monkeypatch.setattr("specmeter_studies.loading.NAMES", (NAME,))
@@ -50,10 +51,10 @@ def claims(data: StudyData) -> tuple[ClaimRuling, ...]:
     return (
         ClaimRuling(
             id="counted",
-            claim="Requests were measured.",
-            where="nowhere",
+            claim=Message("Requests were measured."),
+            where=Message("nowhere"),
             ruling=ruling,
-            found=f"{len(data.results)} requests.",
+            found=Message(f"{len(data.results)} requests."),
         ),
     )
 
@@ -69,5 +70,12 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
     )
     verdicts: tuple[Standing | None, ...] = tuple(line.verdict for line in data.arms)
     return (
-        StudyTable(key="t", title="Lines", about="about", columns=("arm", "speedup"), rows=rows, verdicts=verdicts),
+        StudyTable(
+            key="t",
+            title=Message("Lines"),
+            about=Message("about"),
+            columns=tuple(map(Message, ("arm", "speedup"))),
+            rows=rows,
+            verdicts=verdicts,
+        ),
     )

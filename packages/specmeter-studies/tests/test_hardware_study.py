@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stand_in_quality
-from claims_of import ruled
+from claims_of import ruled, values, within
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter_studies import findings, measured
@@ -59,7 +59,11 @@ def machines(rates: dict[str, dict[str, float]], bandwidth: dict[str, float], sp
 def test_the_page_divides_gib_by_gb() -> None:
     claims = ruled(published())
     assert claims["utilisation"].ruling == "contradicted"
-    assert "68.8 % [68.7, 68.9] on M2 Ultra, 70.6 % on M1 Max, 82.3 % on M2 Pro" in claims["utilisation"].found
+    shares = values(claims["utilisation"].found, "hardware-comparison.wrong")["shares"]
+    names = [values(shares, "hardware-comparison.share", at=at)["name"] for at in range(3)]
+    assert names == ["M2 Ultra", "M1 Max", "M2 Pro"]
+    assert values(shares, "study.interval")["point"] == pytest.approx(68.8, abs=0.05)
+    assert [values(shares, "study.share", at=at)["percent"] for at in (0, 1)] == pytest.approx([70.6, 82.3], abs=0.05)
     table = next(it for it in findings("hardware-comparison", published()).tables if it.key == "utilisation-printed")
     for row in table.rows:
         assert isinstance(row[1].value, float)
@@ -70,15 +74,17 @@ def test_the_page_divides_gib_by_gb() -> None:
 def test_the_document_shows_a_ratio_and_not_what_it_concludes_from_it() -> None:
     claims = ruled(published())
     assert claims["machine-ratio"].ruling == "supported"
-    assert "9B_Q8 3.34" in claims["machine-ratio"].found
+    ratios = [it.values for it in within(claims["machine-ratio"].found) if it.code == "study.row"]
+    (ratio,) = (it["number"] for it in ratios if it["name"] == "9B_Q8")
+    assert values(ratio, "study.single")["point"] == pytest.approx(3.34, abs=0.005)
     assert claims["scales-with-bandwidth"].ruling == "contradicted"
     assert claims["machine-ratio"].rests_on == claims["scales-with-bandwidth"].rests_on == "printed values"
     assert claims["memory-bound"].ruling == "contradicted"
     # One rule for values without an interval: those of a printed table count, all of them.
     assert claims["memory-bound"].rests_on == "printed values"
-    assert "not counted" not in claims["memory-bound"].found
-    assert "0.8B_Q8 on M1 Max" in claims["memory-bound"].found
-    assert "0.8B_Q8 on M2 Ultra (20.8 % [20.7, 20.9])" in claims["memory-bound"].found
+    shares = [it.values for it in within(claims["memory-bound"].found) if it.code == "hardware-comparison.on_machine"]
+    assert [(it["subject"], it["machine"]) for it in shares[:2]] == [("0.8B_Q8", "M2 Ultra"), ("0.8B_Q8", "M1 Max")]
+    assert values(shares[0]["share"], "study.interval")["point"] == pytest.approx(20.8, abs=0.05)
 
 
 def test_published_tables_and_figures() -> None:

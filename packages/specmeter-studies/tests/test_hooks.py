@@ -8,6 +8,7 @@ from pathlib import Path
 
 import specmeter
 from specmeter import extensions
+from specmeter.messages import languages
 from specmeter.show.studies import ShownStudies, studies
 from specmeter_studies.loading import NAMES
 from specmeter_studies.show import hooks
@@ -22,7 +23,7 @@ def test_it_answers_all_that_is_asked() -> None:
     assert extensions.studies() is asked
     assert asked.names() == NAMES
     assert asked.RULINGS == FINDINGS
-    assert {it.name for it in asked.sentences()} == {"zh.toml"}
+    assert {it.name for it in asked.messages().iterdir()} == {f"{language}.json" for language in languages()}
     assert resources.files(asked.EXPERIMENTS).joinpath("moe-306.yaml").is_file()
 
 

@@ -11,7 +11,7 @@ from specmeter.record import Estimate
 from specmeter_studies import findings
 from specmeter_studies.library.moe_306.lines import overall, speculative
 from specmeter_studies.library.moe_306.tables import equations
-from specmeter_studies.measured import from_run
+from specmeter_studies.measured import from_run, reasons
 from specmeter_studies.study import StudyData
 
 MOCK = {
@@ -57,14 +57,13 @@ def test_in_the_papers_arrangement_no_speedup_of_b_and_d_can_be_believed(tmp_pat
     for line in speculative(data, "B", "D"):
         assert line.verdict == "invalid"
         assert line.speedup is None
-        assert "baseline" in line.why
+        assert any("baseline" in check for check, _ in reasons(line.why))
     found = findings("moe-306", data)
     ruled = {claim.id: claim.ruling for claim in found.claims}
     assert ruled["practice-3"] == ruled["finding-2"] == "cannot tell"
     table = next(table for table in found.tables if table.key == "table-5")
-    assert all(
-        cell.struck for row in table.rows for cell, name in zip(row, table.columns, strict=True) if name == "speedup"
-    )
+    place = [column.code for column in table.columns].index("speedup")
+    assert all(row[place].struck for row in table.rows)
 
 
 @pytest.fixture(scope="module")

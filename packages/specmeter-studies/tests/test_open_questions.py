@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 import specmeter_studies as studies
-from claims_of import ruled, rulings, said
+from claims_of import codes, ruled, rulings, said, values
 from moe306_data import estimate
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.analysis.requests import Consumption
 from specmeter.experiments.file import load
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.workloads.spec import LengthWorkload
 from specmeter_studies.folder import StudyOrder, load_parts
@@ -76,7 +77,8 @@ def test_longer_drafts(at_32: float, at_64: float, ruling: str) -> None:
     curve = {4: 1.3, 16: 1.2, 32: at_32, 64: at_64}
     made = data(*(line(GAMMA, speedup, gamma=gamma) for gamma, speedup in curve.items()))
     assert rulings(made)["longer-drafts"] == ruling
-    assert f"gamma 64 {at_64:.2f}x" in said(made, "longer-drafts")
+    last = values(said(made, "longer-drafts"), "open-questions.at_gamma", at=-1)
+    assert (last["gamma"], values(last["speedup"], "study.interval")["point"]) == (64, at_64)
 
 
 def test_draft_lengths_are_compared_block_by_block() -> None:
@@ -124,9 +126,9 @@ def test_memory_by_draft_length() -> None:
     lines = [line(GAMMA, 1.0, gamma=gamma) for gamma in (4, 64)]
     made = data(*lines, memory=(price(4), price(64, buffers=3)))
     assert rulings(made)["gamma-memory"] == "contradicted"
-    assert "takes 4.00 MB at gamma 4 and 4.00 MB at gamma 64, all other buffers 2.00 MB more" in said(
-        made, "gamma-memory"
-    )
+    cache = values(said(made, "gamma-memory"), "open-questions.cache")
+    assert (cache["shortest"], cache["longest"]) == (4, 64)
+    assert [values(cache[name], "study.mb")["mb"] for name in ("first", "last", "more")] == [4, 4, 2]
     assert rulings(data(*lines, memory=(price(4), price(64, kv=9))))["gamma-memory"] == "supported"
     unprinted = (price(4, means="from the header"), price(64, means="from the header"))
     assert rulings(data(*lines, memory=unprinted))["gamma-memory"] == "cannot tell"
@@ -139,7 +141,7 @@ def test_memory_of_two_drafts_of_one_target() -> None:
     prices = tuple(price(gamma, draft=draft, kv=kv) for gamma in (4, 64) for draft, kv in drafts.items())
     made = data(*lines, memory=prices)
     assert rulings(made)["gamma-memory"] == "contradicted"
-    assert said(made, "gamma-memory").count("at gamma 4 and") == 2
+    assert codes(said(made, "gamma-memory")).count("open-questions.cache") == 2
     longer = data(*lines, memory=(price(4), price(64, draft="draft_2b", kv=9)))
     assert rulings(longer)["gamma-memory"] == "cannot tell"
 
@@ -151,7 +153,9 @@ def test_longer_contexts() -> None:
     assert rulings(at(0.5, 1.2, 1.1))["longer-contexts"] == "supported"
     assert rulings(at(1.2, 1.2, 0.9))["longer-contexts"] == "contradicted"
     assert rulings(at(1.2, 1.2, 1.005))["longer-contexts"] == "cannot tell"
-    assert "4,096 tokens 1.20x" in said(at(0.5, 1.2), "longer-contexts")
+    row = values(said(at(0.5, 1.2), "longer-contexts"), "study.row")
+    assert values(row["name"], "open-questions.tokens")["tokens"] == 4096
+    assert values(row["number"], "study.interval")["point"] == 1.2
     assert rulings(at(1.2))["longer-contexts"] == "cannot tell"
 
 
@@ -160,7 +164,8 @@ def test_temperatures() -> None:
     assert rulings(data(cold, line(SAMPLED, 1.1, acceptance=0.4)))["sampling"] == "supported"
     assert rulings(data(cold, line(SAMPLED, 1.31, acceptance=0.6)))["sampling"] == "cannot tell"
     assert rulings(data(cold))["sampling"] == "cannot tell"
-    assert "accepted 60.0 %" in said(data(cold, line(SAMPLED, 1.1, acceptance=0.4)), "sampling")
+    both = values(said(data(cold, line(SAMPLED, 1.1, acceptance=0.4)), "sampling"), "open-questions.both")
+    assert [values(both[name], "study.interval")["point"] for name in ("greedy", "sampled")] == [60, 40]
 
 
 def test_mixtures_as_drafts() -> None:
@@ -177,7 +182,9 @@ def test_mixtures_as_drafts() -> None:
     assert rulings(drafts(3.5, 0.9))["moe-drafts"] == "supported"
     assert rulings(drafts(0.9, 0.9))["moe-drafts"] == "contradicted"
     assert rulings(drafts(3.5, 0.2))["moe-drafts"] == "contradicted"
-    assert "Above 50 % (supported): 90 to 90 %" in said(drafts(0.9, 0.9), "moe-drafts")
+    found = said(drafts(0.9, 0.9), "moe-drafts")
+    assert found.values["accepted"] == Message("ruling.supported")
+    assert values(found, "moe-306.acceptances") == {"low": 90, "high": 90}
 
 
 def test_drafts_that_are_never_rejected_are_accepted() -> None:
@@ -195,11 +202,11 @@ def test_drafts_that_are_never_rejected_are_accepted() -> None:
         )
         return data(own, models=models, results=rows)
 
-    assert "Above 50 % (supported)" in said(made(3), "moe-drafts")
+    assert said(made(3), "moe-drafts").values["accepted"] == Message("ruling.supported")
     fast = made(3)
     fast = replace(fast, arms=tuple(it.model_copy(update={"speedup": estimate(3.5)}) for it in fast.arms))
     assert [it.rests_on for it in ruled(fast).values() if it.ruling == "supported"] == ["counts"]
-    assert "Above 50 % (cannot tell)" in said(made(2), "moe-drafts")
+    assert said(made(2), "moe-drafts").values["accepted"] == Message("ruling.cannot tell")
 
 
 def test_the_draft_costs_about_a_gigabyte() -> None:
@@ -217,7 +224,7 @@ def test_energy_of_tokens() -> None:
         rulings(data(line(GAMMA, 1.5, energy=1.2), line(GAMMA, 1.5, gamma=8, energy=0.8)))["free-energy"]
         == "cannot tell"
     )
-    assert "No energy was read" in said(data(line(GAMMA, 1.5)), "free-energy")
+    assert said(data(line(GAMMA, 1.5)), "free-energy").code == "open-questions.no_energy"
 
 
 def test_an_unlike_baseline_leaves_the_rates_as_they_are() -> None:

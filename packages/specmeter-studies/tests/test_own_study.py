@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import specmeter_studies as studies
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
+from specmeter.messages import Message
 from specmeter_studies import loading
 from specmeter_studies.folder import StudyFolder, StudyOrder
 from specmeter_studies.runner import look
@@ -60,7 +62,7 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
         "accepted-alike": "does not apply here",
     }
     (table,) = shown["tables"]
-    assert table["columns"][0] == "target"
+    assert table["columns"][0]["code"] == "target"
     assert len(table["rows"]) == 6
     shutil.rmtree("draft-lengths")  # the result keeps what its study was, but for its code
     assert [figure.key for figure in StudyFolder(Path("result")).findings().figures] == ["figure-1"]
@@ -68,9 +70,12 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
     assert invoke(["report", "result"]) == 0
     page = Path("result/report.html").read_text(encoding="utf-8")
     assert "How long drafts of a small model should be" in page
-    assert "Intervals over blocks: <bdi>tok/s" in page
-    assert "Intervals over prompts: <bdi>accepted [%], tokens per forward" in page
+    plain = re.sub("</?bdi>", "", page)
+    assert "Intervals over blocks: tok/s" in plain
+    assert "Intervals over prompts: accepted [%], tokens per forward" in plain
     assert "specmeter study run ./draft-lengths" in page
+    for language, claim in (("en", "On the dense target, drafting"), ("zh-Hans", "在稠密目标模型上")):
+        assert re.search(rf'lang="{language}"><bdi>{claim}', page)
 
 
 def test_how_to_repeat_it_names_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +107,8 @@ def test_the_how_to_shows_the_example_as_it_is() -> None:
     how_to = (EXAMPLE.parents[1] / "how-to" / "write-a-study.md").read_text(encoding="utf-8")
     study = studies.find(str(EXAMPLE))
     assert study.title in how_to
-    assert study.form.claims[0].claim.en in how_to
-    assert study.form.claims[0].claim.zh in how_to
+    assert study.form.claims[0].claim in how_to
+    assert all(chinese in how_to for chinese in study.form.chinese.values())
     rules = (EXAMPLE / "rules.py").read_text(encoding="utf-8")
     assert all(f"def {claim.rule.removeprefix('rules.')}(data" in rules for claim in study.form.claims)
     shown = how_to.split("```python\n")[1].split("```")[0]
@@ -168,12 +173,15 @@ def ruled(data):
     assert data is not None
     (claim,) = untrusted.findings(data).claims
     assert claim.ruling == "cannot tell"
-    assert "--trust runs" in claim.found
+    assert claim.found.code == "study.untrusted"
     assert [it.key for it in untrusted.findings(data).tables] == ["t"]
     assert not Path("ran").exists()
 
     trusted = studies.find(str(folder), trusted=True)
-    assert trusted.claims(data)[0].ruling == "supported"
+    (claim,) = trusted.claims(data)
+    assert (claim.ruling, claim.found) == ("supported", Message(f"{len(data.arms)} lines")), (
+        "plain text is its own code"
+    )
     assert Path("ran").exists()
     with pytest.raises(UsageError, match="no function made"):
         trusted.tables(data)

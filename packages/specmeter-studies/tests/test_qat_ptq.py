@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import stand_in_quality
-from claims_of import rulings, said
+from claims_of import rulings, said, values, within
 from quant_data import model, study
 from specmeter.analysis.quality import ModelQuality, ModelRole
 from specmeter_studies import find, findings
@@ -55,19 +55,22 @@ def test_what_the_published_numbers_show() -> None:
         "qat-against-ptq": "cannot tell",
     }
     # 0.308 is 0.3 to the last digit that the claim prints, and the spread of four runs is hardly known.
-    assert "3 bit 0.308 tok/s [0.174, 1.148]" in said(data, "qat-narrow")
-    assert "0 of 4 lie above 0.3 beyond the last digit (the highest: 0.308)" in said(data, "qat-narrow")
-    assert "8 bit 96.4 tok/s" in said(data, "qat-span")
-    assert "137.3 tok/s" in said(data, "qat-span")
-    assert "19.83 tok/s" in said(data, "ptq-wide")
-    assert CAVEAT in said(data, "qat-against-ptq")
+    narrow = said(data, "qat-narrow")
+    spread = values(narrow, "study.interval", at=3)
+    assert (spread["point"], spread["low"], spread["high"]) == pytest.approx((0.308, 0.174, 1.148), abs=1e-3)
+    assert [narrow.values[name] for name in ("over", "of", "limit")] == [0, 4, 0.3]
+    assert narrow.values["highest"] == pytest.approx(0.308, abs=1e-3)
+    rates = [it.values["point"] for it in within(said(data, "qat-span").values["rates"]) if "point" in it.values]
+    assert rates == pytest.approx([96.4, 107.2, 119.0, 137.3], abs=0.1)
+    assert values(said(data, "ptq-wide"), "study.interval")["point"] == pytest.approx(19.6, abs=0.3)
+    assert CAVEAT in within(said(data, "qat-against-ptq"))
 
 
 def test_the_caveat_stands_with_every_table_and_figure() -> None:
     data = published()
     shown = (*STUDY.tables(data), *STUDY.figures(data))
     assert len(shown) == 3
-    assert all(CAVEAT in item.about for item in shown)
+    assert all(CAVEAT in within(item.about) for item in shown)
     assert len(STUDY.tables(data)[0].rows) == 7
 
 
@@ -91,7 +94,7 @@ def test_the_opposite() -> None:
 def test_only_one_architecture_lets_the_training_decide() -> None:
     alike = both(FAST, SLOW, noise=(1e-4, 1e-4), other="gemma3")
     assert rulings(alike)["qat-against-ptq"] == "supported"
-    assert CAVEAT not in said(alike, "qat-against-ptq")
+    assert CAVEAT not in within(said(alike, "qat-against-ptq"))
     reverse = both(SLOW, FAST, noise=(1e-4, 1e-4), other="gemma3")
     assert rulings(reverse)["qat-against-ptq"] == "contradicted"
 
@@ -107,5 +110,6 @@ def test_the_quick_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     rulings = {claim.id: claim for claim in found.claims}
     named = {name for name, claim in rulings.items() if claim.ruling == "does not apply here"}
     assert named == {"qat-span", "qat-narrow", "ptq-wide"}
-    assert "bench dense" in rulings["qat-span"].found
-    assert all(CAVEAT in item.about for item in (*found.tables, *found.figures))
+    others = values(rulings["qat-span"].found, "qat-vs-ptq.no_qat")["others"]
+    assert values(others, "qat-vs-ptq.family")["name"] == "bench dense"
+    assert all(CAVEAT in within(item.about) for item in (*found.tables, *found.figures))

@@ -9,11 +9,13 @@ import pytest
 
 import specmeter_studies as studies
 import stand_in_quality
+from claims_of import values
 from quant_data import model, study
 from ratio_data import Made, data
 from specmeter.analysis.quality import ModelRole
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
+from specmeter.messages import Message
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.quality.plan import load_plan
 from specmeter_studies.study import PromptResult, StudyData
@@ -53,7 +55,7 @@ def joined(acceptance: dict[str, float], speedup: dict[str, float], *, verdict: 
     return replace(runs, results=rows, quality=ladder.quality)
 
 
-def rulings(found: StudyData) -> dict[str, tuple[str, str]]:
+def rulings(found: StudyData) -> dict[str, tuple[str, Message]]:
     return {claim.id: (claim.ruling, claim.found) for claim in studies.findings(NAME, found).claims}
 
 
@@ -61,8 +63,8 @@ def test_a_format_that_costs_perplexity_costs_acceptance() -> None:
     found = rulings(joined({"4B_Q4": 0.9, "4B_Q2": 0.6}, {"4B_Q4": 1.1, "4B_Q2": 1.3}))
     ruling, said = found["acceptance-follows-perplexity"]
     assert ruling == "supported"
-    assert "4B_Q2 beside 4B_Q4" in said
-    assert "accepted 30.0 [" in said
+    assert (said.values["worse"], said.values["better"]) == ("4B_Q2", "4B_Q4")
+    assert values(said.values["lost"], "study.interval")["point"] == pytest.approx(30)
     assert found["fewest-bits-gain"][0] == "supported"
 
 
@@ -75,7 +77,7 @@ def test_draft_lengths_are_series_of_their_own() -> None:
     )
     rows = tuple(row.model_copy(update={"config": row.config.replace("g4", "g8"), "gamma": 8}) for row in made.results)
     both = replace(made, arms=(*made.arms, *longer), results=(*made.results, *rows))
-    assert "In 2 pairs of formats" in rulings(both)["acceptance-follows-perplexity"][1]
+    assert rulings(both)["acceptance-follows-perplexity"][1].values["pairs"] == 2
     (points,) = (it.points for it in studies.findings(NAME, both).figures if it.key == "acceptance-by-perplexity")
     assert {point.series for point in points} == {
         f"formats of the {what}, gamma {gamma}"

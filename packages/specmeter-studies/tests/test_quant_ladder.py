@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from claims_of import rulings, said
+from claims_of import rulings, said, values
 from engines.llama_fixtures import NO_NATIVE, native
 from quant_data import SIZES, ladder
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter_studies import find, findings
 from specmeter_studies.library.apple_quant_ladder.extra import ladder as published
@@ -41,14 +42,22 @@ def test_what_the_published_numbers_show() -> None:
         "q2-perplexity": "cannot tell",  # 267 % [211, 334]
     }
     # 8.424 GB x 36.79 tok/s and 1.798 GB x 72.77 tok/s, of 800 GB/s
-    assert "F16 310 GB/s [170, 450]; Q2_K 131 GB/s" in said(data, "memory-bound")
-    assert "39% of the machine's bandwidth" in said(data, "memory-bound")
-    assert "size 58.9% less; against Q5_K_M, which the sentence names, 1.11x" in said(data, "q6-numbers")
-    assert "Q5_K_M over Q6_K 0.91x" in said(data, "smaller-is-faster")
-    assert "Q2_K (3.42 bits per weight in its file) 3.67x" in said(data, "sub-4-bit-unusable")
-    assert "Below 4 bit by name only, and not counted: Q3_K_M (4.29 bits per weight)" in said(
-        data, "sub-4-bit-unusable"
+    bound = said(data, "memory-bound")
+    rates = [values(bound, "study.interval", at=at) for at in (0, 1)]
+    assert [it["point"] for it in rates] == pytest.approx([310, 131], abs=0.5)
+    assert (rates[0]["low"], rates[0]["high"]) == pytest.approx((170, 450), abs=0.5)
+    assert values(bound, "apple-quant-ladder.of_peak")["share"] == pytest.approx(0.39, abs=0.005)
+    assert said(data, "q6-numbers").values["less"] == pytest.approx(0.589, abs=5e-4)
+    assert values(said(data, "q6-numbers"), "apple-quant-ladder.beside_q5")["size"] == pytest.approx(1.11, abs=0.005)
+    step = values(said(data, "smaller-is-faster"), "apple-quant-ladder.step", at=2)
+    assert (step["small"], step["large"]) == ("Q5_K_M", "Q6_K")
+    assert values(step["ratio"], "study.interval")["point"] == pytest.approx(0.91, abs=0.005)
+    below, by_name = (
+        values(said(data, "sub-4-bit-unusable"), f"apple-quant-ladder.{it}") for it in ("loss_by_bits", "bits")
     )
+    assert (below["name"], by_name["name"]) == ("Q2_K", "Q3_K_M")
+    assert (below["bits"], by_name["bits"]) == pytest.approx((3.42, 4.29), abs=0.005)
+    assert values(below["loss"], "study.interval")["point"] == pytest.approx(3.67, abs=0.005)
 
 
 def test_the_spread_of_the_published_rates_is_what_widens_their_ratios() -> None:
@@ -107,7 +116,7 @@ def test_rungs_that_are_missing_are_said_to_be() -> None:
     few = {name: BOUND[name] for name in ("F16", "Q8_0")}
     data = ladder(few, GOOD)
     assert rulings(data)["q6-dominates-q5"] == rulings(data)["sub-4-bit-unusable"] == "cannot tell"
-    assert "llama-quantize" in said(data, "q6-dominates-q5")
+    assert said(data, "q6-dominates-q5").code == "apple-quant-ladder.needs.both"
     assert set(rulings(StudyData(study="apple-quant-ladder", origin="measured", title="")).values()) == {"cannot tell"}
 
 
@@ -117,7 +126,7 @@ def test_the_document_s_table_and_figures() -> None:
     assert [row[0].text for row in table.rows] == list(SIZES)
     assert len(table.columns) == len(table.rows[0])
     assert table.verdicts == (None,) * 7  # no bound refutes any of the rates
-    change = table.rows[6][table.columns.index("change [%]")].value
+    change = table.rows[6][[column.code for column in table.columns].index("change [%]")].value
     assert isinstance(change, Estimate)
     assert change.point == pytest.approx(267.3, abs=0.05)
     assert [figure.key for figure in STUDY.figures(data)] == ["rate-by-size", "perplexity-by-size", "bytes-per-second"]
@@ -141,7 +150,7 @@ def test_the_quick_variant_for_real() -> None:
     assert {item.name for item in report.skipped} == {"Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"}
     assert report.applied == ("bench", "quick")
     found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
-    assert found.data.title == "measured here with the bench models"
+    assert found.data.title == Message("study.measured.bench")
     assert {claim.id for claim in found.claims} == FALSE_BY_BAD
     assert [len(table.rows) for table in found.tables] == [6, 6]
     assert next(ran for ran in found.data.parts if ran.part.endswith("Q2_K")).status == "skipped"
@@ -159,6 +168,6 @@ def test_the_whole_ladder_where_llama_quantize_is_found() -> None:
     assert [model.model.name for model in report.models] == list(GOOD)
     assert not report.skipped
     found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
-    files = {row[0].text: row[2].text for row in found.tables[1].rows}
+    files = {row[0].text: str(row[2].text) for row in found.tables[1].rows}
     assert "Q4_K" in files["Q4_K_M"], "a K-quant is what its name says"
     assert "Q2_K" in files["Q2_K"]

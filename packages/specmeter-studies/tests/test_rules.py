@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.stats import STUDENT
 from specmeter.record import Estimate
 from specmeter_studies.rules import exceeded, lies
@@ -33,7 +34,7 @@ def arm(
         speedup=estimate(speedup, half),
         acceptance=estimate(0.5, 0.1),
         verdict=verdict,
-        why="made up" if verdict == "invalid" else "",
+        why=Message("made up") if verdict == "invalid" else None,
     )
 
 
@@ -109,7 +110,8 @@ def test_exact_numbers_decide_by_themselves_and_printed_ones_of_a_document_s_own
 
 def test_rows_that_do_not_stand_support_nothing_and_are_told() -> None:
     false = [arm(4, 1.2, verdict="invalid"), arm(8, 1.4, verdict="invalid")]
-    told = "2 of 2 false: they support nothing. t/g4: made up."
+    some = Message("study.some_of", number=2, of=2, what=Message("study.fallen.false"))
+    told = Message("study.fallen.row", fallen=Message("study.fallen", parts=[some]), row="t/g4", why=Message("made up"))
     assert lies(false, "speedup", low=1) == ("cannot tell", told)
     assert exceeded(false, "speedup", rising) == ("cannot tell", told)
     assert lies([*false, arm(16, 0.8)], "speedup", low=1)[0] == "contradicted"
@@ -123,14 +125,15 @@ def test_one_of_many_contradicts_only_by_an_interval_that_holds_for_all() -> Non
 
 def test_sentences_are_filled_in_without_being_evaluated() -> None:
     _, told = lies(of(4), "speedup", low=1, unit="x", found="{n} of them, {for} for it: {shown} {0.__class__} {")
-    assert told == "1 of them, 1 for it: t/g4 1.20x [1.19, 1.21] {0.__class__} {"
-    assert lies(of(4), "speedup", low=1, found={"supported": "yes", "contradicted": "no"})[1] == "yes"
+    assert str(told) == "1 of them, 1 for it: t/g4 1.20x [1.19, 1.21] {0.__class__} {"
+    assert lies(of(4), "speedup", low=1, found={"supported": "yes", "contradicted": "no"})[1].code == "yes"
 
 
 def test_other_kinds_of_rows() -> None:
     models = (ModelUsed(name="m", reference="m", experts=128, experts_used=8),)
     results = (PromptResult(config="c", target="t", prompt="code", decode_rate=50.0),)
-    assert lies(models, "experts", low=127, high=129) == ("supported", "m 128.00.")
+    ruling, told = lies(models, "experts", low=127, high=129)
+    assert (ruling, str(told)) == ("supported", "m 128.00.")
     assert lies(results, "decode_rate", low=40)[0] == "supported"
     with pytest.raises(UsageError, match="text cannot be compared"):
         lies(results, "prompt", low=40)

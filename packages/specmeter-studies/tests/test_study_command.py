@@ -14,6 +14,7 @@ import pytest
 
 from specmeter.cli import invoke
 from specmeter.experiments.file import LoadedExperiment
+from specmeter.messages import Message
 from specmeter.record import Arm
 from specmeter.store import RunStore
 from stand_in_study import NAME, install
@@ -71,7 +72,7 @@ def test_it_is_shown_and_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert invoke(["study", "run", NAME, *MOCK, "--json"]) == 0
     run = answer(capsys)
     assert run["requests"] == DEMO_REQUESTS
-    assert run["parts"] == [{"part": "demo", "status": "measured", "reason": ""}]
+    assert run["parts"] == [{"part": "demo", "status": "measured", "reason": None}]
     assert run["verdicts"]["demo"] in ("valid", "suspect")
     assert invoke(["study", "show", "--json"]) == 0
     assert answer(capsys) == run
@@ -114,8 +115,8 @@ def test_ctrl_c_keeps_everything_and_the_same_command_goes_on(
     assert invoke(["study", "show", "--json"]) in (0, 1)
     parts = answer(capsys)["parts"]
     assert [part["status"] for part in parts] == ["incomplete", "incomplete"]
-    assert f"{before} of {DEMO_REQUESTS}" in parts[0]["reason"]
-    assert parts[1]["reason"] == "not begun"
+    assert parts[0]["reason"]["values"] | {"ok": before, "planned": DEMO_REQUESTS} == parts[0]["reason"]["values"]
+    assert parts[1]["reason"]["code"] == "study.ran.not_begun"
     # Each start of the mock engine counts its calls anew, so that the same fault stops it again, further on.
     for _ in range(DEMO_REQUESTS):
         if (code := invoke(order)) != 130:
@@ -139,8 +140,8 @@ def test_another_order_does_not_go_on_in_the_same_folder(
     assert invoke(["study", "run", NAME, *MOCK, *INTERRUPT, "--out", "here", "--new"]) == 2
 
 
-def no_moe(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001
-    return {arm.id: "this machine has no experts" for arm in arms if arm.id == "moe/none"}
+def no_moe(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, Message]:  # noqa: ARG001
+    return {arm.id: Message("this machine has no experts") for arm in arms if arm.id == "moe/none"}
 
 
 def test_what_cannot_be_measured_here_is_left_out_with_all_that_needs_it(
@@ -152,7 +153,7 @@ def test_what_cannot_be_measured_here_is_left_out_with_all_that_needs_it(
     assert "left out: demo: moe/none: this machine has no experts" in printed.err
     found = json.loads(printed.out)
     assert found["requests"] == DEMO_REQUESTS // 2
-    skipped = {part["part"]: part["reason"] for part in found["parts"] if part["status"] == "skipped"}
+    skipped = {part["part"]: part["reason"]["text"] for part in found["parts"] if part["status"] == "skipped"}
     assert skipped["demo: moe/none"] == "this machine has no experts"
     assert skipped["demo: moe/draft-simple/small/g4"] == "its baseline moe/none is left out"
     assert "this machine has no experts" in Path(found["report"]).read_text(encoding="utf-8")
@@ -168,7 +169,7 @@ def test_a_part_without_its_models_is_skipped_and_the_rest_is_measured(
     states = {part["part"]: part for part in found["parts"]}
     assert states["demo"]["status"] == "measured"
     assert states["moe-sd"]["status"] == "skipped"
-    assert "--offline forbids it" in states["moe-sd"]["reason"]
+    assert "--offline forbids it" in states["moe-sd"]["reason"]["text"]
 
 
 def test_one_error_lists_all_models_when_nothing_can_be_measured(
@@ -332,7 +333,7 @@ def test_both_kinds_of_parts_are_measured_on_the_real_engine(
     assert found["requests"] == 6
     timed = found["quality"]
     assert timed["timings"] == 2 * timed["models"] > 0
-    assert "measured here with the bench models" in found["title"]
+    assert found["title"]["code"] == "study.measured.bench"
     assert invoke(["study", "show", "here"]) in (0, 1)
     assert f"6 requests, {timed['models']} models ({timed['timings']} timings), measured" in capsys.readouterr().out
     assert Path("here/hardware-comparison.json").is_file()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from claims_of import values, within
 from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim
@@ -15,6 +16,7 @@ from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import prepare, run
+from specmeter.messages import Message
 from specmeter.record import Request
 from specmeter_studies import measured as from_claims
 from specmeter_studies import setting
@@ -108,7 +110,7 @@ def test_a_false_speedup_is_a_claimed_one_with_its_reason(tmp_path: Path) -> Non
     false = [line for line in data.arms if line.config == "dense/draft-simple/small/g4"]
     assert len(false) == 5
     assert all(line.verdict == "invalid" and line.speedup is None and line.claimed_speedup for line in false)
-    assert "decode" in false[0].why
+    assert any("decode" in check for check, _ in from_claims.reasons(false[0].why))
     assert all(
         result.verdict == "invalid" and result.why for result in data.results if result.config == false[0].config
     )
@@ -121,26 +123,27 @@ def test_a_false_speedup_is_a_claimed_one_with_its_reason(tmp_path: Path) -> Non
 def test_failed_requests_have_no_numbers_and_the_part_is_incomplete(tmp_path: Path) -> None:
     dies = {"kind": "mock", "mock": {"faults": [{"kind": "dies", "arm": "moe/none", "prompt": "length/*"}]}}
     data = from_run(NAME, measured(tmp_path, engine=dies))
-    failed = [result for result in data.results if result.why.startswith("failed: ")]
+    failed = [result for result in data.results if result.why and result.why.code == "study.why.failed"]
     assert len(failed) == 4
     assert all(result.decode_rate is None for result in failed)
     (part,) = data.parts
     assert part.status == "incomplete"
-    assert "56 of 60 requests" in part.reason
+    assert part.reason is not None
+    assert (part.reason.values["ok"], part.reason.values["planned"]) == (56, 60)
 
 
 def test_several_parts_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "one", "two")
     folder = measured(tmp_path)
     parts = [from_run(NAME, folder, part=part, several=True) for part in ("one", "two")]
-    data = merged(NAME, parts, [Ran(part="three", status="skipped", reason="no MLX")])
+    data = merged(NAME, parts, [Ran(part="three", status="skipped", reason=Message("no MLX"))])
     assert len(data.results) == 2 * len(parts[0].results)
     assert {line.suite for line in data.arms} == {"one", "two"}
     assert len(data.models) == 3
     assert len(data.hosts) == 1
     assert data.notes == (setting.MOCK_NOTE,)
     assert [part.status for part in data.parts] == ["measured", "measured", "skipped"]
-    assert merged(NAME, [], [Ran(part="three", status="skipped")]).title == "nothing measured"
+    assert merged(NAME, [], [Ran(part="three", status="skipped")]).title == Message("study.measured.nothing")
 
 
 def test_what_is_no_run_or_no_study_is_refused(tmp_path: Path) -> None:
@@ -190,8 +193,8 @@ def test_a_row_that_breaks_a_bound_supports_nothing(more: dict[str, Any], word: 
     assert line.speedup is None
     assert line.claimed_speedup == 1.5
     assert line.speedup_cell.struck == (word == "impossible")
-    assert line.why.startswith(ruling.bound)
-    assert ("needs a forward over 5 tokens in 0.69 of the time of one" in line.why) == (word == "implausible")
+    assert next(from_claims.reasons(line.why))[0] == ruling.bound
+    assert ("needs a forward over 5 tokens in 0.69 of the time of one" in str(line.why)) == (word == "implausible")
     assert line.requests == 3
     assert from_claims.result(ruling, target="m", prompt="code").verdict == verdict
 
@@ -203,27 +206,30 @@ def test_a_mean_is_as_good_as_the_worst_of_its_runs() -> None:
     ]
     verdict, why = from_claims.worst_of(rows)
     assert verdict == "invalid"
-    assert why.startswith("1 impossible, 1 implausible of 2 runs; math: target-decode-failed")
+    assert why is not None
+    counts = [it.values["number"] for it in within(why.values["counts"]) if it.code == "study.some"]
+    assert (counts, why.values["runs"], why.values["prompt"]) == ([1, 1], 2, "math")
+    assert next(from_claims.reasons(why))[0] == "target-decode-failed"
     assert from_claims.worst_of(rows[:1])[0] == "implausible"
-    assert from_claims.worst_of([]) == (None, "")
+    assert from_claims.worst_of([]) == (None, None)
 
 
 def test_an_unlike_baseline_makes_the_comparison_false_and_leaves_the_rate() -> None:
     line = ArmResult(
         config="m/f16", target="m", method="ngram-cache", requests=10, verdict="invalid", claimed_speedup=0.84,
-        comparison_only=True, rate_verdict="valid", why="baseline-unlike: f16 against q8_0",
+        comparison_only=True, rate_verdict="valid", why=Message("baseline-unlike: f16 against q8_0"),
     )  # fmt: skip
     assert not line.stands
     assert line.of_rate == "valid"
     assert line.speedup_cell.struck
-    assert fallen([line], 3) == "1 of 3 compared with something unlike: they support nothing."
+    assert values(fallen([line], 3), "study.some_of") == {"number": 1, "of": 3, "what": Message("study.fallen.unlike")}
 
 
 def test_a_possible_row_is_not_thereby_true() -> None:
     ruling = ruled(method="draft-simple", gamma=4, acceptance=0.9, speedup=1.5, speed_ratio=10.0)
     assert ruling.verdict == "possible"
     line = from_claims.arm(ruling)
-    assert (line.verdict, line.why) == (None, "")
+    assert (line.verdict, line.why) == (None, None)
     assert line.speedup is not None
     assert line.speedup.point == 1.5
     assert line.speedup.low is None
@@ -232,8 +238,9 @@ def test_a_possible_row_is_not_thereby_true() -> None:
 def test_of_a_row_that_cannot_be_judged_it_is_said_what_is_missing() -> None:
     line = from_claims.arm(ruled(method="draft-simple", speedup=1.5))
     assert line.verdict is None
-    assert "cannot tell" in line.why
-    assert "acceptance" in line.why
+    assert line.why is not None
+    assert line.why.code == "study.why.open"
+    assert "acceptance" in str(line.why.values["arithmetic"])
 
 
 def test_rates_have_intervals_where_their_spread_is_printed() -> None:
@@ -270,4 +277,4 @@ def test_pages_and_audit_count_the_same(name: str, capsys: pytest.CaptureFixture
     invoke(["audit", "--published", name])
     counted = [line for line in capsys.readouterr().out.splitlines() if " rows: " in line]
     assert counted
-    assert any(from_claims.tally(name) in line for line in counted)
+    assert any(str(from_claims.tally(name)) in line for line in counted)

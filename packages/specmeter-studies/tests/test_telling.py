@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specmeter_studies.study import FINDINGS, ModelUsed, StudyData, by_counts, by_values, denied_by, only_of, ruling
+from specmeter.messages import Message
+from specmeter_studies.study import (
+    FINDINGS,
+    Found,
+    ModelUsed,
+    StudyData,
+    by_counts,
+    by_values,
+    denied_by,
+    only_of,
+    ruling,
+)
 
 OURS = StudyData("s", "measured", "t", models=(ModelUsed(name="m", reference="bench:m", stand_in=True),))
 
 
 def test_a_ruling_says_what_it_rests_on_and_an_open_one_nothing() -> None:
-    def rests_on(found: tuple[object, str]) -> str:
-        return ruling("c", "claim", "where", found).rests_on  # pyright: ignore[reportArgumentType]
+    said = Message("said")
 
-    assert rests_on(("supported", "an interval")) == "intervals"
-    assert rests_on(by_counts("contradicted", "a count")) == "counts"
-    assert rests_on(by_values("contradicted", "a table")) == "printed values"
-    assert rests_on(by_counts("cannot tell", "nothing")) == rests_on(("does not apply here", "elsewhere")) == ""
+    def rests_on(found: Found) -> str:
+        return ruling("c", Message("claim"), Message("where"), found).rests_on
+
+    assert rests_on(("supported", said)) == "intervals"
+    assert rests_on(by_counts("contradicted", said)) == "counts"
+    assert rests_on(by_values("contradicted", said)) == "printed values"
+    assert rests_on(by_counts("cannot tell", said)) == rests_on(("does not apply here", said)) == ""
 
 
 def test_a_claim_about_named_models_does_not_apply_where_others_were_measured() -> None:
-    word, told = only_of(OURS, "Qwen3.5", ("contradicted", "19 of 19 above."))
+    word, told = only_of(OURS, Message("Qwen3.5"), ("contradicted", Message("19 of 19 above.")))
     assert word == FINDINGS[3]
-    assert told == "Claimed of Qwen3.5; other models were measured here. 19 of 19 above."
+    assert told == Message("study.elsewhere", named=Message("Qwen3.5"), found=Message("19 of 19 above."))
     named = replace(OURS, models=(ModelUsed(name="m", reference="hf:a/b"),))
-    assert only_of(named, "Qwen3.5", ("contradicted", "x")) == ("contradicted", "x")
+    assert only_of(named, Message("Qwen3.5"), ("contradicted", Message("x"))) == ("contradicted", Message("x"))
 
 
 def test_a_value_denies_a_rounded_claim_only_beyond_its_last_digit() -> None:

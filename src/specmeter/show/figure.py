@@ -132,7 +132,7 @@ class Panel:
     name: str
     data: Sequence[Datum]
     draw: Draw
-    facet: str = ""
+    facet: str | Message = ""
     """What is shown in this panel only; empty where the figure has one."""
     explained: frozenset[str] = frozenset()
     """Legends that a panel before it has on a page: `series`, or what a mark means."""
@@ -145,8 +145,8 @@ class Figure:
 
     name: str
     panels: tuple[Panel, ...]
-    title: str = ""
-    about: str = ""
+    title: str | Message = ""
+    about: str | Message = ""
     marked: bool = False
     """Whether there is a number among them that is false, or may not mean what it says, beside others."""
 

@@ -12,6 +12,7 @@ from specmeter import extensions
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
+    from specmeter.messages import Message
     from specmeter.show.figure import Figure
     from specmeter.show.table import Table
     from specmeter.show.words import Language
@@ -21,7 +22,7 @@ class StudySection(Protocol):
     """What a study says on a page: of a run that belongs to it, or of its own."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> Message | str: ...
     @property
     def prefix(self) -> str:
         """Begins the names of its files."""

@@ -94,8 +94,8 @@ class Column:
 
     key: str
     kind: Kind = "text"
-    title: str = ""
-    """A heading that comes from outside and is shown as it is, instead of words of ours."""
+    title: str | Message = ""
+    """A heading of its own, instead of `column.KEY` among the words."""
     narrow: Literal["keep", "point", "drop"] = "keep"
     """On a screen that is too narrow for the table: the column as it is, without intervals, or not at all."""
     most: int | None = None
@@ -123,10 +123,10 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     rows: Sequence[Row]
-    title: str = ""
-    """A caption that comes from outside and is shown as it is, instead of words of ours."""
-    about: str = ""
-    """What to mind, from outside."""
+    title: str | Message = ""
+    """A caption of its own, instead of `table.NAME` among the words."""
+    about: str | Message = ""
+    """What to mind."""
     told_over: bool = False
     """Whether its legend says over what the intervals of each column are: for tables whose words are not ours."""
 
@@ -145,14 +145,14 @@ class Table:
 
     def _over(self) -> list[Message]:
         """For each sort of unit the columns whose intervals are over it."""
-        over: dict[str, list[str]] = {}
+        over: dict[str, list[str | Message]] = {}
         for place, column in enumerate(self.columns):
             found = (row.cells[place].estimate for row in self.rows)
             for unit in dict.fromkeys(
                 it.of for it in found if it is not None and it.low is not None and it.of in UNITS
             ):
                 over.setdefault(unit, []).append(column.title)
-        return [Message(f"legend.over.{unit}", columns=", ".join(titles)) for unit, titles in over.items()]
+        return [Message(f"legend.over.{unit}", columns=titles) for unit, titles in over.items()]
 
 
 def text(*titles: str) -> tuple[Column, ...]:
@@ -242,7 +242,7 @@ def markdown(table: Table, words: Words) -> str:
     rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-    about = f"{markdown_escaped(printable(table.about))}\n\n" if table.about else ""
+    about = f"{markdown_escaped(words.render(table.about))}\n\n" if table.about else ""
     legend = "".join(f"\n{markdown_escaped(phrase.render(words))}\n" for phrase in table.legend)
     return f"**{markdown_escaped(words.render(table.caption))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
 
@@ -257,7 +257,7 @@ def csv_text(table: Table, words: Words) -> str:
     ]
     head: list[str] = []
     for place, column in enumerate(table.columns):
-        name = csv_cell(printable(column.title)) or column.key
+        name = csv_cell(printable(str(column.title))) or column.key
         head.append(name)
         if place in estimated:
             head += [f"{name}_{part}" for part in ("low", "high", "level", "n", "of")]
@@ -290,7 +290,7 @@ def latex(table: Table, words: Words) -> str:
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     lines = [
         f"% {words.render(table.caption)}",
-        *([f"% {printable(table.about)}"] if table.about else []),
+        *([f"% {words.render(table.about)}"] if table.about else []),
         needs,
         rf"\begin{{tabular}}{{{shape}}}",
         r"\toprule",

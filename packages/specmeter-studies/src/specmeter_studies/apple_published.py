@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from specmeter.audit import published
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare
 from specmeter_studies.measured import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
-SOURCE = (
-    "Efficient On-Device LLM Inference on Apple Silicon: From Quantization to Collaborative Speculative Decoding "
-    "(AtomGradient, March 2026): project page, data and four raw logs"
-)
 BANDWIDTH = 800e9
 """Of the M2 Ultra, as the document states it."""
 
@@ -54,7 +51,7 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
     return StudyData(
         study=study,
         origin="published",
-        title="published by the document, with the audit's verdicts",
+        title=Message("apple.published"),
         results=rows,
         arms=(
             *(plain[name] for name in used),
@@ -65,13 +62,9 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
         machine="M2 Ultra",
         bandwidth_bytes_per_s=BANDWIDTH,
         notes=(
-            "Rates of the runs are `eff_tps`: tokens that the target evaluated, including the prompt's and those "
-            "of rejected drafts, over the life of its context; the rates they are compared with are "
-            "llama-bench's.",
-            "In the four raw logs that were published, 40 of the 150 to 177 verifications took place; the others "
-            "failed, and stale logits were read. Acceptance counted there means nothing.",
-            "`specmeter audit --published apple` rules on the runs of the document's table `sd_runs`, including "
-            f"those on other targets: {tally('apple', _RUNS)}.",
+            Message("apple.rates"),
+            Message("apple.logs"),
+            Message("apple.audited", tally=tally("apple", _RUNS)),
         ),
     )
 

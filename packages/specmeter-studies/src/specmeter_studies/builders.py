@@ -8,10 +8,12 @@ rejected draft token is another token, whose experts are not on record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.explain.parts import union_at
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate
 from specmeter.theory.roofline import expected_union
@@ -39,7 +41,7 @@ def table(data: StudyData, form: TableForm, make: Make) -> StudyTable | None:
     return StudyTable(
         key=form.key,
         title=tell(form.title),
-        about=tell(form.about),
+        about=tell(form.about) if form.about else None,
         columns=tuple(tell(column.title) for column in form.columns),
         rows=tuple(tuple(_cell(row, column) for column in form.columns) for row in rows),
         verdicts=() if form.verdict is None else tuple(value(row, form.verdict) for row in rows),
@@ -56,23 +58,21 @@ def figure(data: StudyData, form: FigureForm, make: Make) -> StudyFigure | None:
     return StudyFigure(
         key=form.key,
         title=tell(form.title),
-        about=tell(form.about),
+        about=tell(form.about) if form.about else None,
         kind=form.kind,
         x=_axis(form.x, rows),
         y=_axis(form.y, rows),
-        series_title=tell(form.series_title),
+        series_title=tell(form.series_title) if form.series_title else None,
         points=points,
     )
 
 
-def _teller(data: StudyData, fill: str | None, make: Make) -> Callable[[str], str]:
-    """Puts the values of {names} into texts."""
-    values: Mapping[str, str] = {} if fill is None else make(fill)(data)
+def _teller(data: StudyData, fill: str | None, make: Make) -> Callable[[str], Message]:
+    """Makes messages of texts, with the values of the {names} in them."""
+    values: Mapping[str, Value] = {} if fill is None else make(fill)(data)
 
-    def tell(text: str) -> str:
-        for name, known in values.items():
-            text = text.replace(f"{{{name}}}", known)
-        return text
+    def tell(text: str) -> Message:
+        return Message(text, **{name: it for name, it in values.items() if re.search(rf"{{{name}[:}}]", text)})
 
     return tell
 
@@ -82,11 +82,18 @@ def _cell(row: Row, column: ColumnForm) -> StudyCell:
     if isinstance(found, StudyCell):
         return found
     if column.words and (told := column.words.get(str(found))) is not None:
-        return StudyCell(text=told)
-    if found is None or isinstance(found, (str, bool)):
-        return StudyCell(text=column.none if found in (None, "") else str(found))
+        return StudyCell(text=_text_of(told))
+    if found is None or found == "":
+        return StudyCell(text=_text_of(column.none))
+    if isinstance(found, (str, Message, bool)):
+        return StudyCell(text=str(found) if isinstance(found, bool) else found)
     struck = _is_of_a_false_line(row, column.of) if column.struck is None else bool(value(row, column.struck))
-    return StudyCell(text=column.none, value=_times(found, column.times), digits=column.digits, struck=struck)
+    return StudyCell(text=_text_of(column.none), value=_times(found, column.times), digits=column.digits, struck=struck)
+
+
+def _text_of(text: str) -> Message | str:
+    """Words of `study.yaml`, which languages have their own for; a dash is a dash."""
+    return Message(text) if any(map(str.isalpha, text)) else text
 
 
 def _is_of_a_false_line(row: Row, path: str) -> bool:
@@ -101,14 +108,16 @@ def _point(row: Row, form: FigureForm) -> Point | None:
     x, y = (shown(row, axis.of) for axis in (form.x, form.y))
     if isinstance(x, Estimate):
         x = x.point
-    if x is None or y is None or isinstance(x, StudyCell) or isinstance(y, (str, StudyCell)):
+    if isinstance(x, Message):
+        x = str(x)
+    if x is None or y is None or isinstance(x, StudyCell) or isinstance(y, (str, Message, StudyCell)):
         return None
     y = _times(y, form.y.times)
     told: dict[str, Any] = {
         "series": _text(row, form.series),
-        "facet": _text(row, form.facet),
+        "facet": _facet(row, form.facet),
         "x": x if isinstance(x, str) else x * form.x.times,
-        "label": _text(row, form.label) if form.label else name_of(row),
+        "label": _text(row, form.label) if form.label else str(name_of(row)),
         "name": _text(row, form.name),
         "verdict": None if form.verdict is None else value(row, form.verdict),
     }
@@ -117,12 +126,17 @@ def _point(row: Row, form: FigureForm) -> Point | None:
 
 def _axis(form: AxisForm, rows: list[Row]) -> Axis:
     order = tuple(dict.fromkeys(str(shown(row, form.of)) for row in rows)) if form.ordered else ()
-    return Axis(title=form.title, log=form.log, ratio=form.ratio, order=order)
+    return Axis(title=Message(form.title), log=form.log, ratio=form.ratio, order=order)
 
 
 def _text(row: Row, path: str | None) -> str:
     found = None if path is None else shown(row, path)
     return "" if found is None else str(found)
+
+
+def _facet(row: Row, path: str | None) -> Message | str:
+    found = None if path is None else shown(row, path)
+    return found if isinstance(found, Message) else "" if found is None else str(found)
 
 
 def _times(found: Estimate | float, factor: float) -> Estimate | float:
@@ -134,6 +148,10 @@ def _times(found: Estimate | float, factor: float) -> Estimate | float:
     return found * factor if factor > 1 else found / round(1 / factor)  # 1e9 is exact, 1e-9 is not
 
 
+_EXPERTS = ("target", "tokens", "measured", "uniform", "over_one", "of_layer")
+"""Columns of the table of experts."""
+
+
 def tables(data: StudyData) -> tuple[StudyTable, ...]:
     """Experts that the verifications of this data read, beside uniform routing; empty where none were measured."""
     rows = tuple(_rows(data))
@@ -142,14 +160,9 @@ def tables(data: StudyData) -> tuple[StudyTable, ...]:
     return (
         StudyTable(
             key="experts",
-            title="Experts of a layer that a forward reads",
-            about=(
-                "Measured: distinct experts that so many consecutive tokens of the run's texts choose (mean over "
-                "layers, intervals over texts): what a verification reads if its drafts are accepted. A rejected "
-                "draft token is another token, whose experts are not on record. Uniform: if tokens chose "
-                "independently."
-            ),
-            columns=("target", "tokens of the forward", "measured", "uniform", "measured / one token", "of a layer"),
+            title=Message("study.experts"),
+            about=Message("study.experts.about"),
+            columns=tuple(Message(f"study.experts.{it}") for it in _EXPERTS),
             rows=rows,
         ),
     )

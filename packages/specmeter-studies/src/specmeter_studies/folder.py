@@ -27,6 +27,7 @@ from specmeter.analysis.quality import QualityReport, load_report
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments import file as experiment_file
 from specmeter.files import is_link
+from specmeter.messages import Message
 from specmeter.record import Record, Verdict
 from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore
@@ -35,7 +36,7 @@ from specmeter_studies.loading import Study, find, remembered
 from specmeter_studies.measured import from_quality, from_run, merged, ran
 from specmeter_studies.quality.plan import LoadedPlan, bundled_plans, load_plan
 from specmeter_studies.rows import measured
-from specmeter_studies.study import Ran, StudyData, StudyFindings
+from specmeter_studies.study import Ran, Said, StudyData, StudyFindings
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -53,7 +54,7 @@ class LeftOut(Record):
 
     name: str
     """Id of the arm, or the model's name."""
-    reason: str
+    reason: Said
 
 
 class Part(Record):
@@ -61,8 +62,8 @@ class Part(Record):
 
     name: PartName
     kind: Literal["experiment", "quality"]
-    skipped: str = ""
-    """Why nothing of it was measured; empty where something was, or is still to be."""
+    skipped: Said | None = None
+    """Why nothing of it was measured; None where something was, or is still to be."""
     left_out: tuple[LeftOut, ...] = ()
     """What was decided when it was begun; it stays so until the part is complete."""
 
@@ -172,15 +173,15 @@ class StudyFolder:
         with RunStore.open(self.run_folder(part.name), readonly=True) as store:
             return ran(part.name, store.state(), checked=store.certificate() is not None)
 
-    def kept(self, part: Part) -> str:
+    def kept(self, part: Part) -> Message:
         """How much of a part is on disk, for people."""
         if not self.has_begun(part):
-            return "nothing yet"
+            return Message("study.nothing_yet")
         if part.kind == "quality":
-            return measured(self.quality(part.name)).told or "nothing yet"
+            return measured(self.quality(part.name)).told or Message("study.nothing_yet")
         state = self.run_state(part)
         assert state is not None
-        return f"{state.ok} of {state.planned} requests"
+        return Message("study.kept", ok=state.ok, planned=state.planned)
 
     def run_state(self, part: Part) -> RunState | None:
         """How far an experiment has come; None before it was begun."""
@@ -248,7 +249,7 @@ def choose_folder(asked: StudyRecord, *, new: bool = False, runs: Path = RUNS_FO
 
 
 def _not_begun(part: Part) -> Ran:
-    return Ran(part=part.name, status="incomplete", reason="not begun")
+    return Ran(part=part.name, status="incomplete", reason=Message("study.ran.not_begun"))
 
 
 @dataclass(frozen=True)

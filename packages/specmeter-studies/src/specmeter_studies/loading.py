@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specmeter.errors import UsageError
 from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
+from specmeter.messages import Message
 from specmeter.text import quoted
 from specmeter_studies import builders
 from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
@@ -88,8 +89,8 @@ class Study:
             claims=self.claims(data),
             tables=(*self.tables(data), *builders.tables(data)),
             figures=self.figures(data),
-            title=self.title,
-            source=self.source,
+            title=Message(self.title),
+            source=Message(self.source),
             command=self._command,
             chinese=self.form.chinese,
         )
@@ -121,7 +122,7 @@ class Study:
         """The document's name of an arm's group; the line's own where the study has none."""
         return line.suite if self.form.suite is None or not self.trusted else self.function(self.form.suite)(line)
 
-    def unavailable(self, part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:
+    def unavailable(self, part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, Message]:
         """Arms that this study knows cannot be measured here -> why."""
         return {} if self.form.needs is None else self.function(self.form.needs)(part, loaded, arms)
 
@@ -160,12 +161,12 @@ class Study:
     def _ruled(self, data: StudyData, claim: ClaimForm) -> ClaimRuling:
         found = self._decided(data, claim.rule)
         if claim.only_of is not None:
-            found = only_of(data, claim.only_of, found)
-        return ruling(claim.id, claim.claim.en, claim.where, found, chinese=claim.claim.zh)
+            found = only_of(data, Message(claim.only_of), found)
+        return ruling(claim.id, Message(claim.claim), Message(claim.where), found)
 
     def _decided(self, data: StudyData, rule: str) -> Found:
         if not self.trusted:
-            return "cannot tell", f"Its rule is code of {self.folder} ({rule}), which only --trust runs."
+            return "cannot tell", Message("study.untrusted", folder=str(self.folder), rule=rule)
         return self.function(rule)(data)
 
     def _made(self, data: StudyData, given: Any, build: Callable[..., Any]) -> Any:

@@ -21,14 +21,14 @@ from specmeter.analysis.explain.memory_price import arm_prices
 from specmeter.analysis.quality import QualityReport
 from specmeter.analysis.reading import read_run
 from specmeter.audit import reading
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
-from specmeter.text import counted
 from specmeter_studies import setting
 from specmeter_studies.loading import find
 from specmeter_studies.rows import RunRows, draft_places
-from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData
+from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData, several
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim, Ruling
@@ -82,7 +82,7 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
 def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
     """What a quality measurement says about the study `name`; `part` is the plan's name."""
     models = tuple(item.model for item in report.models)
-    reason = "" if report.complete else "interrupted before everything was measured"
+    reason = None if report.complete else Message("study.ran.interrupted")
     return StudyData(
         study=name,
         origin="measured",
@@ -93,7 +93,10 @@ def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
         bandwidth_bytes_per_s=setting.bandwidth((report.host,), on_gpu=bool(report.settings.gpu_layers)),
         parts=(
             Ran(part=part, status="measured" if report.complete else "incomplete", reason=reason),
-            *(Ran(part=f"{part}: {item.name}", status="skipped", reason=item.reason) for item in report.skipped),
+            *(
+                Ran(part=f"{part}: {item.name}", status="skipped", reason=Message("study.outside", text=item.reason))
+                for item in report.skipped
+            ),
         ),
         notes=setting.notes(models),
     )
@@ -109,7 +112,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
     return StudyData(
         study=name,
         origin="measured",
-        title="; ".join(titles) or "nothing measured",
+        title=titles[0] if len(titles) == 1 else several(titles) if titles else Message("study.measured.nothing"),
         results=tuple(result for data in parts for result in data.results),
         arms=tuple(line for data in parts for line in data.arms),
         models=_distinct(model for data in parts for model in data.models),
@@ -136,15 +139,17 @@ def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
 def ran(part: str, state: RunState, *, checked: bool) -> Ran:
     """How far an experiment has come; one whose run was stopped before it was checked is not measured yet."""
     if state.is_finished(checked=checked):
-        return Ran(part=part, status="measured", reason="")
+        return Ran(part=part, status="measured")
     if state.state == "complete":
-        reason = f"all {state.planned} requests were measured, but not checked yet"
+        reason = Message("study.ran.not_checked", planned=state.planned)
         return Ran(part=part, status="incomplete", reason=reason)
-    reason = f"{state.ok} of {state.planned} requests were measured" + (
-        f", {state.failed} failed" if state.failed else ""
+    reason = Message(
+        "study.ran.partly",
+        ok=state.ok,
+        planned=state.planned,
+        failed=Message("study.ran.failed", failed=state.failed) if state.failed else "",
+        why=Message("study.ran.why", why=state.reason) if state.reason else "",
     )
-    if state.reason:
-        reason += f" ({state.reason})"
     return Ran(part=part, status="incomplete", reason=reason)
 
 
@@ -171,34 +176,58 @@ def rulings(published: str, *sources: str) -> Iterator[Ruling]:
     return (ruling for ruling in ruled if not sources or ruling.claim.source in sources)
 
 
-def tally(published: str, *sources: str) -> str:
+def tally(published: str, *sources: str) -> Message | str:
     """How many rows of a published study the audit rules how, in its own words, as `specmeter audit` counts them."""
     return reading.tally(rulings(published, *sources))
 
 
-def verdict_of(ruling: Ruling) -> tuple[Standing | None, str]:
+def verdict_of(ruling: Ruling) -> tuple[Standing | None, Message | None]:
     """(verdict, why) of a ruled claim."""
-    told = f"{ruling.bound}: {ruling.reason}"
+    told = Message("study.because", name=ruling.bound, why=ruling.reason)
     match ruling.verdict:
         case "impossible":
             return "invalid", told
         case "implausible":
             return "implausible", told
         case "possible":
-            return None, ""
+            return None, None
         case _:
-            return None, f"cannot tell ({ruling.bound}): {ruling.arithmetic}"
+            return None, Message("study.why.open", bound=ruling.bound, arithmetic=ruling.arithmetic)
 
 
-def worst_of(rows: Sequence[PromptResult]) -> tuple[Standing | None, str]:
+def reasons(why: Value) -> Iterator[tuple[str, Value]]:
+    """(name of a check or a bound, what it says) of everything that makes a row's verdict worse, in order."""
+    if isinstance(why, Message):
+        if why.code == "study.because":
+            yield str(why.values["name"]), why.values["why"]
+        else:
+            for value in why.values.values():
+                yield from reasons(value)
+    elif isinstance(why, Sequence) and not isinstance(why, str):
+        for value in why:
+            yield from reasons(value)
+
+
+def reason_of(why: Message | None, name: str) -> Value:
+    """What the check or the bound of that name says; None where it says nothing."""
+    return dict(reasons(why)).get(name)
+
+
+def worst_of(rows: Sequence[PromptResult]) -> tuple[Standing | None, Message | None]:
     """(verdict, why) of a line made from single rows: a mean is as good as the worst of what it is a mean of."""
     false = [row for row in rows if row.verdict == "invalid"]
     unlikely = [row for row in rows if row.verdict == "implausible"]
     worst = next(iter((*false, *unlikely)), None)
     if worst is None:
-        return None, ""
-    told = [f"{len(found)} {word}" for found, word in ((false, "impossible"), (unlikely, "implausible")) if found]
-    return worst.verdict, f"{', '.join(told)} of {counted(len(rows), 'run')}; {worst.prompt}: {worst.why}"
+        return None, None
+    counts = [
+        Message("study.some", number=len(found), what=Message(f"verdict.{word}"))
+        for found, word in ((false, "impossible"), (unlikely, "implausible"))
+        if found
+    ]
+    return worst.verdict, Message(
+        "study.why.worst", counts=counts, runs=len(rows), prompt=worst.prompt, why=worst.why or ""
+    )
 
 
 def result(ruling: Ruling, **names: Unpack[RowNames]) -> PromptResult:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import quotient, ratio_of_means
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
 from specmeter.theory.cost import break_even_rate
@@ -94,13 +95,14 @@ class Pairing:
     # How tables, figures and sentences show it.
 
     @property
-    def series(self) -> str:
-        return f"{self.line.draft} for {self.line.target}"
+    def series(self) -> Message:
+        return Message("study.pair.series", draft=self.line.draft, target=self.line.target)
 
     @property
-    def measured(self) -> str:
+    def measured(self) -> Message:
         """What was measured, in a word."""
-        return self.outcome if self.line.claimed_speedup is None else "does not stand"
+        claimed = self.line.claimed_speedup is not None
+        return Message("study.pair.not_stand" if claimed else f"study.pair.{self.outcome}")
 
     @property
     def least_cell(self) -> StudyCell:
@@ -119,26 +121,29 @@ class Pairing:
         return None if needed is None or self.ratio is None or math.isinf(needed) else needed
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """In a sentence: `0.8B_Q8 k=4 (ratio 3.31 [3.12, 3.50], 80.1 % accepted): 1.38 [1.14, 1.68]`."""
-        line = self.line
-        mark = ", suspect" if line.verdict == "suspect" else ""
-        ratio = quoted(self.ratio).removesuffix(" (no interval)")
-        of = f" on {line.prompt}" if line.prompt else ""
-        claimed = "" if line.claimed_speedup is None else f", claimed {line.claimed_speedup:.2f} does not stand"
-        speedup = f"no speedup{claimed}" if line.speedup is None else quoted(line.speedup)
-        return f"{self.name}{of} (ratio {ratio}, {share(line.acceptance)} accepted{mark}): {speedup}"
-
-    @property
-    def label(self) -> str:
-        """For tooltips."""
-        return f"{self.told}{f', {self.line.prompt}' if self.line.prompt else ''}"
+        line, ratio = self.line, self.ratio
+        none = Message("study.pair.none")
+        if line.claimed_speedup is not None:
+            none = Message("study.pair.claimed", claimed=line.claimed_speedup)
+        return Message(
+            "study.pair",
+            name=self.name,
+            on=Message("study.pair.on", prompt=line.prompt) if line.prompt else "",
+            ratio=ratio.point if ratio is not None and ratio.low is None else quoted(ratio),
+            share=share(line.acceptance),
+            suspect=Message("study.pair.suspect") if line.verdict == "suspect" else "",
+            speedup=none if line.speedup is None else quoted(line.speedup),
+        )
 
 
 def _limit(value: float | None) -> StudyCell:
     if value is None:
         return StudyCell(text="-")
-    return StudyCell(text="none suffices") if math.isinf(value) else StudyCell(value=100 * value, digits=1)
+    if math.isinf(value):
+        return StudyCell(text=Message("study.pair.none_suffices"))
+    return StudyCell(value=100 * value, digits=1)
 
 
 def outcome(speedup: Estimate | None) -> GainOrLoss:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.summary import ArmSummary
 from specmeter.engines.traffic import RECEIVED, SENT
+from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.record import Record, network_of
-from specmeter.text import counted
-from specmeter_studies.study import ArmResult, DraftPlace, PromptResult
+from specmeter_studies.study import ArmResult, DraftPlace, PromptResult, several
 
 if TYPE_CHECKING:
     from specmeter.analysis.quality import QualityReport
@@ -66,7 +66,7 @@ class RunRows:
                 repeat=row.invocation * blocks + row.block,
                 max_tokens=(prompt.max_tokens if prompt else None) or self.max_tokens,
                 verdict=verdict,
-                why=why if row.error is None else f"failed: {row.error}",
+                why=why if row.error is None else Message("study.why.failed", error=row.error),
                 **_numbers(row),
             )
 
@@ -139,20 +139,19 @@ class RunRows:
             return self.report.withheld.get(arm_id)
         return self.report.withheld_by_kind.get((arm_id, kind))
 
-    def _verdict(self, arm_id: str) -> tuple[Verdict | None, str]:
+    def _verdict(self, arm_id: str) -> tuple[Verdict | None, Message | None]:
         """An arm's verdict and what makes it worse than valid; None for a run that was not checked."""
         certificate = self.report.certificate
         if certificate is None or arm_id not in certificate.arms:
-            return None, "not checked"
+            return None, Message("study.why.not_checked")
         verdict = certificate.arms[arm_id]
         if verdict == "valid":
-            return verdict, ""
+            return verdict, None
         guilty = self.report.because(arm_id)
         if not guilty:
-            return verdict, "a check that could have found it false had nothing to look at"
-        shown = "; ".join(f"{finding.check}: {finding.message}" for finding in guilty[:_MOST_REASONS])
-        more = len(guilty) - _MOST_REASONS
-        return verdict, shown + (f"; and {more} more" if more > 0 else "")
+            return verdict, Message("study.why.unseen")
+        found = (Message("study.because", name=it.check, why=it.message) for it in guilty)
+        return verdict, several(found, _MOST_REASONS)
 
 
 def prompt_names(prompts: Mapping[str, Prompt]) -> dict[str, str]:
@@ -284,12 +283,17 @@ class Amount(Record):
     """Of all models, tests and blocks together."""
 
     @property
-    def told(self) -> str:
-        """`7 models (7 perplexities of 70 windows in all, 84 timings)`; empty where there is nothing."""
-        windows = "" if self.windows is None else f" of {counted(self.windows, 'window')} in all"
-        told = [f"{counted(self.perplexities, 'perplexity', 'perplexities')}{windows}"] if self.perplexities else []
-        told += [counted(self.timings, "timing")] if self.timings else []
-        return f"{counted(self.models, 'model')} ({', '.join(told) or 'nothing yet'})" if self.models else ""
+    def told(self) -> Message | None:
+        """`7 models (7 perplexities of 70 windows in all, 84 timings)`; None where there is nothing."""
+        if not self.models:
+            return None
+        parts: list[Message] = []
+        if self.perplexities:
+            windows = "" if self.windows is None else Message("study.amount.windows", windows=self.windows)
+            parts.append(Message("study.amount.scored", perplexities=self.perplexities, windows=windows))
+        if self.timings:
+            parts.append(Message("study.amount.timed", timings=self.timings))
+        return Message("study.amount", models=self.models, parts=parts or [Message("study.nothing_yet")])
 
 
 def planned(plan: QualityPlan, models: Sequence[str]) -> Amount:

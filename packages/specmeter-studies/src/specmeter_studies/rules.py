@@ -5,8 +5,9 @@ support a claim, one against it contradicts. Rows that do not stand count for no
 in `specmeter_studies.study`, in one place for all studies. Quantities are named as tables name them
 (`specmeter_studies.setting`).
 
-`found` is told with the ruling, or with each of them; {shown}, {n} rows, {for} and {against} it are filled in, and the
-names in `fill`. `missing` is told before the reason where no row decides, `empty` where there is no row.
+`found` is the code of what is found, or one for each ruling (a user's text is its own code): {shown}, {n} rows, {for}
+and {against} it are filled in, and the names in `fill`. `missing` is said before the reason where no row decides,
+`empty` where there is no row.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, between, exceeds
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
 from specmeter_studies.setting import Row, estimate, line_of, name_of, shown
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, fallen, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, fallen, quoted, several
 
 Template = str | Mapping[RulingWord, str]
-NOTHING = "None of this was measured."
+NOTHING = Message("study.none_measured")
+SHOWN = "study.shown"
 _MOST = 12
 """Rows that are listed one by one."""
 
@@ -30,7 +33,7 @@ _MOST = 12
 class _Vote:
     """A row, or two of them compared, and what it says of the claim."""
 
-    said: str
+    said: Value
     for_it: bool
     against: bool
     printed: bool = False
@@ -46,10 +49,10 @@ def lies(
     own_table: StudyData | None = None,
     told: str | None = None,
     unit: str = "",
-    found: Template = "{shown}.",
-    fill: Mapping[str, str] | None = None,
-    missing: str = "",
-    empty: str = NOTHING,
+    found: Template = SHOWN,
+    fill: Mapping[str, Value] | None = None,
+    missing: Message | None = None,
+    empty: Message = NOTHING,
 ) -> Found:
     """Whether the quantity `of` lies above `low`, below `high`, or between both, in every row.
 
@@ -72,48 +75,50 @@ def exceeded(
     pairs: Callable[[Sequence[Row]], Iterable[tuple[Row, Row]]],
     *,
     unit: str = "",
-    digits: int = 2,
-    missing: str = "",
-    empty: str = NOTHING,
+    said: str = "study.against",
+    missing: Message | None = None,
+    empty: Message = NOTHING,
     told: str | None = None,
 ) -> Found:
-    """Whether the first row of each pair has more of the quantity `of` than the second, among the rows that stand."""
+    """Whether the first row of each pair has more of the quantity `of` than the second, among the rows that stand.
+
+    `said` is the code of what is said of a pair: {first} has {more}, {second} {less}.
+    """
     everything = list(rows)
-    votes = [_pair(first, second, of, digits, unit) for first, second in pairs(_standing(everything))]
-    return _ruled(votes, "{shown}.", {}) if votes else ("cannot tell", _nothing(everything, None, missing, empty, told))
+    votes = [_pair(first, second, of, unit, said) for first, second in pairs(_standing(everything))]
+    return _ruled(votes, SHOWN, {}) if votes else ("cannot tell", _nothing(everything, None, missing, empty, told))
 
 
 def _standing(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if (line := line_of(row)) is None or line.stands]
 
 
-def _ruled(votes: Sequence[_Vote], found: Template, fill: Mapping[str, str]) -> Found:
+def _ruled(votes: Sequence[_Vote], found: Template, fill: Mapping[str, Value]) -> Found:
     supporting, against = sum(it.for_it for it in votes), sum(it.against for it in votes)
     ruling: RulingWord = "supported" if supporting == len(votes) else "contradicted" if against else "cannot tell"
-    rest = len(votes) - _MOST
-    said = "; ".join(it.said for it in votes[:_MOST]) + (f"; and {rest} more" if rest > 0 else "")
-    told = found if isinstance(found, str) else found.get(ruling, "{shown}.")
-    counts = {"n": str(len(votes)), "for": str(supporting), "against": str(against)}
-    for name, text in {**fill, **counts, "shown": said}.items():
-        told = told.replace(f"{{{name}}}", text)
-    return by_values(ruling, told) if any(it.printed for it in votes) else (ruling, told)
+    shown = several((it.said for it in votes), _MOST)
+    counts: dict[str, Value] = {"n": len(votes), "for": supporting, "against": against, "shown": shown}
+    said = Message(found if isinstance(found, str) else found.get(ruling, SHOWN), **fill, **counts)
+    return by_values(ruling, said) if any(it.printed for it in votes) else (ruling, said)
 
 
-def _nothing(rows: Sequence[Row], of: str | None, missing: str, empty: str, told: str | None) -> str:
+def _nothing(rows: Sequence[Row], of: str | None, missing: Message | None, empty: Message, told: str | None) -> Message:
     """Why no row decides; `of` is None where rows are compared with each other."""
     if not rows:
         return empty
     bad = [(row, line) for row in rows if (line := line_of(row)) is not None and not line.stands]
     if not bad:
         if of is None:
-            return "Not everything that is compared was measured."
+            return Message("study.not_all_measured")
         what = of.rpartition(".")[2].replace("_", " ")
-        kind = "rows" if line_of(rows[0]) is None else "arms"
-        return f"None of {len(rows)} {kind} has this number: {what}."
+        code = "study.no_number.rows" if line_of(rows[0]) is None else "study.no_number.arms"
+        return Message(code, n=len(rows), what=what)
     row, line = bad[0]
-    said = shown(row, told) if told and missing else name_of(row)
-    why = f"{said}{';' if missing else ':'} {line.why}."
-    return f"{f'{missing} ' if missing else ''}{fallen([line for _, line in bad], len(rows))} {why}"
+    none, why = fallen([line for _, line in bad], len(rows)), line.why or ""
+    if missing is None:
+        return Message("study.fallen.row", fallen=none, row=name_of(row), why=why)
+    said = _said(row, told) if told else name_of(row)
+    return Message("study.fallen.left", missing=missing, fallen=none, row=said, why=why)
 
 
 def _side(
@@ -134,9 +139,15 @@ def _side(
     else:
         inside = (low is None or above(found, low)) and (high is None or below(found, high))
     outside = (low is not None and below(wide, low)) or (high is not None and above(wide, high))
-    number = quoted(found, 2, unit) if isinstance(value, Estimate) else f"{value:.2f}{unit}"
-    said = f"{name_of(row)} {number}" if told is None else str(shown(row, told))
+    number = quoted(found, unit) if isinstance(value, Estimate) else Message("study.number", number=value, unit=unit)
+    said = Message("study.row", name=name_of(row), number=number) if told is None else _said(row, told)
     return _Vote(said, inside, outside, printed=single and printed)
+
+
+def _said(row: Row, told: str) -> Value:
+    """The quantity that shows a row."""
+    found = shown(row, told)
+    return found if isinstance(found, Message) else str(found)
 
 
 def _exact(value: Estimate | float) -> Estimate:
@@ -144,12 +155,13 @@ def _exact(value: Estimate | float) -> Estimate:
     return between(point, point, point, "1", "exact", n=1)
 
 
-def _pair(first: Row, second: Row, of: str, digits: int, unit: str) -> _Vote:
+def _pair(first: Row, second: Row, of: str, unit: str, code: str) -> _Vote:
     one, other = estimate(first, of), estimate(second, of)
-    told = [
-        f"{it:.{digits}f}{unit}" if isinstance(it, float | int) else quoted(it, digits, unit) for it in (one, other)
-    ]
-    said = f"{name_of(first)} {told[0]} against {name_of(second)} {told[1]}"
+    more, less = (
+        Message("study.number", number=it, unit=unit) if isinstance(it, float | int) else quoted(it, unit)
+        for it in (one, other)
+    )
+    said = Message(code, first=name_of(first), more=more, second=name_of(second), less=less)
     if isinstance(one, Estimate) and isinstance(other, Estimate):
         return _Vote(said, exceeds(one, other), exceeds(other, one))
     if one is None or other is None or isinstance(one, Estimate) or isinstance(other, Estimate):

@@ -22,9 +22,9 @@ from specmeter.engines.registry import load_engine, spec_of
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.run import absent, prepare, used_models
+from specmeter.messages import Message
 from specmeter.models.reference import Fetching, ModelProgress, refuse_absent
 from specmeter.store import RunStore
-from specmeter.text import size
 from specmeter.workloads.spec import FileWorkload, LengthWorkload
 from specmeter_studies.folder import (
     AnyPart,
@@ -39,6 +39,7 @@ from specmeter_studies.folder import (
     load_parts,
 )
 from specmeter_studies.quality.plan import measure_plan
+from specmeter_studies.study import several
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -52,22 +53,22 @@ if TYPE_CHECKING:
     from specmeter_studies.quality.plan import LoadedPlan
 
 
-StudyNeeds = Callable[[str, "LoadedExperiment", "Sequence[Arm]"], Mapping[str, str]]
+StudyNeeds = Callable[[str, "LoadedExperiment", "Sequence[Arm]"], Mapping[str, Message]]
 """A study's own: (part, experiment, arms that nothing else keeps away) -> arm id -> why it cannot be measured here."""
 
 
-def engine_problem(loaded: LoadedExperiment) -> str:
-    """Why the experiment's engine does not work here; empty where it does."""
+def engine_problem(loaded: LoadedExperiment) -> Message | None:
+    """Why the experiment's engine does not work here; None where it does."""
     engine = loaded.experiment.engine
     try:
         load_engine(engine.kind, **engine.own_options).identify()
     except SpecmeterError as error:
         return _reason(error)
-    return ""
+    return None
 
 
-def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
-    """Why nothing of a quality plan can be measured here; empty where something can. What is then missing of single
+def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> Message | None:
+    """Why nothing of a quality plan can be measured here; None where something can. What is then missing of single
     models the report says itself."""
     from specmeter_studies.quality.plan import text_path
 
@@ -79,11 +80,11 @@ def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> str:
     references = [name for name, model in plan.models.items() if model.reference is not None]
     lacking = _lacking_of_plan(loaded, offline=offline)
     if len(lacking) < len(references):
-        return ""
-    return "; ".join(f"model {name}: {why}" for name, why in lacking.items())
+        return None
+    return several(Message("study.lacks.model", name=name, why=why) for name, why in lacking.items())
 
 
-def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, str]]:
+def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, Message]]:
     """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
     made or fetched."""
     from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
@@ -92,12 +93,13 @@ def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[s
 
     quantizer, without = find_quantizer(loaded.value)
     models = wanted(loaded.value, quantizer)
-    missing = _lacking_of_plan(loaded, offline=offline)
+    lacking = _lacking_of_plan(loaded, offline=offline)
+    missing = {name: Message("study.outside", text=why) for name, why in lacking.items()}
     for name, model in models.items():
         if model.reference is None and model.made_from in missing:
-            missing[name] = f"{model.made_from}, which it is made from, is missing"
+            missing[name] = Message("study.lacks.source", source=model.made_from)
         elif model.reference is None and quantizer is None and model.type not in OWN_TYPES:
-            missing[name] = f"only llama-quantize makes {model.type}, and {without} (`{BUILD_COMMAND}` makes it)"
+            missing[name] = Message("study.lacks.quantizer", type=model.type, why=without, command=BUILD_COMMAND)
     return [name for name, model in models.items() if not model.only_source and name not in missing], missing
 
 
@@ -125,14 +127,19 @@ def unavailable(
     offline: bool = False,
     more: StudyNeeds | None = None,
     available_bytes: int | None = None,
-) -> dict[str, str]:
+) -> dict[str, Message]:
     """Arm id -> why it cannot be measured here; `available_bytes` is memory for models, read now where it is None.
 
     An arm whose baseline cannot be measured is left out with it. Raises `ExperimentError` for arms that cannot be.
     """
     arms = loaded.experiment.expand()
     lacking = {model.key.partition(".")[2]: model for model in lacking_models(loaded, offline=offline)}
-    found = {arm.id: f"model {name}: {lacking[name].why}" for arm in arms for name in _names(arm) if name in lacking}
+    found = {
+        arm.id: Message("study.lacks.model", name=name, why=lacking[name].why)
+        for arm in arms
+        for name in _names(arm)
+        if name in lacking
+    }
     if spec_of(loaded.experiment.engine.kind).traits.model_formats:
         able = [arm for arm in arms if arm.id not in found]
         memory = memory_free_bytes() if available_bytes is None else available_bytes
@@ -141,7 +148,7 @@ def unavailable(
         found |= more(part, loaded, [arm for arm in arms if arm.id not in found])
     for arm in arms:
         if arm.baseline_id in found and arm.id not in found:
-            found[arm.id] = f"its baseline {arm.baseline_id} is left out"
+            found[arm.id] = Message("study.lacks.baseline", baseline=arm.baseline_id)
     return found
 
 
@@ -166,12 +173,12 @@ def _kv_bytes(reference: str, base_dir: Path, contexts: set[int]) -> dict[int, i
     return {context: memory.kv_bytes(context) if memory else 0 for context in contexts}
 
 
-def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memory: int) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memory: int) -> dict[str, Message]:
+    found: dict[str, Message] = {}
     for arm in arms:
         needed = sum(sizes[name][arm.engine.context] for name in _names(arm) if name in sizes)
         if needed > memory:
-            found[arm.id] = f"weights and KV cache need {size(needed)}, but only {size(memory)} are free here"
+            found[arm.id] = Message("study.lacks.memory", needed=needed, free=memory)
     return found
 
 
@@ -179,9 +186,9 @@ def _names(arm: Arm) -> list[str]:
     return [name for name in (arm.target, arm.draft) if name is not None]
 
 
-def _reason(error: SpecmeterError) -> str:
+def _reason(error: SpecmeterError) -> Message:
     """An error as a reason: what is wrong, and what would help."""
-    return f"{error.message} ({error.fix})"
+    return Message("study.lacks.error", error=error.message, fix=error.fix)
 
 
 class StudyWatch(Protocol):
@@ -277,7 +284,7 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
             raise
         except SpecmeterError as error:
             if not folder.has_begun(part) and not isinstance(error, EngineError):
-                part = part.model_copy(update={"skipped": f"{error.message} ({error.fix})", "left_out": ()})
+                part = part.model_copy(update={"skipped": _reason(error), "left_out": ()})
                 record = record.with_part(part)
                 folder.write(record)
                 watch.part_skipped(part)
@@ -376,12 +383,12 @@ def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
     return record
 
 
-def _nothing_left(part: ExperimentPart, missing: Mapping[str, str]) -> str:
-    """Why nothing of an experiment can be measured: the reasons of all its arms; empty where something can."""
+def _nothing_left(part: ExperimentPart, missing: Mapping[str, Message]) -> Message | None:
+    """Why nothing of an experiment can be measured: the reasons of all its arms; None where something can."""
     arms = part.loaded.experiment.expand()
     if any(arm.id not in missing for arm in arms):
-        return ""
-    return "; ".join(dict.fromkeys(missing[arm.id] for arm in arms if arm.baseline_id not in missing))
+        return None
+    return several(dict.fromkeys(missing[arm.id] for arm in arms if arm.baseline_id not in missing))
 
 
 def _refuse_nothing(record: StudyRecord, lacking: Sequence[AbsentModel]) -> None:

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import Variants
 from specmeter.experiments.file import FileKind
+from specmeter.messages import Message
 from specmeter.record import Estimate, Record
 from specmeter_studies.pairings import pairings
 from specmeter_studies.rungs import rungs
@@ -55,20 +56,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-class Wording(_Strict):
-    """A sentence in two languages."""
-
-    en: Annotated[str, Field(min_length=1, max_length=2000)]
-    zh: Annotated[str, Field(max_length=2000)] = ""
-
-
 def _kind(given: object) -> str:
     """Tells code by name from what is described, so that messages speak of one of them."""
     return "function" if isinstance(given, str) else "described"
-
-
-def _worded(given: object) -> object:
-    return {"en": given} if isinstance(given, str) else given
 
 
 class Selection(_Strict):
@@ -88,7 +78,7 @@ class ClaimForm(_Strict):
     """What the document claims."""
 
     id: Name
-    claim: Annotated[Wording, BeforeValidator(_worded)]
+    claim: Annotated[Text, Field(min_length=1)]
     where: Text
     """Its place in the document."""
     rule: Function
@@ -181,8 +171,8 @@ class StudyForm(_Strict):
         tuple[Annotated[_ByName | Annotated[FigureForm, Tag("described")], _Kinds], ...], Field(max_length=100)
     ] = ()
     chinese: Annotated[dict[Text, Text], Field(max_length=2000)] = {}
-    """Titles, captions and sentences of rules in English -> in Chinese. Values that are filled in are `{0}`, `{1}`, in
-    the order of the English text. What is not here is shown in English."""
+    """Every text above, and what rules find, in English -> in Chinese, with the same {names} of values in any order.
+    What is not here is shown in English."""
     variants: Annotated[Variants, Field(default_factory=dict, max_length=0)]
     applied: Annotated[tuple[str, ...], Field(max_length=0)] = ()
 
@@ -210,27 +200,23 @@ FORM = FileKind(
 )
 
 
-BENCH_NOTE = (
-    "Bench models: tiny trained cores inflated to their size. Acceptance and memory traffic are real, the text "
-    "is meaningless; they show how the study is measured, not what it finds about the document's models."
-)
-MOCK_NOTE = "Simulated: the engine was a mock; nothing here was measured."
-TIMING_NOTE = "Some models have random weights: their acceptance means nothing."
+BENCH_NOTE = Message("study.note.bench")
+MOCK_NOTE = Message("study.note.mock")
+TIMING_NOTE = Message("study.note.timing")
 STAND_INS = ("bench", "mock")
 """Origins of models that no document names."""
 
 _QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
 
 
-def title(models: Sequence[ModelIdentity]) -> str:
+def title(models: Sequence[ModelIdentity]) -> Message:
     """What numbers from these models are."""
     origins = {model.origin for model in models}
-    if "mock" in origins:
-        return "simulated with the mock engine"
-    return "measured here with the bench models" if "bench" in origins else "measured here"
+    which = "mock" if "mock" in origins else "bench" if "bench" in origins else "other"
+    return Message(f"study.measured.{which}")
 
 
-def notes(models: Sequence[ModelIdentity]) -> tuple[str, ...]:
+def notes(models: Sequence[ModelIdentity]) -> tuple[Message, ...]:
     """What a reader has to know before any number."""
     origins = {model.origin for model in models}
     found = [note for origin, note in (("bench", BENCH_NOTE), ("mock", MOCK_NOTE)) if origin in origins]
@@ -291,7 +277,7 @@ def bandwidth(hosts: Sequence[Host], *, on_gpu: bool) -> float | None:
     return peak.low if peak is not None and peak.low == peak.high else None
 
 
-Value = str | float | bool | Estimate | StudyCell | None
+Value = str | Message | float | bool | Estimate | StudyCell | None
 Make = Callable[[str], Callable[[StudyData], Any]]
 """Finds a function of the study's own."""
 Row = Any
@@ -350,7 +336,7 @@ def value(row: Row, path: str) -> Any:
 def shown(row: Row, path: str) -> Value:
     """A quantity that can stand in a table: text, a number, an estimate, or a ready cell. Raises `UsageError`."""
     found = value(row, path)
-    if found is None or isinstance(found, (str, int, float, bool, Estimate, StudyCell)):
+    if found is None or isinstance(found, (str, Message, int, float, bool, Estimate, StudyCell)):
         return found
     raise UsageError(f"{path}: {type(found).__name__} is not a single value", fix=f"name a part of it: {path}.NAME")
 
@@ -369,11 +355,12 @@ def line_of(row: Row) -> ArmResult | None:
     return found if isinstance(found, ArmResult) else None
 
 
-def name_of(row: Row) -> str:
+def name_of(row: Row) -> str | Message:
     """How sentences call a row: its `name`, else its configuration, else its prompt."""
     for name in ("name", "config", "title", "subject", "prompt"):
         if name in _quantities(row):
-            return str(value(row, name))
+            found = value(row, name)
+            return found if isinstance(found, Message) else str(found)
     return type(row).__name__
 
 

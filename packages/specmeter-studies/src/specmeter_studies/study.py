@@ -22,21 +22,29 @@ does not apply where others were measured (`only_of`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.analysis.quality import QualityReport
 from specmeter.analysis.requests import Consumption
-from specmeter.numbers.estimates import above, below
+from specmeter.messages import Message, Value
+from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
 
 if TYPE_CHECKING:
     from specmeter_studies.machines import MachineTable
 
+
+def _said(given: object) -> object:
+    return Message(given) if isinstance(given, str) else given
+
+
+Said = Annotated[Message, BeforeValidator(_said)]
+"""What is shown to readers. Plain text, which code of a user's own study may give, is its own code."""
 
 RulingWord: TypeAlias = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
 """What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""
@@ -55,8 +63,8 @@ RestsOn = Literal["intervals", "counts", "printed values", ""]
 class StudyCell(Record):
     """A cell of a table: text, or a number with what is known about it."""
 
-    text: str = ""
-    """Shown as it is; with a value, what stands in its place when it is None."""
+    text: str | Message = ""
+    """With a value, what stands in its place when it is None."""
     value: float | Estimate | None = None
     digits: int = 2
     struck: bool = False
@@ -100,7 +108,7 @@ class PromptResult(Record):
     verdict: Standing | None = None
     """Whether the number can be believed: of our arm by the checks, of a published row by the audit; None where nothing
     decides."""
-    why: str = ""
+    why: Said | None = None
     """What makes the verdict worse than valid."""
 
 
@@ -159,7 +167,7 @@ class ArmResult(Record):
     energy: Consumption | None = None
     """What its tokens cost in electric energy, where that was read; of lines over all prompts."""
     verdict: Standing | None = None
-    why: str = ""
+    why: Said | None = None
     """What makes the verdict worse than valid; or what is wrong with the comparison."""
     comparison_only: bool = False
     """Only the comparison with the baseline is at fault (`why`): the speedup is none and the verdict `invalid`, but
@@ -208,7 +216,7 @@ class Ran(Record):
 
     part: str
     status: Literal["measured", "incomplete", "skipped"]
-    reason: str = ""
+    reason: Said | None = None
     """Why it was skipped or is incomplete."""
 
 
@@ -276,7 +284,7 @@ class StudyData:
 
     study: str
     origin: Literal["measured", "published"]
-    title: str
+    title: Message | str
     """What these numbers are: `measured here with the bench models`, `published by ...`."""
     results: tuple[PromptResult, ...] = ()
     arms: tuple[ArmResult, ...] = ()
@@ -289,14 +297,14 @@ class StudyData:
     memory: tuple[tuple[str, MemoryPrice], ...] = ()
     """(part, what the draft of an arm takes) for every arm with a draft model."""
     hosts: tuple[Host, ...] = ()
-    machine: str = ""
+    machine: str | Message = ""
     """Device as the document names it; empty: `hosts`."""
     machines: MachineTable | None = None
     """Several machines beside each other, where that is the study; None: `hosts`."""
     bandwidth_bytes_per_s: float | None = None
     """Peak or measured memory bandwidth of the machine."""
     parts: tuple[Ran, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message | str, ...] = ()
     """What a reader has to know before any number."""
 
     @property
@@ -313,17 +321,15 @@ class ClaimRuling(Record):
 
     id: str
     """Short and stable: `finding-1`."""
-    claim: str
+    claim: Said
     """What the document claims, in our words."""
-    where: str
+    where: Said
     """Its place: `abstract; section 4.2, Table 5`."""
     ruling: RulingWord
-    found: str
+    found: Said
     """What was found, with numbers and intervals: one or two sentences."""
     rests_on: RestsOn = ""
     """What makes the ruling; empty where nothing does."""
-    chinese: Annotated[str, Field(exclude=True)] = ""
-    """The claim in Chinese, for pages; not written to files."""
 
 
 class StudyTable(Record):
@@ -331,10 +337,10 @@ class StudyTable(Record):
 
     key: str
     """`table-4`."""
-    title: str
-    about: str = ""
+    title: Said
+    about: Said | None = None
     """What differs from the document's, and what to mind."""
-    columns: tuple[str, ...]
+    columns: tuple[Said, ...]
     """Headings with units."""
     rows: tuple[tuple[StudyCell, ...], ...]
     verdicts: tuple[Standing | None, ...] = ()
@@ -346,7 +352,7 @@ class Point(Record):
 
     series: str = ""
     """What colour and shape distinguish."""
-    facet: str = ""
+    facet: str | Message = ""
     """What panels side by side distinguish."""
     x: float | str
     y: float
@@ -365,7 +371,7 @@ class Point(Record):
         *,
         x: float | str,
         series: str = "",
-        facet: str = "",
+        facet: str | Message = "",
         label: str = "",
         name: str = "",
         verdict: Standing | None = None,
@@ -387,7 +393,7 @@ class Point(Record):
 class Axis(Record):
     """An axis and its title with unit."""
 
-    title: str
+    title: Said
     log: bool = False
     ratio: bool = False
     """Ratios to a baseline: a line at 1 is drawn across."""
@@ -400,12 +406,12 @@ class StudyFigure(Record):
 
     key: str
     """`figure-2`."""
-    title: str
-    about: str = ""
+    title: Said
+    about: Said | None = None
     kind: Literal["points", "lines", "bars"]
     x: Axis
     y: Axis
-    series_title: str = ""
+    series_title: Said | None = None
     points: Annotated[tuple[Point, ...], Field(max_length=20_000)]
 
 
@@ -417,23 +423,23 @@ class StudyFindings:
     claims: tuple[ClaimRuling, ...]
     tables: tuple[StudyTable, ...]
     figures: tuple[StudyFigure, ...]
-    title: str = ""
+    title: Message | str = ""
     """Of the study."""
-    source: str = ""
+    source: Message | str = ""
     """The document that is repeated."""
     command: str = ""
     """What measures it."""
     chinese: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Sentences of a user's own study in English and Chinese."""
+    """Texts of a user's own study in English and Chinese."""
 
 
-Found = tuple[RulingWord, str]
-"""A ruling, and what was found, in words."""
+Found = tuple[RulingWord, Message]
+"""A ruling, and what was found."""
 FAR = 1e4
 """Ends of intervals beyond this are not printed: such an interval says nothing."""
 
 
-class _Resting(tuple[RulingWord, str]):
+class _Resting(tuple[RulingWord, Message]):
     """A finding that rests on something else than intervals."""
 
     rests_on: RestsOn
@@ -446,17 +452,17 @@ def resting_on(what: RestsOn, found: Found) -> Found:
     return made
 
 
-def by_counts(ruling: RulingWord, told: str) -> Found:
+def by_counts(ruling: RulingWord, found: Message) -> Found:
     """A finding from exact numbers."""
-    return resting_on("counts", (ruling, told))
+    return resting_on("counts", (ruling, found))
 
 
-def by_values(ruling: RulingWord, told: str) -> Found:
+def by_values(ruling: RulingWord, found: Message) -> Found:
     """A finding from all values of a printed table."""
-    return resting_on("printed values", (ruling, told))
+    return resting_on("printed values", (ruling, found))
 
 
-def ruling(identity: str, claim: str, where: str, found: Found, *, chinese: str = "") -> ClaimRuling:
+def ruling(identity: str, claim: Message, where: Message, found: Found) -> ClaimRuling:
     """A claim with what was found: the one place where rulings are made."""
     rests_on: RestsOn = found.rests_on if isinstance(found, _Resting) else "intervals"
     decided = found[0] in ("supported", "contradicted")
@@ -467,15 +473,14 @@ def ruling(identity: str, claim: str, where: str, found: Found, *, chinese: str 
         ruling=found[0],
         found=found[1],
         rests_on=rests_on if decided else "",
-        chinese=chinese,
     )
 
 
-def only_of(data: StudyData, named: str, found: Found) -> Found:
+def only_of(data: StudyData, named: Message, found: Found) -> Found:
     """What was found, of a claim about `named` models or machines; where others were measured it does not apply."""
     if not data.stands_in or data.origin == "published":
         return found
-    return "does not apply here", f"Claimed of {named}; other models were measured here. {found[1]}"
+    return "does not apply here", Message("study.elsewhere", named=named, found=found[1])
 
 
 def denied_by(values: Sequence[float], *, most: float, last_digit: float) -> list[float]:
@@ -491,35 +496,54 @@ def by_intervals(found: Sequence[tuple[Estimate, float]], about: float) -> Rulin
     return "contradicted" if outside else "cannot tell"
 
 
-def fallen(lines: Sequence[ArmResult], among: int) -> str:
-    """How many of `among` lines do not stand, and why: `2 of 4 false, 2 implausible: they support nothing.`"""
+def fallen(lines: Sequence[ArmResult], among: int) -> Message:
+    """How many of `among` lines do not stand, and why: `2 of 4 false, 2 implausible: they support nothing`"""
     unlike = sum(line.comparison_only for line in lines)
     counts = {
-        "false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
-        "implausible": sum(line.verdict == "implausible" for line in lines),
-        "compared with something unlike": unlike,
+        "study.fallen.false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
+        "study.fallen.implausible": sum(line.verdict == "implausible" for line in lines),
+        "study.fallen.unlike": unlike,
     }
-    (first, number), *more = [(word, number) for word, number in counts.items() if number]
-    told = ", ".join((f"{number} of {among} {first}", *(f"{number} {word}" for word, number in more)))
-    return f"{told}: they support nothing."
+    (first, number), *more = [(code, number) for code, number in counts.items() if number]
+    some = Message("study.some_of", number=number, of=among, what=Message(first))
+    rest = [Message("study.some", number=number, what=Message(code)) for code, number in more]
+    return Message("study.fallen", parts=[some, *rest])
 
 
-def quoted(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
-    """`1.26 [1.20, 1.31]`, or openly without an interval."""
+def quoted(estimate: Estimate | None, unit: str = "") -> Message:
+    """`1.26 [1.20, 1.31]`, or openly without an interval; its place has the digits, as in `{speedup:.2f}`."""
     if estimate is None:
-        return "unknown"
-    point = f"{estimate.point:.{digits}f}{unit}"
+        return Message("study.unknown")
     if estimate.low is None or estimate.high is None:
-        return f"{point} (no interval)"
-    return f"{point} [{_end(estimate.low, digits)}, {_end(estimate.high, digits)}]"
+        return Message("study.single", point=estimate.point, unit=unit)
+    return Message("study.interval", point=estimate.point, unit=unit, low=_end(estimate.low), high=_end(estimate.high))
 
 
-def _end(value: float, digits: int) -> str:
+def _end(value: float) -> float | Message:
     """An end of an interval; of one that says nothing only that it is far away."""
-    return f"{value:.{digits}f}" if value < FAR else f"above {FAR:g}"
+    return value if value < FAR else Message("study.above", far=FAR)
 
 
-def share(value: float | Estimate | None) -> str:
+def share(value: float | Estimate | None) -> Message:
     """`3.3 %`."""
     point = value.point if isinstance(value, Estimate) else value
-    return "unknown" if point is None else f"{100 * point:.1f} %"
+    return Message("study.unknown") if point is None else Message("study.share", percent=100 * point)
+
+
+def in_percent(estimate: Estimate) -> Message:
+    """`64.0 % [60.1, 68.0]`; its place has the digits. The share alone where there is no interval."""
+    return share(estimate) if estimate.low is None else quoted(scaled(estimate, 100, "%"), " %")
+
+
+def sentence(said: Message) -> Message:
+    """What is said with its full stop."""
+    return Message("study.sentence", said=said)
+
+
+def several(items: Iterable[Value], most: int | None = None) -> Message:
+    """`a; b; and 3 more`, of which at most so many are said."""
+    known = list(items)
+    more = 0 if most is None else len(known) - most
+    if more <= 0 and len(known) == 1 and isinstance(known[0], Message):
+        return known[0]
+    return Message("study.list", parts=[*known[:most], *([Message("study.more", more=more)] if more > 0 else ())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from specmeter.messages import Message
 from specmeter.record import Estimate, Verdict
 from specmeter_studies.show.document import StudyDocument
 from specmeter_studies.study import (
@@ -14,6 +15,7 @@ from specmeter_studies.study import (
     Point,
     PromptResult,
     Ran,
+    RulingWord,
     StudyCell,
     StudyData,
     StudyFigure,
@@ -55,34 +57,34 @@ def figures(open_verdict: Verdict | None, more: str = "") -> tuple[StudyFigure, 
         point(0.05 * number, 30.0 + number, f"configuration {number}", verdict="invalid" if number % 5 == 0 else None)
         for number in range(19)
     )
-    speedup = Axis(title="speedup" + more, ratio=True, log=True)
-    rate = Axis(title="decode rate, tok/s" + more)
+    speedup = Axis(title=Message("speedup" + more), ratio=True, log=True)
+    rate = Axis(title=Message("decode rate, tok/s" + more))
     return (
         StudyFigure(
             key="figure-1",
-            title="Lines in panels" + more,
-            about="Intervals are ours." + more,
+            title=Message("Lines in panels" + more),
+            about=Message("Intervals are ours." + more),
             kind="lines",
-            x=Axis(title="gamma" + more),
+            x=Axis(title=Message("gamma" + more)),
             y=speedup,
-            series_title="draft" + more,
+            series_title=Message("draft" + more),
             points=gammas,
         ),
         StudyFigure(
             key="figure-2",
-            title="Names in rows" + more,
+            title=Message("Names in rows" + more),
             kind="points",
-            x=Axis(title="configuration"),
-            y=Axis(title="speedup", ratio=True),
+            x=Axis(title=Message("configuration")),
+            y=Axis(title=Message("speedup"), ratio=True),
             points=(point("first", 1.2), point("second", 0.8, verdict="invalid"), point("third", 1.6)),
         ),
         StudyFigure(
             key="figure-3",
-            title="Grouped bars" + more,
+            title=Message("Grouped bars" + more),
             kind="bars",
-            x=Axis(title="prompt", order=("zh", "fact", "absent")),
+            x=Axis(title=Message("prompt"), order=("zh", "fact", "absent")),
             y=rate,
-            series_title="configuration",
+            series_title=Message("configuration"),
             points=tuple(
                 point(prompt, 60.0 + place, series, verdict="invalid" if place == 1 and series == "draft" else None)
                 for place, prompt in enumerate(("fact", "code", "zh"))
@@ -91,39 +93,49 @@ def figures(open_verdict: Verdict | None, more: str = "") -> tuple[StudyFigure, 
         ),
         StudyFigure(
             key="figure-4",
-            title="Bars by number" + more,
+            title=Message("Bars by number" + more),
             kind="bars",
-            x=Axis(title="gamma"),
-            y=Axis(title="speedup", ratio=True),
+            x=Axis(title=Message("gamma")),
+            y=Axis(title=Message("speedup"), ratio=True),
             points=(point(16, 1.3), point(4, 1.1), point(8, 1.2)),
         ),
         StudyFigure(
             key="figure 5 / b",
-            title="Many series" + more,
+            title=Message("Many series" + more),
             kind="points",
-            x=Axis(title="acceptance"),
-            y=Axis(title="tok/s", log=True),
-            series_title="configuration",
+            x=Axis(title=Message("acceptance")),
+            y=Axis(title=Message("tok/s"), log=True),
+            series_title=Message("configuration"),
             points=many,
         ),
         StudyFigure(
             key="figure-6",
-            title="A line over names, with a zero on an axis of logarithms" + more,
+            title=Message("A line over names, with a zero on an axis of logarithms" + more),
             kind="lines",
-            x=Axis(title="type", order=TYPES),
-            y=Axis(title="change", log=True),
+            x=Axis(title=Message("type"), order=TYPES),
+            y=Axis(title=Message("change"), log=True),
             points=tuple(Point(x=name, y=0.1 * place, verdict=open_verdict) for place, name in enumerate(TYPES)),
         ),
         StudyFigure(
             key="figure-7",
-            title="Nothing but false numbers" + more,
+            title=Message("Nothing but false numbers" + more),
             kind="points",
-            x=Axis(title="active parameters", log=True),
+            x=Axis(title=Message("active parameters"), log=True),
             y=speedup,
-            series_title="target",
+            series_title=Message("target"),
             points=(point(3.3, 1.2, "moe", verdict="invalid"), point(9.0, 1.6, "dense", verdict="invalid")),
         ),
-        StudyFigure(key="figure-8", title="Nothing at all", kind="bars", x=Axis(title="x"), y=rate, points=()),
+        StudyFigure(
+            key="figure-8", title=Message("Nothing at all"), kind="bars", x=Axis(title=Message("x")), y=rate, points=()
+        ),
+    )
+
+
+def _claims(more: str) -> tuple[tuple[str, str, str, RulingWord, str], ...]:
+    return (
+        ("a", "It is faster." + more, "section 1", "contradicted", "No." + more),
+        ("b", "Acceptance falls.", "Figure 4" + more, "supported", "0.7 to 0.4."),
+        ("c", "It holds elsewhere.", "section 6", "cannot tell", "Unmeasured."),
     )
 
 
@@ -143,23 +155,28 @@ def found(
     verdicts: tuple[Verdict | None, ...] = (None, "invalid", "invalid")
     table = StudyTable(
         key="table-4",
-        title="Mean rates" + more,
-        about="Intervals are ours." + more,
-        columns=("configuration" + more, "rate, tok/s", "speedup"),
+        title=Message("Mean rates" + more),
+        about=Message("Intervals are ours." + more),
+        columns=tuple(map(Message, ("configuration" + more, "rate, tok/s", "speedup"))),
         rows=rows,
         verdicts=verdicts,
     )
-    plain = StudyTable(key="table-5", title="Suites", columns=("suite", "requests"), rows=((rows[0][0], rows[0][2]),))
+    plain = StudyTable(
+        key="table-5",
+        title=Message("Suites"),
+        columns=tuple(map(Message, ("suite", "requests"))),
+        rows=((rows[0][0], rows[0][2]),),
+    )
     why = "speedup-above-tau: 1.625 > 1.04"
     data = StudyData(
         study=study,
         origin=origin,
-        title="made up for a test" + more,
+        title=Message("made up for a test" + more),
         machine="a machine" + more,
         notes=("Mind this first." + more,),
         parts=(
             Ran(part="moe-306", status="measured"),
-            Ran(part="suite-e" + more, status="skipped", reason="needs a model that is not here" + more),
+            Ran(part="suite-e" + more, status="skipped", reason=Message("needs a model that is not here" + more)),
         ),
         models=(
             ModelUsed(name="moe", reference="hf:a/b" + more, size_bytes=2e10, parameters=3.5e10, bytes_per_token=2e9),
@@ -177,16 +194,13 @@ def found(
                 decode_rate=estimate(90.0),
                 claimed_speedup=1.625,
                 verdict="invalid",
-                why=why + more,
+                why=Message(why + more),
             ),
         ),
     )
-    claims = (
-        ClaimRuling(id="a", claim="It is faster." + more, where="section 1", ruling="contradicted", found="No." + more),
-        ClaimRuling(
-            id="b", claim="Acceptance falls.", where="Figure 4" + more, ruling="supported", found="0.7 to 0.4."
-        ),
-        ClaimRuling(id="c", claim="It holds elsewhere.", where="section 6", ruling="cannot tell", found="Unmeasured."),
+    claims = tuple(
+        ClaimRuling(id=name, claim=Message(claim), where=Message(where), ruling=ruling, found=Message(said))
+        for name, claim, where, ruling, said in _claims(more)
     )
     shapes = figures("valid" if origin == "measured" else None, more)
     return StudyDocument(

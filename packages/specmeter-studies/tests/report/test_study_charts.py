@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from study_findings import figures, found
 
+from specmeter.messages import Message
 from specmeter.show.figure import PAGE, PRINT, Figure, specification
 from specmeter.show.words import LANGUAGES, words
 from specmeter_studies.show.figures import drawn
@@ -85,7 +86,7 @@ def test_the_legend_says_what_a_cross_is(
 
 def test_only_checked_and_valid_numbers_are_solid() -> None:
     point = {"x": 1.0, "y": 2.0}
-    axes = {"x": Axis(title="x"), "y": Axis(title="y"), "kind": "points", "key": "k", "title": "t"}
+    axes = {"x": Axis(title=Message("x")), "y": Axis(title=Message("y")), "kind": "points", "key": "k", "title": "t"}
 
     def marks(origin: Literal["measured", "published"], *verdicts: Any) -> list[Any]:
         points = tuple(Point.model_validate({**point, "verdict": verdict}) for verdict in verdicts)
@@ -145,7 +146,12 @@ def test_a_claimed_value_is_written_beside_its_cross_where_there_is_room() -> No
     def labels(points: tuple[tuple[float, float], ...]) -> list[Any]:
         made = tuple(Point(x=x, y=y, verdict="invalid") for x, y in points)
         figure = StudyFigure(
-            key="k", title="t", kind="points", x=Axis(title="x"), y=Axis(title="y"), points=(*made, Point(x=0, y=0))
+            key="k",
+            title=Message("t"),
+            kind="points",
+            x=Axis(title=Message("x")),
+            y=Axis(title=Message("y")),
+            points=(*made, Point(x=0, y=0)),
         )
         data = drawn(figure, "published", "k").panels[0].data
         return [datum["claimed"] for datum in data if datum["mark"] == "impossible"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specmeter.messages import Message
 from specmeter.show.figure import PAGE, specification
 from specmeter.show.words import words
 from specmeter_studies.show.figures import APART_PX, MOST_PX, OVER, dodges, drawn, lanes, mark_of
@@ -12,7 +13,14 @@ from specmeter_studies.study import Axis, Point, StudyFigure
 
 def figure(*points: Point, kind: str = "points") -> StudyFigure:
     return StudyFigure.model_validate(
-        {"key": "k", "title": "t", "kind": kind, "x": Axis(title="x"), "y": Axis(title="y"), "points": points}
+        {
+            "key": "k",
+            "title": "t",
+            "kind": kind,
+            "x": Axis(title=Message("x")),
+            "y": Axis(title=Message("y")),
+            "points": points,
+        }
     )
 
 

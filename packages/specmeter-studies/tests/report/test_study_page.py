@@ -180,7 +180,14 @@ def test_counts_and_settings_of_an_invalid_row_stay() -> None:
 
     row = (StudyCell(value=8, digits=0), StudyCell(value=1.6, digits=2))
     table = document_table(
-        StudyTable(key="k", title="t", columns=("gamma", "speedup"), rows=(row,), verdicts=("invalid",)), "measured"
+        StudyTable(
+            key="k",
+            title=Message("t"),
+            columns=tuple(map(Message, ("gamma", "speedup"))),
+            rows=(row,),
+            verdicts=("invalid",),
+        ),
+        "measured",
     )
     assert [cell.struck for cell in table.rows[0].cells[:2]] == [False, True]
 
@@ -279,7 +286,7 @@ def test_a_study_folder_and_a_run_of_a_study_show_its_claims(folder: Path, look:
     assert Path("tables/study-claims.md").is_file()
     assert Path("tables/summary.md").is_file()
 
-    skipped = Part(name="suite-e", kind="experiment", skipped="there is no second architecture here")
+    skipped = Part(name="suite-e", kind="experiment", skipped=Message("there is no second architecture here"))
     parts = (Part(name="moe-306", kind="experiment"), skipped)
     StudyFolder(folder / "study").write(StudyRecord(study="moe-306", made_at=0.0, parts=parts))
     assert invoke(["report", "study", "--lang", "en"]) == 0

@@ -163,7 +163,7 @@ def render(
     **values: Any,
 ) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside. `chinese`: sentences of users' own studies."""
+    outside. `chinese`: texts of users' own studies."""
     from markupsafe import Markup
 
     voice = Voice([words(language, chinese) for language in languages])
@@ -178,7 +178,6 @@ def render(
             named=voice.named,
             sentence=voice.sentence,
             details=voice.details,
-            either=voice.either,
             prose=voice.prose,
             spoken=voice.spoken,
             headline=voice.headline,
@@ -219,7 +218,7 @@ class Voice:
             if all(one.sentence(text) == text for one in self.languages):
                 return self._isolated(text, code=code)
             return self._in_each(lambda one: self._isolated(one.sentence(text), code=code))
-        return self._in_each(lambda one: self._rendered(text, one))
+        return self._in_each(lambda one: self._rendered(text, one, code=code))
 
     def sentence(self, answer: Answer, names: Names) -> Markup:
         """An answer."""
@@ -240,12 +239,6 @@ class Voice:
     def details(self, answer: Answer, names: Names) -> list[Markup]:
         """What must be known beside an answer, point by point."""
         return [self.say(line) for line in details(answer, names)]
-
-    def either(self, english: str, chinese: str) -> Markup:
-        """A sentence from outside in both languages; where there is no other, as `prose` has it."""
-        if not chinese:
-            return self.prose(english)
-        return self._in_each(lambda one: self._isolated(chinese if one.language == "zh" else english, code=True))
 
     def prose(self, text: str | Message) -> Markup:
         """The same as `say`, but `code` within text from outside is shown as such."""
@@ -283,9 +276,13 @@ class Voice:
             "".join(f'<span data-lang="{one.language}" lang="{one.tag}">{text(one)}</span>' for one in self.languages)
         )
 
-    def _rendered(self, said: Message, one: Words) -> str:
+    def _rendered(self, said: Message, one: Words, *, code: bool = False) -> str:
         """Our own words, which may hold `code`, with what comes from outside escaped."""
-        return one.render(said, own=lambda text: _CODE.sub(_AS_CODE, text), outside=self._isolated)
+
+        def outside(text: str) -> Markup:
+            return self._isolated(text, code=code)
+
+        return one.render(said, own=lambda text: _CODE.sub(_AS_CODE, text), outside=outside)
 
     def _isolated(self, text: str, *, code: bool = False) -> Markup:
         from markupsafe import Markup, escape

@@ -77,7 +77,7 @@ class Screen(Console):
         if narrow and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
-            self.say(table.about, tone="faint")
+            self.say(english.render(table.about), tone="faint")
         self.say_all(table.legend, tone="faint")
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

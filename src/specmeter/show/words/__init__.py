@@ -17,5 +17,5 @@ messages.SENTENCES["zh"] = lambda text: catalogue().told(text)
 
 
 def words(language: Language = "en", chinese: Mapping[str, str] | None = None) -> Words:
-    """The words of a language; `chinese`: further texts of a user's own study."""
-    return with_own(messages.words(language), chinese or {})
+    """The words of a language; `chinese`: further texts of a user's own study, for that language alone."""
+    return with_own(messages.words(language), chinese if chinese and language == "zh" else {})

@@ -9,8 +9,7 @@ the Chinese form with the same values in any order:
 So a stored text is never formatted: it is compared with our forms, and what stands in place of the values is shown as
 it was, or in Chinese where it is itself such a sentence. A text of no known form stays as it is, in English.
 
-Catalogues are TOML: `sentences/*.toml` here, with a table for each source file that makes the sentences, and the
-`zh.toml` of each study. `tests/test_sentences.py` demands a translation of every sentence of the code.
+Catalogues are TOML: `sentences/*.toml` here, with a table for each source file that makes the sentences. `tests/test_sentences.py` demands a translation of every sentence of the code.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
-
-from specmeter import extensions
 
 LONGEST = 6_000
 """Characters of a text that is looked at; longer ones are not ours."""
@@ -198,12 +195,8 @@ class Catalogue:
 
 @cache
 def ours() -> Mapping[str, str]:
-    """Every sentence of the package, and of the studies that are installed with it."""
-    studies = extensions.studies()
-    files = [
-        *(resources.files("specmeter.show.words") / "sentences").iterdir(),
-        *(() if studies is None else studies.sentences()),
-    ]
+    """Every sentence of the package."""
+    files = (resources.files("specmeter.show.words") / "sentences").iterdir()
     tables = [table for file in files for table in tomllib.loads(file.read_text("utf-8")).values()]
     return {english: chinese for table in tables for english, chinese in table.items()}
 

@@ -188,7 +188,7 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     Examples:
       specmeter study show
       specmeter study show moe-306-20261121-101500
-      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found]'
+      specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found.text]'
 
     \b
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.

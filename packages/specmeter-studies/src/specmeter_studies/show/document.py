@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import specmeter_studies as studies
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.show.page.files import (
     copy_kept,
     make_folder,
@@ -60,8 +61,8 @@ GROUPS = {
 class StudyDocument:
     """A study with everything that is told about it."""
 
-    title: str
-    source: str
+    title: Message | str
+    source: Message | str
     """The document that is repeated."""
     findings: StudyFindings
     prefix: str = ""
@@ -219,7 +220,7 @@ def study_page(
         languages,
         [figure for document in documents for figure in document.figures],
         chinese={en: zh for document in documents for en, zh in document.findings.chinese.items()},
-        title=f"{printable(documents[0].title if len(documents) == 1 else 'Studies')} · specmeter",
+        title=f"{printable(str(documents[0].title) if len(documents) == 1 else 'Studies')} · specmeter",
         studies=documents,
         index=index,
         downloads=downloads,

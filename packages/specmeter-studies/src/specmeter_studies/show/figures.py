@@ -29,6 +29,7 @@ from specmeter.show.words import LANGUAGES, words
 from specmeter.text import printable
 
 if TYPE_CHECKING:
+    from specmeter.messages import Message
     from specmeter.record import Standing
     from specmeter.show.figure import Palette
     from specmeter.show.words import Words
@@ -252,7 +253,7 @@ def drawn(figure: StudyFigure, origin: Origin, name: str) -> Figure:
         panels.append(Panel(named, data, look.drawing(data, facet), facet, frozenset(explained)))
         explained |= {"series", *(str(datum["mark"]) for datum in data)}
     marked = any(datum["mark"] != "solid" for panel in panels for datum in panel.data)
-    return Figure(name, tuple(panels), figure.title, figure.about, marked)
+    return Figure(name, tuple(panels), figure.title, figure.about or "", marked)
 
 
 def slug(text: str) -> str:
@@ -396,7 +397,7 @@ class _PanelStyle:
     def _at(self, x: float | str) -> float:
         return float(self.names.index(_name(x))) if self.names else float(x)
 
-    def drawing(self, data: Sequence[Datum], facet: str) -> charts.Draw:
+    def drawing(self, data: Sequence[Datum], facet: str | Message) -> charts.Draw:
         """How a panel is drawn."""
 
         def draw(words: Words, palette: Palette) -> Spec:
@@ -515,14 +516,14 @@ class _PanelStyle:
         return lines
 
     def _series(self, words: Words, palette: Palette) -> Mapping[str, Spec]:
-        return charts.series("series", words.render(self.figure.series_title), list(self.series), palette)
+        return charts.series("series", words.render(self.figure.series_title or ""), list(self.series), palette)
 
     def _tips(self, words: Words, data: Sequence[Datum], *, named: bool) -> list[Spec]:
         def tip(field: str, title: str) -> Spec:
             return {"field": field, "type": "nominal", "title": title}
 
         tips = (
-            [tip("series", words.render(self.figure.series_title) or words("column.series"))]
+            [tip("series", words.render(self.figure.series_title or "") or words("column.series"))]
             if any(self.series)
             else []
         )

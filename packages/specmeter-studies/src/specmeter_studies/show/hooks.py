@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +23,6 @@ RULINGS: tuple[str, ...] = ("supported", "contradicted", "cannot tell", "does no
 def names() -> tuple[str, ...]:
     """All bundled studies."""
     return specmeter_studies.names()
-
-
-def sentences() -> Iterator[Traversable]:
-    """Files with the sentences of all studies, and of each bundled one, in Chinese."""
-    yield resources.files("specmeter_studies") / "zh.toml"
-    for folder in resources.files("specmeter_studies.library").iterdir():
-        if (file := folder / "zh.toml").is_file():
-            yield file
 
 
 def messages() -> Path:

@@ -12,7 +12,6 @@ from specmeter.show.page.files import copy_kept, make_folder, write_text
 from specmeter.show.page.site import DATA, INDEX, copy_documents, downloads_of, write_page_figures
 from specmeter.show.table import Cell, Column, Row, Table, counted
 from specmeter.store.environment import private
-from specmeter.text import printable
 from specmeter_studies.folder import StudyFolder
 from specmeter_studies.show.document import (
     StudyDocument,
@@ -112,7 +111,7 @@ def site_claims(studies: Sequence[StudyOnSite]) -> Table:
 
 def _counts(study: StudyOnSite) -> Row:
     cells = (
-        Cell(printable(study.document.title)),
+        Cell(study.document.title),
         Cell(Message(f"state.{study.state}" if study.state else "study.origin.published")),
         *(counted(study.document.counts[ruling]) for ruling in FINDINGS),
         Cell(Message(f"verdict.{study.verdict}") if study.verdict else "-"),

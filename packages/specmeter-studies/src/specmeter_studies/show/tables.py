@@ -9,7 +9,7 @@ from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, sized
 from specmeter.store.environment import private
-from specmeter.text import amount, printable
+from specmeter.text import amount
 from specmeter_studies.show.figures import slug, verdict_word
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     width = len(table.columns)
     numeric = [any(place < len(row) and row[place].value is not None for row in table.rows) for place in range(width)]
     columns = tuple(
-        Column(slug(heading), "number" if number else "text", printable(heading), "point" if number else "keep")
+        Column(slug(str(heading)), "number" if number else "text", heading, "point" if number else "keep")
         for heading, number in zip(table.columns, numeric, strict=True)
     )
     told = any(table.verdicts) or (bool(table.verdicts) and origin == "published")
@@ -38,8 +38,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
         rows.append(Row((*made, _verdict(verdict, origin)) if told else tuple(made), verdict))
     if told:
         columns = (*columns, Column("verdict"))
-    about = printable(table.about)
-    return Table(name or slug(table.key), columns, rows, printable(table.title), about, told_over=True)
+    return Table(name or slug(table.key), columns, rows, table.title, table.about or "", told_over=True)
 
 
 def configurations(data: StudyData) -> Table:
@@ -83,6 +82,7 @@ def rulings(claims: Sequence[ClaimRuling]) -> Table:
         ("ruling", "text", lambda claim: Message(f"ruling.{claim.ruling}")),
         ("rests_on", "text", lambda claim: Message(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
         ("found", "text", lambda claim: claim.found),
+        ("code", "text", lambda claim: Cell(claim.found.code, code=True)),
     )
 
 
@@ -115,7 +115,7 @@ def models(data: StudyData) -> Table:
 
 def _cell(cell: StudyCell, *, strike: bool, printed: bool) -> Cell:
     if cell.value is None:
-        return Cell(printable(cell.text) or "-", struck=cell.struck)
+        return Cell(cell.text or "-", struck=cell.struck)
     if isinstance(cell.value, Estimate):
         return replace(estimate_cell(cell.value, cell.digits, struck=cell.struck or strike), printed=printed)
     # Whole numbers are counts and settings, which an invalid measurement leaves as they are.
@@ -133,7 +133,7 @@ def _line(line: ArmResult, origin: Origin) -> tuple[Cell, ...]:
     elif not line.speculates and line.speedup is None:
         speedup = Cell(Message("cell.baseline"))
     return (
-        Cell(line.suite or "-"),
+        Cell(Message(line.suite) if line.suite else "-"),
         Cell(line.target),
         Cell(line.config, code=True),
         Cell(line.prompt or "-"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import specmeter_studies as studies
 from specmeter.laboratory.plan import Plan, make_plan
+from specmeter.messages import Message
 from specmeter.record import Record
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
@@ -60,7 +61,7 @@ def print_list(folders: Sequence[str], *, as_json: bool) -> None:
     rows: list[Row] = []
     for entry in measured:
         chosen = ", ".join([*entry.get("variants", ()), *entry.get("changes", ())])
-        kept: list[tuple[str, Tone]] = [(f"{part}: {told}", "") for part, told in entry.get("kept", {}).items()]
+        kept: list[tuple[str, Tone]] = [(f"{part}: {told['text']}", "") for part, told in entry.get("kept", {}).items()]
         rows.append(row(entry["folder"], Cell(entry["state"], below=tuple(kept)), entry.get("problem") or chosen))
     screen.table(Table("measured", text("measured", "state", "with"), rows))
 
@@ -97,7 +98,7 @@ def _measured() -> list[dict[str, Any]]:
                     "variants": list(record.variants),
                     "changes": list(record.overrides),
                     "state": "complete" if folder.is_finished() else "unfinished",
-                    "kept": {part.name: folder.kept(part) for part in record.parts if not part.skipped},
+                    "kept": {part.name: folder.kept(part).to_json() for part in record.parts if not part.skipped},
                 }
             )
         except UsageError as error:
@@ -139,7 +140,7 @@ def print_findings(
     _print_parts(screen, data.parts)
     for note in data.notes:
         screen.line()
-        screen.say(note, tone="faint")
+        screen.say(str(note), tone="faint")
     for part, verdict in verdicts.items():
         if verdict != "valid":
             screen.line()
@@ -157,12 +158,12 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
         "study": data.study,
         "folder": str(folder.path),
         "report": None if report is None else str(report),
-        "title": data.title,
+        "title": _data(data.title),
         "requests": len(data.results),
         "quality": together(map(measured, data.quality)).model_dump(mode="json"),
         "verdicts": folder.verdicts(),
         "parts": [part.model_dump(mode="json") for part in data.parts],
-        "notes": list(data.notes),
+        "notes": [*map(_data, data.notes)],
         "claims": [claim.model_dump(mode="json") for claim in found.claims],
         "tables": [table.model_dump(mode="json") for table in found.tables],
         "arms": [line.model_dump(mode="json") for line in data.arms],
@@ -170,12 +171,16 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
     }
 
 
+def _data(said: Message | str) -> Any:
+    return said.to_json() if isinstance(said, Message) else said
+
+
 def _print_title(screen: Screen, found: StudyFindings) -> None:
     data = found.data
     screen.say(f"{data.study}: {found.title}", tone="strong")
     requests = [f"{len(data.results):,} requests"] if data.results else []
-    models = [together(map(measured, data.quality)).told] if data.quality else []
-    screen.say(", ".join([*requests, *models, data.title]))
+    models = [together(map(measured, data.quality)).told or ""] if data.quality else []
+    screen.say(", ".join(map(str, (*requests, *models, data.title))))
     screen.line()
 
 
@@ -198,7 +203,7 @@ def _print_parts(screen: Screen, parts: Sequence[Ran]) -> None:
     """What is missing; nothing where everything was measured."""
     if all(part.status == "measured" for part in parts):
         return
-    rows = [row(part.part, Cell(part.status, tone=_STATUS[part.status]), part.reason) for part in parts]
+    rows = [row(part.part, Cell(part.status, tone=_STATUS[part.status]), part.reason or "") for part in parts]
     screen.line()
     screen.table(Table("parts", text("part", "state", "why"), rows))
 
@@ -231,7 +236,8 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
             print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
         elif found is not None:
-            for line in (found.amount.told or "none of its models is available", *found.steps, "time:   not estimated"):
+            amount = found.amount.told or "none of its models is available"
+            for line in (str(amount), *found.steps, "time:   not estimated"):
                 screen.say(f"  {line}")
             for name, reason in found.without.items():
                 screen.say(f"  left out: {name}: {reason}", tone="doubtful")
@@ -239,7 +245,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  skipped: {part.skipped}", tone="doubtful")
         for item in part.left_out:
             screen.say(f"  left out: {item.name}: {item.reason}", tone="doubtful")
-    told = ([f"{requests:,} requests"] if requests else []) + ([quality.told] if quality.told else [])
+    told = ([f"{requests:,} requests"] if requests else []) + ([str(quality.told)] if quality.told else [])
     screen.line()
     screen.say(f"in all: {' and '.join(told) or 'nothing'}")
     return bool(requests or quality.models)
@@ -259,7 +265,7 @@ class _Quality(Record):
     amount: Amount
     steps: tuple[str, ...]
     """What is done to each model."""
-    without: dict[str, str]
+    without: dict[str, Message]
     """Model that is left out -> why."""
 
 

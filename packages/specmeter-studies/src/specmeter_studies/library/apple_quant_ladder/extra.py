@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.audit import published as tables
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, scaled, with_error
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter_studies import apple_published
@@ -73,10 +74,8 @@ def ladder() -> StudyData:
         lines,
         "WikiText-2 raw, test split, first 10 windows",
         (
-            "Five of the seven generation rates have standard deviations from 10 to 20 tok/s over four runs "
-            "(those of Q3_K_M and Q2_K: 0.2 and 0.1): most of the ladder's order lies within them.",
-            "The rates are means of the runs' rates. Tokens over mean time is lower where runs differ: 48.1 "
-            "tok/s instead of 54.0 for Q8_0.",
+            Message("apple-quant-ladder.spreads"),
+            Message("apple-quant-ladder.means"),
         ),
     )
 
@@ -94,15 +93,12 @@ def families() -> StudyData:
         found,
         lines,
         "none: only rates were measured",
-        (
-            "The data note a warm-up issue of MLX's cache at the two PTQ rows whose rates spread by 19.6 and "
-            "19.8 tok/s: a spread of the measurement, not of the models.",
-        ),
+        (Message("apple-quant-ladder.warm_up"),),
     )
 
 
 def _data(
-    study: str, models: list[ModelQuality], lines: tuple[ArmResult, ...], text: str, notes: tuple[str, ...]
+    study: str, models: list[ModelQuality], lines: tuple[ArmResult, ...], text: str, notes: tuple[Message, ...]
 ) -> StudyData:
     report = QualityReport(
         made_at=0.0,
@@ -121,7 +117,7 @@ def _data(
     return StudyData(
         study=study,
         origin="published",
-        title="published by the document, with the audit's verdicts",
+        title=Message("apple.published"),
         arms=lines,
         models=used,
         quality=(report,),
@@ -183,7 +179,13 @@ def _model(name: str, reference: str, size: int) -> ModelIdentity:
 
 
 def _engine(kind: str) -> EngineIdentity:
-    return EngineIdentity(kind=kind, version="not told", build="not told", binary="", binary_sha256="")
+    return EngineIdentity(
+        kind=kind,
+        version="not told",
+        build="not told",
+        binary="",
+        binary_sha256="",
+    )
 
 
 def _rate(test: SpeedTest, mean: Estimate | None, deviation: float | None) -> Rate:
@@ -242,12 +244,16 @@ def rated(data: StudyData) -> Iterator[Mapping[str, object]]:
             "change": None if base else percent_change(worse(rung, ladder[0])),
             "front": {True: "on the front", False: "beaten in all three", None: "not known"}[rung.on_front],
             "read": read,
-            "rate_told": f"{rung.title}: {quoted(rate.rate if rate else None)}",
-            "perplexity_told": f"{rung.title}: {quoted(scored.estimate if scored else None)}",
-            "read_told": f"{rung.title}: {quoted(None if read is None else scaled(read, 1e-9), 1, ' GB/s')}",
+            "rate_told": _label(rung, rate.rate if rate else None),
+            "perplexity_told": _label(rung, scored.estimate if scored else None),
+            "read_told": _label(rung, None if read is None else scaled(read, 1e-9), " GB/s", ".1"),
             "tensors": ", ".join(f"{n} {kind}" for kind, n in rung.quality.tensor_types.items()),
-            "made": rung.quality.made or "given as a file",
+            "made": rung.quality.made or Message("apple-quant-ladder.given"),
         }
+
+
+def _label(rung: Rung, number: Estimate | None, unit: str = "", digits: str = ".2") -> Message:
+    return Message(f"study.label{digits}", name=rung.title, number=quoted(number, unit))
 
 
 def files(data: StudyData) -> list[Mapping[str, object]]:
@@ -282,13 +288,14 @@ class Loss:
         return self.rung.quality.bits_per_weight < BITS
 
     @property
-    def told(self) -> str:
-        return f"Perplexity of {self.rung.name} against F16: {quoted(self.change, 2, ' %')} ({self.loss.method})"
+    def told(self) -> Message:
+        change, method = quoted(self.change, " %"), Message(self.loss.method)
+        return Message("apple-quant-ladder.loss", name=self.rung.name, change=change, method=method)
 
     @property
-    def told_by_bits(self) -> str:
-        bits = self.rung.quality.bits_per_weight
-        return f"{self.rung.title} ({bits:.2f} bits per weight in its file) {quoted(self.loss, unit='x')}"
+    def told_by_bits(self) -> Message:
+        bits, loss = self.rung.quality.bits_per_weight, quoted(self.loss, "x")
+        return Message("apple-quant-ladder.loss_by_bits", name=self.rung.title, bits=bits, loss=loss)
 
 
 def losses(data: StudyData) -> list[Loss]:
@@ -298,11 +305,11 @@ def losses(data: StudyData) -> list[Loss]:
     return [Loss(rung, loss) for rung in ladder if full is not None and (loss := worse(rung, full)) is not None]
 
 
-def by_name(data: StudyData) -> dict[str, str]:
+def by_name(data: StudyData) -> dict[str, Value]:
     """Rungs that are below 4 bits by their name alone."""
     few = [rung for rung in rungs(data) if rung.bits is not None and rung.bits < BITS <= rung.quality.bits_per_weight]
-    names = ", ".join(f"{rung.title} ({rung.quality.bits_per_weight:.2f} bits per weight)" for rung in few)
-    return {"by_name": f" Below 4 bit by name only, and not counted: {names}." if few else ""}
+    names = [Message("apple-quant-ladder.bits", name=it.title, bits=it.quality.bits_per_weight) for it in few]
+    return {"by_name": Message("apple-quant-ladder.by_name", names=names) if few else ""}
 
 
 @dataclass(frozen=True)
@@ -314,8 +321,9 @@ class RungStep:
     ratio: Estimate | None
 
     @property
-    def told(self) -> str:
-        return f"{self.small.title} over {self.large.title} {quoted(self.ratio, unit='x')}"
+    def told(self) -> Message:
+        small, large = self.small.title, self.large.title
+        return Message("apple-quant-ladder.step", small=small, large=large, ratio=quoted(self.ratio, "x"))
 
 
 def steps(data: StudyData) -> list[RungStep]:
@@ -324,11 +332,12 @@ def steps(data: StudyData) -> list[RungStep]:
     return [RungStep(small, large, faster(small, large, among=len(timed) - 1)) for large, small in pairwise(timed)]
 
 
-def whole(data: StudyData) -> dict[str, str]:
+def whole(data: StudyData) -> dict[str, Value]:
     """From the largest to the smallest."""
     timed = _timed(data)
-    ratio = quoted(faster(timed[-1], timed[0]), unit="x")
-    return {"whole": f"From {timed[0].title} to {timed[-1].title}: {ratio}"}
+    largest, smallest = timed[0], timed[-1]
+    ratio = quoted(faster(smallest, largest), "x")
+    return {"whole": Message("apple-quant-ladder.whole", large=largest.title, small=smallest.title, ratio=ratio)}
 
 
 def smaller_is_faster(data: StudyData) -> Found:
@@ -339,10 +348,9 @@ def smaller_is_faster(data: StudyData) -> Found:
         "ratio",
         low=1,
         told="told",
-        found="Of {n} steps down, {for} are faster beyond the interval, {against} slower, and the others undecided "
-        "(intervals that hold together): {shown}. {whole}.",
+        found="apple-quant-ladder.steps",
         fill=whole(data) if down else {},
-        empty="Needs the rates of two rungs.",
+        empty=Message("apple-quant-ladder.needs.rates"),
     )
 
 
@@ -353,8 +361,8 @@ def near_lossless(data: StudyData) -> Found:
         "loss",
         high=NEAR,
         told="told",
-        found="{shown}. Near-lossless is taken as less than 1 %.",
-        empty="Q8_0 and F16 were not both scored on the same windows.",
+        found="apple-quant-ladder.near_lossless",
+        empty=Message("apple-quant-ladder.not_both", name="Q8_0"),
     )
 
 
@@ -365,9 +373,9 @@ def unusable(data: StudyData) -> Found:
         "loss",
         low=DOUBLED,
         told="told_by_bits",
-        found="Perplexity over the full model's: {shown}. Unusable is taken as at least doubled.{by_name}",
+        found="apple-quant-ladder.unusable",
         fill=by_name(data),
-        empty="No file that holds less than 4 bits per weight was scored beside the full model.",
+        empty=Message("apple-quant-ladder.needs.less_bits"),
     )
 
 
@@ -379,8 +387,8 @@ def q2(data: StudyData) -> Found:
         low=Q2_PERCENT[0],
         high=Q2_PERCENT[1],
         told="told",
-        found="{shown}. Taken as within 10 % of 267 %.",
-        empty="Q2_K and F16 were not both scored on the same windows.",
+        found="apple-quant-ladder.q2",
+        empty=Message("apple-quant-ladder.not_both", name="Q2_K"),
     )
 
 
@@ -396,23 +404,28 @@ def memory_bound(data: StudyData) -> Found:
     """Whether the smallest and the largest rung read the same bytes per second."""
     timed = sorted((rung for rung in rungs(data) if rung.generation), key=lambda rung: rung.bytes_per_token)
     if len(timed) < 2 or timed[0].bytes_per_token * 1.5 > timed[-1].bytes_per_token:
-        return "cannot tell", "Needs two rungs whose sizes differ by half or more."
+        return "cannot tell", Message("apple-quant-ladder.needs.sizes")
     small, large = timed[0], timed[-1]
     ratio = faster(small, large)
     assert ratio is not None
     read = scaled(ratio, small.bytes_per_token / large.bytes_per_token)
-    shown = "; ".join(
-        f"{rung.title} {quoted(scaled(found, 1e-9), 0, ' GB/s')}"
+    moved = [
+        Message("apple-quant-ladder.moved", name=rung.title, rate=quoted(scaled(found, 1e-9), " GB/s"))
         for rung in (large, small)
         if (found := bandwidth(rung)) is not None
+    ]
+    best = max((found.point for rung in timed if (found := bandwidth(rung)) is not None), default=0.0)
+    peak = data.bandwidth_bytes_per_s
+    text = Message(
+        "apple-quant-ladder.memory_bound",
+        moved=moved,
+        small=small.title,
+        large=large.title,
+        ratio=quoted(read),
+        least=SAME[0],
+        most=SAME[1],
+        of_peak=Message("apple-quant-ladder.of_peak", share=best / peak) if peak else "",
     )
-    text = (
-        f"If memory alone set the pace, every rung would read the same bytes per second. Read: {shown}; "
-        f"{small.title} over {large.title}: {quoted(read)}, taken as the same from {SAME[0]:g} to {SAME[1]:g}."
-    )
-    if data.bandwidth_bytes_per_s:
-        best = max((found.point for rung in timed if (found := bandwidth(rung)) is not None), default=0.0)
-        text += f" The most that is read is {best / data.bandwidth_bytes_per_s:.0%} of the machine's bandwidth."
     if below(read, SAME[0]) or above(read, SAME[1]):
         return "contradicted", text
     return ("supported" if above(read, SAME[0]) and below(read, SAME[1]) else "cannot tell"), text
@@ -424,12 +437,9 @@ def suits(data: StudyData) -> Found:
     rung, full = named(ladder, "Q4_K_M"), named(ladder, "F16")
     found = next((it for it in losses(data) if it.rung.name == "Q4_K_M"), None)
     if found is None or rung is None or full is None:
-        return "cannot tell", "Q4_K_M and F16 were not both scored on the same windows."
+        return "cannot tell", Message("apple-quant-ladder.not_both", name="Q4_K_M")
     share = rung.size_bytes / full.size_bytes
-    text = (
-        f"{found.told}. It has {share:.0%} of {full.title}'s size. Suiting is taken as less than {SUITS - 1:.0%} "
-        "at a third."
-    )
+    text = Message("apple-quant-ladder.suits", told=found.told, share=share, full=full.title, suits=SUITS - 1)
     if above(found.loss, SUITS):
         return "contradicted", text
     return ("supported" if below(found.loss, SUITS) and share <= 1 / 3 else "cannot tell"), text
@@ -440,12 +450,15 @@ def dominates(data: StudyData) -> Found:
     ladder = rungs(data)
     six, five = named(ladder, "Q6_K"), named(ladder, "Q5_K_M")
     if six is None or five is None:
-        return "cannot tell", "Needs Q6_K and Q5_K_M, which llama-quantize makes."
+        return "cannot tell", Message("apple-quant-ladder.needs.both")
     speed, loss = faster(six, five), worse(six, five)
-    text = (
-        f"Q6_K over Q5_K_M: rate {quoted(speed, unit='x')}, perplexity {quoted(loss, 4, 'x')}, size "
-        f"{six.size_bytes / five.size_bytes:.2f}x. By size, the third measure beside the two that the document "
-        f"names, {'Q6_K loses' if six.size_bytes > five.size_bytes else 'Q6_K wins as well'}."
+    larger = six.size_bytes > five.size_bytes
+    text = Message(
+        "apple-quant-ladder.dominates",
+        rate=quoted(speed, "x"),
+        perplexity=quoted(loss, "x"),
+        size=six.size_bytes / five.size_bytes,
+        by_size=Message("apple-quant-ladder.q6_loses" if larger else "apple-quant-ladder.q6_wins"),
     )
     if below(speed, 1) or above(loss, 1):
         return "contradicted", text
@@ -457,14 +470,17 @@ def q6(data: StudyData) -> Found:
     ladder = rungs(data)
     six, full = named(ladder, "Q6_K"), named(ladder, "F16")
     if six is None or full is None or six is full:
-        return "cannot tell", "Needs Q6_K, which llama-quantize makes, and F16."
+        return "cannot tell", Message("apple-quant-ladder.needs.q6")
     speed, loss, share = faster(six, full), worse(six, full), six.size_bytes / full.size_bytes
     five = named(ladder, "Q5_K_M")
-    against = f"; against Q5_K_M, which the sentence names, {six.size_bytes / five.size_bytes:.2f}x" if five else ""
-    text = (
-        f"Against {full.title}: rate {quoted(speed, unit='x')}, size {1 - share:.1%} less{against}; perplexity "
-        f"{quoted(percent_change(loss), 2, ' %')}. Judged against: faster, half the size or less, under "
-        f"{NEAR - 1:.0%}."
+    text = Message(
+        "apple-quant-ladder.q6",
+        full=full.title,
+        rate=quoted(speed, "x"),
+        less=1 - share,
+        beside=Message("apple-quant-ladder.beside_q5", size=six.size_bytes / five.size_bytes) if five else "",
+        perplexity=quoted(percent_change(loss), " %"),
+        near=NEAR - 1,
     )
     if below(speed, 1) or share > SMALLER or above(loss, NEAR):
         return "contradicted", text

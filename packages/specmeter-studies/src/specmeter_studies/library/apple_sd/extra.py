@@ -14,12 +14,14 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from specmeter.audit.counters import FAILED
+from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds
 from specmeter.theory.cost import permitted_speedup
 from specmeter_studies import apple_published
+from specmeter_studies.measured import reason_of
 from specmeter_studies.pairings import RULE, Pairing, believable, pairings
-from specmeter_studies.rules import exceeded
-from specmeter_studies.study import by_counts, fallen, share
+from specmeter_studies.rules import NOTHING, exceeded
+from specmeter_studies.study import by_counts, fallen, sentence, several, share
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found, StudyData
@@ -31,15 +33,24 @@ LOW_ACCEPTANCE = 0.04
 """The upper end of the acceptance at which the document reports gains."""
 
 
-def nothing_left(pairs: Sequence[Pairing]) -> str:
+NO_SPEEDUP = Message("apple-sd.no_speedup")
+
+
+def nothing_left(pairs: Sequence[Pairing]) -> Message:
     """Why there is no speedup to judge by."""
     bad = [pair.line for pair in pairs if not pair.line.stands]
     if not pairs:
-        return "None of this was measured."
+        return NOTHING
     if not bad:
-        return f"None of {len(pairs)} arms has a speedup."
+        return Message("apple-sd.none_has", n=len(pairs))
     first = next(pair for pair in pairs if not pair.line.stands)
-    return f"No speedup is left. {fallen(bad, len(pairs))} {first.told}; {first.line.why}."
+    return Message(
+        "study.fallen.left",
+        missing=NO_SPEEDUP,
+        fallen=fallen(bad, len(pairs)),
+        row=first.told,
+        why=first.line.why or "",
+    )
 
 
 def published() -> StudyData:
@@ -76,15 +87,11 @@ def governed(data: StudyData) -> Found:
     ]
     against += same[:1]
     if against:
-        shown = "; ".join(f"{low.told}, but {high.told}" for low, high in against[:2])
-        return (
-            "contradicted",
-            f"Speedups differ although the ratio is the same or lower ({len(against)} pairs of arms whose "
-            f"intervals do not meet): {shown}. Acceptance and the cost of verification matter as well.",
-        )
+        shown = [Message("apple-sd.but", low=low.told, high=high.told) for low, high in against[:2]]
+        return "contradicted", Message("apple-sd.differ", pairs=len(against), shown=shown)
     if agreeing:
-        return "supported", f"In {agreeing} pairs of arms the faster draft gains more, in none it gains less."
-    return "cannot tell", f"No two arms differ beyond their intervals: {_all(known)}."
+        return "supported", Message("apple-sd.faster_gains", pairs=agreeing)
+    return "cannot tell", Message("apple-sd.alike", arms=_all(known))
 
 
 def best_arm(data: StudyData) -> Found:
@@ -94,7 +101,7 @@ def best_arm(data: StudyData) -> Found:
         best = [it for it in rows if (it.line.draft, it.line.gamma) == BEST]
         return [(one, other) for one in best for other in rows if other not in best]
 
-    return exceeded(pairings(data), "line.speedup", beside_the_best, told="told", missing="No speedup is left.")
+    return exceeded(pairings(data), "line.speedup", beside_the_best, told="told", missing=NO_SPEEDUP)
 
 
 def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:
@@ -102,26 +109,30 @@ def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:
     pairs = pairings(data, targets)
     known = believable(pairs)
     if not known:
-        return "cannot tell", f"{nothing_left(pairs)} {_asks(pairs)}"
+        return "cannot tell", Message("apple-sd.nothing", why=nothing_left(pairs), asks=_asks(pairs))
     wrong = [
         pair
         for pair in known
         if (pair.side == "above" and pair.outcome == "loses") or (pair.side == "below" and pair.outcome == "gains")
     ]
     if wrong:
-        return (
-            "contradicted",
-            f"{_all(wrong)}. {_asks(wrong)}",
-        )
+        return "contradicted", Message("apple-sd.wrong_side", arms=_all(wrong), asks=_asks(wrong))
     right_above = [pair for pair in known if pair.side == "above" and pair.outcome == "gains"]
     right_below = [pair for pair in known if pair.side == "below" and pair.outcome == "loses"]
     undecided = len(known) - len(right_above) - len(right_below)
     if right_above and right_below and not undecided:
-        return "supported", f"Every arm is on its side: {_all(known)}. {_asks(known)}"
+        return "supported", Message("apple-sd.right_side", arms=_all(known), asks=_asks(known))
     return (
         "cannot tell",
-        f"{len(right_above)} arms from a ratio of {RULE:g} on gain, {len(right_below)} below it lose, the other "
-        f"{undecided} are undecided: {_all(known)}. {_asks(known)}",
+        Message(
+            "apple-sd.some_undecided",
+            above=len(right_above),
+            rule=RULE,
+            below=len(right_below),
+            undecided=undecided,
+            arms=_all(known),
+            asks=_asks(known),
+        ),
     )
 
 
@@ -130,21 +141,21 @@ def necessary(data: StudyData) -> Found:
     pairs = pairings(data)
     known = believable(pairs)
     if not known:
-        return "cannot tell", f"{nothing_left(pairs)} {_asks(pairs)}"
+        return "cannot tell", Message("apple-sd.nothing", why=nothing_left(pairs), asks=_asks(pairs))
     below = [pair for pair in known if pair.side == "below"]
     wrong = [pair for pair in below if pair.outcome == "gains"]
     if wrong:
-        return "contradicted", f"These gain below a ratio of {RULE:g}: {_all(wrong)}. {_asks(wrong)}"
+        return "contradicted", Message("apple-sd.gain_below", rule=RULE, arms=_all(wrong), asks=_asks(wrong))
     losing = sum(pair.outcome == "loses" for pair in below)
     if below and losing == len(below):
-        lost = f"All {len(below)} arms below a ratio of {RULE:g} lose: {_all(below)}."
+        lost = Message("apple-sd.all_below_lose", below=len(below), rule=RULE, arms=_all(below))
         gaining = [pair for pair in known if pair.side == "above" and pair.outcome == "gains"]
         if gaining:
-            return "supported", f"{lost} Above it these gain: {_all(gaining)}. {_asks(known)}"
-        return "cannot tell", f"{lost} No arm above it gains or was measured, so no threshold was found. {_asks(below)}"
+            return "supported", Message("apple-sd.gain_above", lost=lost, arms=_all(gaining), asks=_asks(known))
+        return "cannot tell", Message("apple-sd.no_threshold", lost=lost, asks=_asks(below))
     return (
         "cannot tell",
-        f"{losing} of {len(below)} arms below a ratio of {RULE:g} lose, the others are undecided: {_all(known)}.",
+        Message("apple-sd.some_below_lose", losing=losing, below=len(below), rule=RULE, arms=_all(known)),
     )
 
 
@@ -157,23 +168,25 @@ def gain_at_low_acceptance(data: StudyData) -> Found:
     near = [pair for pair in pairs if pair.line.acceptance is not None and pair.line.acceptance.point <= LOW_ACCEPTANCE]
     gaining = [pair for pair in believable(near) if pair.outcome == "gains"]
     if gaining:
-        return "supported", f"{_all(gaining)}."
+        return "supported", sentence(_all(gaining))
     claimed_more = [pair for pair in near if _above_what_is_permitted(pair)]
     if claimed_more:
         return _not_by_verification(near, claimed_more)
     losing = [pair for pair in believable(near) if pair.outcome == "loses"]
     if losing:
-        return "contradicted", f"At such an acceptance these lose: {_all(losing)}."
+        return "contradicted", Message("apple-sd.lose_there", arms=_all(losing))
     found = [(pair, best) for pair in believable(pairs) if (best := _at_low_acceptance(pair)) is not None]
     if not found:
-        return "cannot tell", nothing_left(pairs) if not believable(
-            pairs
-        ) else f"No arm's cost is known: {_all(pairs)}."
+        unknown = Message("apple-sd.no_cost", arms=_all(pairs))
+        return "cannot tell", unknown if believable(pairs) else nothing_left(pairs)
     pair, best = max(found, key=lambda item: item[1])
-    said = (
-        f"No arm accepts so little; {pair.told} costs {pair.line.step_cost:.2f} target forwards a step, so at "
-        f"{share(LOW_ACCEPTANCE)} accepted it would be at most {best:.2f} times as fast as plain decoding, "
-        f"taking the ends of its intervals that favour it (claimed: {CLAIMED:.3f}); the other arms less."
+    said = Message(
+        "apple-sd.none_accepts_little",
+        arm=pair.told,
+        cost=pair.line.step_cost,
+        share=share(LOW_ACCEPTANCE),
+        best=best,
+        claimed=CLAIMED,
     )
     return ("contradicted" if best < 1 else "cannot tell"), said
 
@@ -183,15 +196,12 @@ def _not_by_verification(near: Sequence[Pairing], claimed: Sequence[Pairing]) ->
 
     The bound by itself rests on a verification being no cheaper than one plain token, and contradicts nothing.
     """
-    said = " ".join(_permitted(pair) for pair in claimed[:2])
-    failed = next((pair for pair in near if FAILED in pair.line.why), None)
+    first, *more = [_permitted(pair) for pair in claimed[:2]]
+    said = Message("study.sentences", first=first, second=more[0]) if more else first
+    failed = next(((pair, why) for pair in near if (why := reason_of(pair.line.why, FAILED)) is not None), None)
     if failed is None:
-        return "cannot tell", f"{said} More needs a verification that is cheaper than one plain token."
-    return by_counts(
-        "contradicted",
-        f"{said} Time was saved not by efficient verification but because verification failed, by the raw log of "
-        f"a run behind {failed.name}: {failed.line.why.partition(f'{FAILED}: ')[2]}.",
-    )
+        return "cannot tell", Message("apple-sd.needs_cheaper", said=said)
+    return by_counts("contradicted", Message("apple-sd.failed", said=said, name=failed[0].name, why=failed[1]))
 
 
 def _at_low_acceptance(pair: Pairing) -> float | None:
@@ -211,42 +221,46 @@ def _above_what_is_permitted(pair: Pairing) -> bool:
     return line.claimed_speedup > permitted_speedup(line.acceptance.point, line.gamma)
 
 
-def _permitted(pair: Pairing) -> str:
+def _permitted(pair: Pairing) -> Message:
     line = pair.line
     assert line.acceptance is not None
     assert line.gamma is not None
-    assert line.claimed_speedup is not None
-    tau = permitted_speedup(line.acceptance.point, line.gamma)
-    said = (
-        f"{pair.name}: {line.claimed_speedup:.3f} is claimed, but {share(line.acceptance)} accepted permit at "
-        f"most {tau:.3f}"
-    )
+    least = None
     if pair.draft_cost is not None:
         least = permitted_speedup(line.acceptance.point, line.gamma, pair.draft_cost)
-        said += f"; {least:.2f} with the draft's own time"
-    return f"{said}."
+    return Message(
+        "apple-sd.permitted",
+        name=pair.name,
+        claimed=line.claimed_speedup,
+        share=share(line.acceptance),
+        tau=permitted_speedup(line.acceptance.point, line.gamma),
+        with_drafts="" if least is None else Message("apple-sd.with_drafts", least=least),
+    )
 
 
-def _asks(pairs: Sequence[Pairing]) -> str:
+def _asks(pairs: Sequence[Pairing]) -> Message | str:
     """What the theory asks for beside a ratio."""
     known = [pair for pair in pairs if pair.least_acceptance is not None]
     if not known:
         return ""
     parts = [_needs(pair) for pair in list({pair.line.draft: pair for pair in known}.values())[:3]]
-    return f"Break-even needs acceptance, not a ratio alone, even if verification were free: {'; '.join(parts)}."
+    return Message("apple-sd.asks", parts=parts)
 
 
-def _needs(pair: Pairing) -> str:
+def _needs(pair: Pairing) -> Message:
     least, needed = pair.least_acceptance, pair.needed_acceptance
-    ratio = pair.ratio.point if pair.ratio is not None else 0.0
-    name, has = f"{pair.line.draft} at {ratio:.2f}", share(pair.line.acceptance)
+    of: dict[str, Value] = {
+        "draft": pair.line.draft,
+        "ratio": pair.ratio.point if pair.ratio is not None else 0.0,
+        "has": share(pair.line.acceptance),
+    }
     if least is None or math.isinf(least):
-        return f"{name} could not pay even with all accepted, and has {has}"
+        return Message("apple-sd.needs.never", **of)
     if needed is None:
-        return f"{name} needs {share(least)} and has {has}"
+        return Message("apple-sd.needs", **of, least=share(least))
     if math.isinf(needed):
-        return f"{name} needs {share(least)} (no acceptance suffices at the measured cost of a step) and has {has}"
-    return f"{name} needs {share(least)} ({share(needed)} at the measured cost of a step) and has {has}"
+        return Message("apple-sd.needs.more_than_all", **of, least=share(least))
+    return Message("apple-sd.needs.at_cost", **of, least=share(least), needed=share(needed))
 
 
 def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:
@@ -255,5 +269,5 @@ def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:
     return list(combinations(ordered, 2))
 
 
-def _all(pairs: Sequence[Pairing]) -> str:
-    return "; ".join(pair.told for pair in pairs[:4]) + (f"; and {len(pairs) - 4} more" if len(pairs) > 4 else "")
+def _all(pairs: Sequence[Pairing]) -> Message:
+    return several((pair.told for pair in pairs), 4)

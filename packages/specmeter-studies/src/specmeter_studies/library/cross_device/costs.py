@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, student_geometric, student_mean
 from specmeter.record import Estimate, Network, Record, network_of
 from specmeter_studies.latency import LENGTH_BYTES, DraftStep, LatencyModel, fit_latency, least_model, output_bytes
@@ -92,21 +93,21 @@ class Backend:
     def beside(self) -> StudyCell:
         """The same in a table."""
         if self.local is None:
-            return StudyCell(text="baseline")
+            return StudyCell(text=Message("cell.baseline"))
         return StudyCell(value=self.to_local, text="-", struck=not self.believable)
 
     @property
-    def reduction(self) -> str:
+    def reduction(self) -> Message:
         """What is lost, in a sentence."""
         ratio = self.to_local
         if ratio is None:
-            return f"{self.name} unknown"
-        less = f"{self.name} {1 - ratio.point:.1%}"
+            return Message("cross-device.less.unknown", name=self.name)
         if ratio.low is None or ratio.high is None:
-            return f"{less} less (no interval)"
+            return Message("cross-device.less.single", name=self.name, less=1 - ratio.point)
         if ratio.high > _WIDE * ratio.point:
-            return f"{less} less (too uncertain for an interval: blocks differ by more than themselves)"
-        return f"{less} [{1 - ratio.high:.1%}, {1 - ratio.low:.1%}] less"
+            return Message("cross-device.less.wide", name=self.name, less=1 - ratio.point)
+        low, high = 1 - ratio.high, 1 - ratio.low
+        return Message("cross-device.less", name=self.name, less=1 - ratio.point, low=low, high=high)
 
     @property
     def draft_rate(self) -> Estimate | None:
@@ -158,7 +159,7 @@ class Backend:
     def _crossed(self, way: int) -> StudyCell:
         crossed = self.bytes_per_token
         if crossed is None:
-            return StudyCell(text="not counted" if self.remote else "-")
+            return StudyCell(text=Message("cross-device.not_counted") if self.remote else "-")
         return StudyCell(value=crossed[way] / 1e3, digits=1)
 
     @property

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter_studies.library.cross_device.costs import Backend, Fitted, backends, fitted, shared_acceptance
+from specmeter_studies.measured import reason_of
 from specmeter_studies.rules import lies
-from specmeter_studies.study import by_counts, by_values, fallen, quoted, share
+from specmeter_studies.study import by_counts, by_values, fallen, quoted, sentence, several, share
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -29,20 +31,20 @@ OVERHEAD_MS = (51.0, 57.0)
 """Per drafted token, as claimed."""
 _SMALL, _LARGE = 0.1, 0.5
 """Share of the overhead that bytes take at most to be no cause of it, and at least to be its main one."""
-_NONE_REMOTE = "No draft was made on another machine here."
+_NONE_REMOTE = Message("cross-device.none_remote")
 _PER_OPERATION = 10
 """A forward has at least so many operations: fewer answers than that are no call for each."""
-_NO_ADDRESS = "no address is given (--set remotes.NAME=HOST:PORT)"
-_NO_RPC = "the embedded engine has no RPC (--variant relay or rpc, with what `specmeter engines build` makes)"
+_NO_ADDRESS = Message("cross-device.no_address")
+_NO_RPC = Message("cross-device.no_rpc")
 
 
-def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, str]:  # noqa: ARG001
+def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[str, Message]:  # noqa: ARG001
     """Arms whose remote machine is not named, does not answer, or cannot be used by this engine -> why."""
     from specmeter.engines.llama_cpp.engine import NativeEngine
 
     spec = loaded.experiment.engine
     traits = spec_of(spec.kind).traits
-    found: dict[str, str] = {}
+    found: dict[str, Message] = {}
     for arm in arms:
         if not any(name.startswith("RPC") for name in arm.engine.draft_devices) or traits.simulated:
             continue
@@ -54,7 +56,7 @@ def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[s
             try:
                 NativeEngine(Path(spec.binary) if spec.binary else None).meet(arm.engine.rpc)
             except EngineError as error:
-                found[arm.id] = f"{error.message} ({error.fix})"
+                found[arm.id] = Message("study.lacks.error", error=error.message, fix=error.fix)
     return found
 
 
@@ -72,9 +74,7 @@ def reduction(data: StudyData) -> Found:
         high=REDUCTION[1],
         told="reduction",
         found={
-            "supported": "{shown}.",
-            "contradicted": "{shown}: what RPC costs depends on network, models and machines, not on RPC as such.",
-            "cannot tell": "{shown}.",
+            "contradicted": "cross-device.depends",
         },
         empty=_NONE_REMOTE,
     )
@@ -82,9 +82,7 @@ def reduction(data: StudyData) -> Found:
 
 def not_viable(data: StudyData) -> Found:
     """Whether every draft elsewhere is slower than plain decoding."""
-    return lies(
-        remotes(data), "line.speedup", high=1, found="Compared with plain decoding: {shown}.", empty=_NONE_REMOTE
-    )
+    return lies(remotes(data), "line.speedup", high=1, found="cross-device.over_plain", empty=_NONE_REMOTE)
 
 
 def overhead(data: StudyData) -> Found:
@@ -93,11 +91,11 @@ def overhead(data: StudyData) -> Found:
     known = [backend for backend in remote if backend.overhead_ms is not None and backend.line.stands]
     if not known:
         return _printed_overhead(remote)
-    shown = "; ".join(f"{backend.name} {quoted(backend.overhead_ms, 2, ' ms')}" for backend in known)
+    shown = [Message("cross-device.overhead.of", name=it.name, ms=quoted(it.overhead_ms, " ms")) for it in known]
     if any(_beyond(backend.overhead_ms, *OVERHEAD_MS) for backend in known):
-        return "contradicted", f"A drafted token takes longer there by: {shown}; this depends on network and machines."
+        return "contradicted", Message("cross-device.overhead.other", shown=shown)
     inside = all(_within(backend.overhead_ms, *OVERHEAD_MS) for backend in known)
-    return ("supported" if inside else "cannot tell"), f"A drafted token takes longer there by: {shown}."
+    return ("supported" if inside else "cannot tell"), Message("cross-device.overhead", shown=shown)
 
 
 def _printed_overhead(remote: Sequence[Backend]) -> Found:
@@ -105,25 +103,26 @@ def _printed_overhead(remote: Sequence[Backend]) -> Found:
     printed = [backend for backend in remote if backend.overhead_ms is not None]
     if not printed:
         return "cannot tell", _nothing(remote)
-    rates = "; ".join(
-        f"{backend.name}: {backend.place.block_ms[0]:.1f} ms - {1000 / (backend.place.alone_rate or 1):.1f} ms = "
-        f"{quoted(backend.overhead_ms, 1, ' ms')}"
+    rates = [
+        Message(
+            "cross-device.printed",
+            name=backend.name,
+            drafting=backend.place.block_ms[0],
+            alone=1000 / backend.place.alone_rate,
+            ms=quoted(backend.overhead_ms, " ms"),
+        )
         for backend in printed
         if backend.place.alone_rate
-    )
+    ]
     against = [
-        f"{backend.name} on {row.prompt}: {row.why.removeprefix('draft-time-bound: ')}"
+        Message("cross-device.against", name=backend.name, prompt=row.prompt, why=why)
         for backend in printed
         for row in backend.rows
-        if row.why.startswith("draft-time-bound")
+        if (why := reason_of(row.why, "draft-time-bound")) is not None
     ]
     if against:
-        return by_values(
-            "contradicted",
-            f"By its own rates it is {rates}; and at those rates drafting alone takes longer than the runs did: "
-            f"{'; '.join(against)}.",
-        )
-    return "cannot tell", f"By its own rates it is {rates}; no run of it stands."
+        return by_values("contradicted", Message("cross-device.own_rates", rates=rates, against=against))
+    return "cannot tell", Message("cross-device.none_stands", rates=rates)
 
 
 def calls(data: StudyData) -> Found:
@@ -131,23 +130,21 @@ def calls(data: StudyData) -> Found:
     remote = remotes(data)
     known = [backend for backend in remote if backend.proven and backend.other_answers is not None]
     if not known:
-        return (
-            "cannot tell",
-            "Calls are not counted here. llama.cpp's protocol has one command for a whole graph, and one answer "
-            "for its output.",
+        return "cannot tell", Message("cross-device.no_calls")
+    shown = [
+        Message(
+            "cross-device.answers",
+            name=backend.name,
+            forwards=backend.place.forwards,
+            bytes=backend.place.received_bytes,
+            vocabulary=backend.place.vocabulary,
+            answers=backend.other_answers or 0,
         )
-    shown = "; ".join(
-        f"{backend.name}: {backend.place.forwards} forwards brought {backend.place.received_bytes:,.0f} bytes "
-        f"back, each an output of {backend.place.vocabulary} numbers, which leaves at most "
-        f"{backend.other_answers or 0:.1f} other answers per drafted token"
         for backend in known
-    )
-    most = max(backend.other_answers or 0.0 for backend in known)
-    if most < _PER_OPERATION:
-        return by_counts(
-            "contradicted", f"{shown}. A forward is one command with one answer, not one for each operation."
-        )
-    return "cannot tell", f"{shown}."
+    ]
+    if max(backend.other_answers or 0.0 for backend in known) < _PER_OPERATION:
+        return by_counts("contradicted", Message("cross-device.one_command", shown=shown))
+    return "cannot tell", sentence(several(shown))
 
 
 def bandwidth(data: StudyData) -> Found:
@@ -161,55 +158,53 @@ def bandwidth(data: StudyData) -> Found:
     if not known:
         return "cannot tell", _least_transfer(data)
     shares = [(backend, (backend.transfer_ms or 0.0), backend.overhead_ms) for backend in known]
-    shown = "; ".join(
-        f"{backend.name}: {sum(backend.bytes_per_token or (0, 0)) / 1e3:,.1f} kB per drafted token, which take "
-        f"at least {transfer:.2f} ms at 1 Gbit/s, of an overhead of {quoted(overhead, 2, ' ms')}"
+    shown = several(
+        Message(
+            "cross-device.bytes",
+            name=backend.name,
+            kb=sum(backend.bytes_per_token or (0, 0)) / 1e3,
+            transfer=transfer,
+            overhead=quoted(overhead, " ms"),
+        )
         for backend, transfer, overhead in shares
     )
     if any(it is not None and it.high is not None and transfer >= _LARGE * it.high for _, transfer, it in shares):
-        return "contradicted", f"{shown}: on the document's network, bytes alone would be most of it."
+        return "contradicted", Message("cross-device.bytes_alone", shown=shown)
     small = all(it is not None and it.low is not None and transfer <= _SMALL * it.low for _, transfer, it in shares)
-    return ("supported" if small else "cannot tell"), f"{shown}."
+    return ("supported" if small else "cannot tell"), sentence(shown)
 
 
-def _least_transfer(data: StudyData) -> str:
+def _least_transfer(data: StudyData) -> Message:
     vocabulary = next((place.vocabulary for place in data.places if place.machine and place.vocabulary), None)
     if vocabulary is None:
-        return "Bytes were not counted here."
+        return Message("cross-device.no_bytes")
     size = 4 * vocabulary
     least = 1000 * size / (1e9 / 8)
-    return (
-        f"No bytes were published. Each forward of the draft sends its output back, {vocabulary:,} numbers or "
-        f"{size / 1e6:.2f} MB, which takes at least {least:.1f} ms at 1 Gbit/s: {least / OVERHEAD_MS[0]:.0%} of "
-        "51 ms, before any graph is sent."
-    )
+    share = least / OVERHEAD_MS[0]
+    return Message("cross-device.least_bytes", vocabulary=vocabulary, mb=size / 1e6, least=least, share=share)
 
 
 def first_runs(data: StudyData) -> Found:
     """By what logs say of the runs; their rates beside the local draft's decide nothing."""
     withdrawn = [backend for backend in backends(data, withdrawn=True) if backend.remote]
     if not withdrawn:
-        told = "These runs are the document's own; this data has none of them."
+        told = Message("cross-device.not_here")
         return ("cannot tell" if data.origin == "published" else "does not apply here"), told
-    rates = "; ".join(f"{backend.name.partition(' (')[0]} {_change(backend.to_local)}" for backend in withdrawn)
+    rates = [
+        Message("cross-device.rate", name=it.name.partition(" (")[0], change=_change(it.to_local)) for it in withdrawn
+    ]
     logged = [backend for backend in withdrawn if backend.place.held_by]
     went = [backend for backend in logged if any(it.startswith("RPC") for it in backend.place.held_by)]
-    told = "; ".join(f"{it.name.partition(' (')[0]}: {', '.join(it.place.held_by)}" for it in went or logged)
+    held = [Message("cross-device.held", name=it.name.partition(" (")[0], by=it.place.held_by) for it in went or logged]
     if went:
-        return by_counts(
-            "contradicted", f"Drafts lay on the other machine ({told}). Rates beside the local draft: {rates}."
-        )
+        return by_counts("contradicted", Message("cross-device.lay_there", held=held, rates=rates))
     if logged:
         logs = sum(len(it.place.held_by) for it in logged)
         runs = sum(row.decode_rate is not None for it in withdrawn for row in it.rows)
         if logs >= runs:
-            return by_counts("supported", f"Logs of all say so ({told}). Rates beside the local draft: {rates}.")
-        return (
-            "cannot tell",
-            f"Logs say so of {logs} of {runs} runs ({told}); the others have no log, and their rates beside the "
-            f"local draft's decide nothing: {rates}.",
-        )
-    return "cannot tell", f"No log of them says where the draft lay. Rates beside the local draft: {rates}."
+            return by_counts("supported", Message("cross-device.all_logs", held=held, rates=rates))
+        return "cannot tell", Message("cross-device.some_logs", logs=logs, runs=runs, held=held, rates=rates)
+    return "cannot tell", Message("cross-device.no_logs", rates=rates)
 
 
 def acceptance(data: StudyData) -> Found:
@@ -218,56 +213,50 @@ def acceptance(data: StudyData) -> Found:
     proven = [(backend, both) for backend in remote if backend.proven and (both := backend.same_acceptance())]
     same = [(backend, both) for backend, both in proven if both[1] and both[0] == both[1]]
     if same:
-        shown = "; ".join(f"{backend.name}: {both[0]} of {both[1]} requests" for backend, both in same)
-        return by_counts(
-            "contradicted",
-            "These drafts ran on the other machine, by buffers and bytes, with exactly the local draft's "
-            f"acceptance: {shown}. Greedy drafts are the same wherever they are made.",
-        )
+        shown = [Message("cross-device.requests", name=it.name, same=both[0], all=both[1]) for it, both in same]
+        return by_counts("contradicted", Message("cross-device.same", shown=shown))
     if proven:
         other = sum(both[1] - both[0] for _, both in proven)
         compared = sum(both[1] for _, both in proven)
         if compared and other == compared:
-            return by_counts(
-                "supported",
-                f"All {compared} requests drafted there have another acceptance than those drafted here.",
-            )
-        return (
-            "cannot tell",
-            f"{other} of {compared} requests drafted there have another acceptance than those drafted here.",
-        )
+            return by_counts("supported", Message("cross-device.all_differ", compared=compared))
+        return "cannot tell", Message("cross-device.some_differ", other=other, compared=compared)
     if len(remote) > 1 and not any(backend.place.held_by for backend in remote):
         first, second = remote[:2]
         equal, compared = shared_acceptance(first.rows, second.rows)
         if compared and equal == compared:
-            return (
-                "cannot tell",
-                f"In the document's second runs {first.name} and {second.name}, two machines, have identical "
-                f"acceptance on {equal} of {compared} prompts, as greedy drafts have wherever they are made. But "
-                f"it is not the local draft's ({share(first.line.acceptance)} and {share(_local(first))}), so no "
-                "run here was certainly remote and has the local acceptance.",
+            return "cannot tell", Message(
+                "cross-device.second_runs",
+                first=first.name,
+                second=second.name,
+                equal=equal,
+                compared=compared,
+                share=share(first.line.acceptance),
+                local=share(_local(first)),
             )
     return "cannot tell", _nothing(remote)
 
 
-def _nothing(remote: Sequence[Backend]) -> str:
+def _nothing(remote: Sequence[Backend]) -> Message:
     if not remote:
-        return "No draft was made on another machine here."
-    bad = [backend for backend in remote if not backend.line.stands]
+        return _NONE_REMOTE
+    bad = [backend.line for backend in remote if not backend.line.stands]
     if bad:
-        return f"{fallen([it.line for it in bad], len(remote))} {bad[0].name}: {bad[0].line.why}."
+        first = next(backend for backend in remote if not backend.line.stands)
+        none = fallen(bad, len(remote))
+        return Message("study.fallen.row", fallen=none, row=first.name, why=first.line.why or "")
     local = remote[0].local
     if local is not None and not local.line.stands:
-        return f"The local draft that they are compared with does not stand: {local.line.why}."
-    return f"{len(remote)} arms with a remote draft lack this number."
+        return Message("cross-device.local_falls", why=local.line.why or "")
+    return Message("cross-device.lack", n=len(remote))
 
 
 def _local(backend: Backend) -> Estimate | None:
     return backend.local.line.acceptance if backend.local is not None else None
 
 
-def _change(ratio: Estimate | None) -> str:
-    return "unknown" if ratio is None else f"{ratio.point - 1:+.1%}"
+def _change(ratio: Estimate | None) -> float | Message:
+    return Message("study.unknown") if ratio is None else ratio.point - 1
 
 
 def _beyond(estimate: Estimate | None, low: float, high: float) -> bool:
@@ -302,14 +291,14 @@ def networks(data: StudyData) -> Iterator[Mapping[str, object]]:
         yield {"line": place.line, "name": point.name, "network": point.network, **numbers}
 
 
-def fit(data: StudyData) -> dict[str, str]:
+def fit(data: StudyData) -> dict[str, Message]:
     """The fitted parameters."""
     model = _model(data)
     assert model is not None
     return {
-        "fixed": quoted(model.estimate(lambda it: it.fixed_ms, "ms"), 2, " ms"),
-        "trips": quoted(model.estimate(lambda it: it.trips, "1"), 2, ""),
-        "size": quoted(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1, " kB"),
+        "fixed": quoted(model.estimate(lambda it: it.fixed_ms, "ms"), " ms"),
+        "trips": quoted(model.estimate(lambda it: it.trips, "1")),
+        "size": quoted(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), " kB"),
     }
 
 
@@ -343,7 +332,7 @@ def means(data: StudyData) -> Iterator[Mapping[str, object]]:
             yield {
                 "place": it.name,
                 "prompt": prompt,
-                "name": f"{it.name}, {prompt}: mean of {len(rows)}",
+                "name": Message("cross-device.mean", name=it.name, prompt=prompt, n=len(rows)),
                 "rate": fmean(row.decode_rate or 0.0 for row in rows) if rows else None,
                 "verdict": _WORSE[max((_WORSE.index(row.verdict) for row in rows), default=0)],
             }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
+from specmeter.messages import Message
 from specmeter_studies.library.cross_device.costs import WITHDRAWN
 from specmeter_studies.measured import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter_studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from specmeter.audit.claim import Ruling
     from specmeter_studies.study import PromptResult
 
-SOURCE = (
-    "Efficient On-Device LLM Inference on Apple Silicon: From Quantization to Collaborative Speculative Decoding "
-    "(AtomGradient, March 2026): project page, data and a raw log"
-)
 TARGET, DRAFT = "9B_Q8", "0.8B_Q8"
 BASELINE = f"{TARGET}/none"
 
@@ -40,7 +37,7 @@ def published() -> StudyData:
     return StudyData(
         study="cross-device",
         origin="published",
-        title="published by the document, with the audit's verdicts",
+        title=Message("apple.published"),
         results=tuple(row for rows in (*again.values(), *first.values()) for row, _ in rows),
         arms=(
             ArmResult(config=BASELINE, target=TARGET, requests=alone.runs or 1, decode_rate=printed_rate(alone)),
@@ -55,14 +52,12 @@ def published() -> StudyData:
             *(_place(config, rows) for config, rows in again.items()),
             *(_place(config, rows, stayed=True) for config, rows in first.items()),
         ),
-        machine="M2 Ultra, with drafts on M1 Max and M2 Pro over 1 Gbit/s",
+        machine=Message("cross-device.machines"),
         bandwidth_bytes_per_s=800e9,
         notes=(
-            "One run for each of three prompts and three places. Rates are `eff_tps`: tokens that the target "
-            "evaluated, including the prompt's and those of rejected drafts, over the life of its context.",
-            "In the raw log of these runs that was published, 40 of 177 verifications took place; the others "
-            "failed. The local draft's counters on the same prompt say the same.",
-            f"`specmeter audit --published apple` rules on both series of runs: {tally('apple', _AGAIN, _FIRST)}.",
+            Message("cross-device.runs"),
+            Message("cross-device.log"),
+            Message("cross-device.audited", tally=tally("apple", _AGAIN, _FIRST)),
         ),
     )
 

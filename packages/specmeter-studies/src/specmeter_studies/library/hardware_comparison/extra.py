@@ -13,16 +13,17 @@ hardware-comparison: what the document prints of its three machines.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, printed, quotient, scaled
 from specmeter.record import Estimate
 from specmeter_studies.machines import Machine, MachineLine, MachineTable, from_quality, merge
 from specmeter_studies.measured import printed_rate, rulings, verdict_of
 from specmeter_studies.rules import lies
-from specmeter_studies.study import StudyCell, StudyData, by_counts, by_values, quoted
+from specmeter_studies.study import StudyCell, StudyData, by_counts, by_values, in_percent, quoted, sentence
 
 if TYPE_CHECKING:
     from specmeter.record import Standing
@@ -42,13 +43,12 @@ def published() -> StudyData:
     return StudyData(
         study="hardware-comparison",
         origin="published",
-        title="published by the document, with the audit's verdicts",
+        title=Message("apple.published"),
         machine=", ".join(machine.name for machine in table.machines),
         machines=table,
         notes=(
-            "Rates of the M2 Ultra have intervals from the standard deviations of four runs; of the other "
-            "machines the document prints rates alone.",
-            "Bandwidths are peaks as the document states them.",
+            Message("hardware-comparison.intervals"),
+            Message("hardware-comparison.bandwidths"),
         ),
     )
 
@@ -133,7 +133,7 @@ def of_machines(table: MachineTable) -> StudyData:
     return StudyData(
         study="hardware-comparison",
         origin="measured",
-        title=f"{table.what} on {len(table.machines)} machines",
+        title=Message("hardware-comparison.machines", what=table.what, n=len(table.machines)),
         machine=", ".join(f"{machine.name} ({machine.device})" for machine in table.machines),
         machines=table,
         notes=table.differences,
@@ -175,10 +175,10 @@ def generating(data: StudyData) -> list[Mapping[str, object]]:
 
 
 def _rated(table: MachineTable, line: MachineLine) -> Mapping[str, object]:
-    rate = StudyCell(value=line.rate, text="invalid" if line.verdict == "invalid" else "-", digits=1)
-    series = f"{line.subject}{' with drafts' if line.speculates else ''}"
-    name = f"{line.subject} on {line.machine}"
-    told = "" if line.utilisation is None else f"{name} ({_percent(line.utilisation)})"
+    rate = StudyCell(value=line.rate, text=Message("verdict.invalid") if line.verdict == "invalid" else "-", digits=1)
+    series = Message("hardware-comparison.drafts", subject=line.subject) if line.speculates else line.subject
+    name = Message("hardware-comparison.on", subject=line.subject, machine=line.machine)
+    told = "" if line.utilisation is None else _share(line, line.utilisation)
     machine = table.machine(line.machine)
     return {"line": line, "machine": machine, "name": name, "series": series, "rate": rate, "told": told}
 
@@ -206,12 +206,11 @@ def memory_bound(data: StudyData) -> Found:
         own_table=data,
         told="told",
         found={
-            "supported": "Reading weights takes more than half of the time everywhere: {shown}.",
-            "contradicted": "Reading all weights at full bandwidth takes less than half of the time in {against} of "
-            "{n} cases: {shown}.",
-            "cannot tell": "No interval lies below one half, and not all lie above it: {shown}.",
+            "supported": "hardware-comparison.most_time",
+            "contradicted": "hardware-comparison.less_time",
+            "cannot tell": "hardware-comparison.open",
         },
-        empty="No rate of generation with a known bandwidth: give it (--bandwidth) or measure it.",
+        empty=Message("hardware-comparison.no_rate"),
     )
 
 
@@ -223,13 +222,12 @@ def machine_ratio(data: StudyData) -> Found:
     if table is not None and {"M2 Ultra", "M2 Pro"} <= here.keys():
         ratios = dict(_ratios(table, here["M2 Ultra"], here["M2 Pro"]))
     if DENSE not in ratios:
-        names = ", ".join(machine.device for machine in table.machines) if table is not None else ""
-        if not names:
-            return "cannot tell", "Nothing was measured."
-        return "does not apply here", f"The claim is about two machines; measured on {names}."
-    said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
+        devices = [machine.device for machine in table.machines] if table is not None else []
+        if not devices:
+            return "cannot tell", Message("hardware-comparison.nothing")
+        return "does not apply here", Message("hardware-comparison.other_machines", devices=devices)
     ratio = ratios[DENSE]
-    told = f"Judged by the 9B model, the only one in the page's table; the smaller ones of its data gain less: {said}."
+    told = Message("hardware-comparison.by_one_model", ratios=_told(ratios))
     if ratio.low is not None and ratio.high is not None:
         least, most = CLAIMED_RATIO * (1 - ABOUT), CLAIMED_RATIO * (1 + ABOUT)
         inside = above(ratio, least) and below(ratio, most)
@@ -243,10 +241,7 @@ def scales(data: StudyData) -> Found:
     table, printed = machine_table(data), data.origin == "published"
     known = [it for it in (table.machines if table is not None else ()) if it.bandwidth_bytes_per_s is not None]
     if table is None or len({it.bandwidth_bytes_per_s for it in known}) < 2:
-        return (
-            "cannot tell",
-            "Machines of two bandwidths are needed: merge several with `specmeter compare --machines`.",
-        )
+        return "cannot tell", Message("hardware-comparison.needs_two")
     slow = min(known, key=lambda it: it.bandwidth_bytes_per_s or 0)
     fast = max(known, key=lambda it: it.bandwidth_bytes_per_s or 0)
     assert slow.bandwidth_bytes_per_s
@@ -254,22 +249,23 @@ def scales(data: StudyData) -> Found:
     times = fast.bandwidth_bytes_per_s / slow.bandwidth_bytes_per_s
     ratios = dict(_ratios(table, fast.name, slow.name))
     if not ratios:
-        return "cannot tell", f"Nothing was measured on both {fast.name} and {slow.name}."
-    said = "; ".join(f"{subject} {quoted(ratio)}" for subject, ratio in ratios.items())
-    head = (
-        f"{fast.name} has {times:.2f} times the bandwidth of {slow.name} and generates this many times as fast: {said}"
-    )
+        return "cannot tell", Message("hardware-comparison.not_both", fast=fast.name, slow=slow.name)
+    head = Message("hardware-comparison.times", fast=fast.name, times=times, slow=slow.name, ratios=_told(ratios))
     least = FAITHFUL * times
-    less = f"{head}: less than bandwidth gives, and less for smaller models, where other work takes time."
+    less = Message("hardware-comparison.less", head=head)
     if all(above(ratio, least) for ratio in ratios.values()):
-        return "supported", f"{head}."
+        return "supported", sentence(head)
     if any(below(ratio, least) for ratio in ratios.values()):
         return "contradicted", less
     if printed and any(_single(ratio) < least for ratio in ratios.values()):
         return by_values("contradicted", less)
     if printed and all(above(ratio, least) or _single(ratio) >= least for ratio in ratios.values()):
-        return by_values("supported", f"{head}.")
-    return "cannot tell", f"{head}; the intervals do not decide."
+        return by_values("supported", sentence(head))
+    return "cannot tell", Message("hardware-comparison.undecided", head=head)
+
+
+def _told(ratios: Mapping[str, Estimate]) -> list[Message]:
+    return [Message("study.row", name=subject, number=quoted(ratio)) for subject, ratio in ratios.items()]
 
 
 def _single(value: Estimate) -> float:
@@ -296,16 +292,15 @@ def utilisation(data: StudyData) -> Found:
     known = list(documented(table))
     if not known:
         shares = [(line, line.utilisation) for line in plain(table) if line.utilisation is not None]
-        told = "The claim is about three machines that are not here."
-        return ("does not apply here", f"{told} Here: {_named(shares)}.") if shares else ("cannot tell", told)
-    said = ", ".join(f"{_percent(share)} on {name}" for name, share in known)
+        told = Message("hardware-comparison.three_machines")
+        if not shares:
+            return "cannot tell", told
+        here = [_share(*it) for it in shares[:12]]
+        return "does not apply here", Message("hardware-comparison.here", told=told, shares=here)
+    said = [Message("hardware-comparison.share", share=in_percent(share), name=name) for name, share in known]
     if not all(_printed_right(name, share) for name, share in known):
-        return by_counts(
-            "contradicted",
-            f"Rate times the file's bytes over bandwidth is {said}. The page's figures are those with GiB "
-            "instead of GB; the document's own data has others again (69.1, 70.9, 82.4 %).",
-        )
-    return by_counts("supported", f"{said}.")
+        return by_counts("contradicted", Message("hardware-comparison.wrong", shares=said))
+    return by_counts("supported", Message("hardware-comparison.right", shares=said))
 
 
 def _printed_right(machine: str, share: Estimate) -> bool:
@@ -313,9 +308,6 @@ def _printed_right(machine: str, share: Estimate) -> bool:
     return abs(100 * share.point - PRINTED[machine][0]) <= 0.5  # printed in whole percent
 
 
-def _percent(share: Estimate) -> str:
-    return quoted(scaled(share, 100, "%"), 1, " %").replace(" (no interval)", "")
-
-
-def _named(shares: Sequence[tuple[MachineLine, Estimate]]) -> str:
-    return ", ".join(f"{line.subject} on {line.machine} ({_percent(share)})" for line, share in shares[:12])
+def _share(line: MachineLine, share: Estimate) -> Message:
+    percent = in_percent(share)
+    return Message("hardware-comparison.on_machine", subject=line.subject, machine=line.machine, share=percent)

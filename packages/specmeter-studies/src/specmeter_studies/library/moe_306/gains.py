@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, permutations
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
@@ -31,10 +32,12 @@ from specmeter_studies.library.moe_306.lines import (
     named,
     overall,
     percent,
+    ruled,
     speculative,
     together,
     unanimous,
     undecided,
+    with_speedup,
     without,
 )
 from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
@@ -58,17 +61,23 @@ def low_acceptance(data: StudyData) -> Found:
         ruling = "supported"
     else:
         ruling = "cannot tell"
-    found = (
-        without(lines)
-        if not usable
-        else f"Above 4 % with the whole interval: {len(over)} of {len(lines)} configurations. "
+    if not usable:
+        return ruling, without(lines)
+    worst = max(over or usable, key=acceptance_of)
+    return ruling, Message(
+        "moe-306.over",
+        over=len(over),
+        lines=len(lines),
+        name=named(worst),
+        suite=worst.suite,
+        acceptance=percent(worst.acceptance),
+        invalid=_with("moe-306.over.invalid", n=len(lines) - len(usable)),
     )
-    if usable:
-        worst = max(over or usable, key=acceptance_of)
-        found += f"The highest: {named(worst)} (suite {worst.suite}) {percent(worst.acceptance)}."
-    if usable and len(usable) < len(lines):
-        found += f" {len(lines) - len(usable)} more are invalid and were not counted."
-    return ruling, found
+
+
+def _with(code: str, *, n: int) -> Message | str:
+    """What is added where there is any of it."""
+    return Message(code, n=n) if n else ""
 
 
 def _printed_acceptance(data: StudyData) -> Found:
@@ -76,18 +85,17 @@ def _printed_acceptance(data: StudyData) -> Found:
     drafted = {line.config for line in speculative(data)}
     shares = [it.acceptance for it in data.results if it.config in drafted and it.acceptance is not None]
     over = denied_by(shares, most=LOW_ACCEPTANCE, last_digit=0.01)
-    told = (
-        f"Of {len(shares)} generations of suites B and D {len(over)} accepted more than 4 %, beyond its last "
-        f"digit; the highest {100 * max(shares, default=0):.1f} %"
-    )
     printed = [share for line in speculative(data) if (share := acceptance_of(line))]
-    told += f". The paper's means over prompts hide them: they reach {100 * max(printed, default=0):.1f} %"
     swept = [it.acceptance for it in data.results if it.config not in drafted and it.acceptance is not None]
-    if swept and all(share == 1 for share in swept):
-        told += (
-            f". The 100 % of all {len(swept)} generations of suite F was not counted: that counter can only say 100 %"
-        )
-    return by_values("contradicted" if over else "cannot tell", f"{told}.")
+    told = Message(
+        "moe-306.generations",
+        n=len(shares),
+        over=len(over),
+        highest=100 * max(shares, default=0),
+        means=100 * max(printed, default=0),
+        swept=_with("moe-306.generations.swept", n=len(swept) if all(share == 1 for share in swept) else 0),
+    )
+    return by_values("contradicted" if over else "cannot tell", told)
 
 
 def moe_slower(data: StudyData) -> Found:
@@ -98,8 +106,9 @@ def moe_slower(data: StudyData) -> Found:
         mixtures = [it for it in rows if it.line.target in MOE]
         return [(it, other) for it in rows if it not in mixtures for other in mixtures]
 
-    empty = "The mixtures and the dense 4B alone are needed."
-    return exceeded(rows, "line.decode_rate", dense_over_moe, unit=" tok/s", digits=1, empty=empty)
+    empty = Message("moe-306.needs.alone")
+    one = "study.against.1"
+    return exceeded(rows, "line.decode_rate", dense_over_moe, unit=" tok/s", said=one, empty=empty)
 
 
 # --- gains on MoE ----------------------------------------------------------------------------------------------------
@@ -112,15 +121,16 @@ def works_for_moe(data: StudyData) -> Found:
     low = [line for line in usable if below(line.acceptance, LOW_ACCEPTANCE)]
     if low:
         ruling = unanimous(low, lambda line: above(line.speedup, 1), lambda line: below(line.speedup, 1))
-        found = f"At under 4 % acceptance: {listed(low)}."
+        found = Message("moe-306.low", arms=listed(low))
     elif usable:
         expected = [(line, most) for line in usable if (most := at_acceptance(line, LOW_ACCEPTANCE)) is not None]
         losing = [below(most, 1) for _, most in expected]
         ruling = "contradicted" if expected and all(losing) else "cannot tell"
-        found = f"Acceptance is not below 4 % here ({acceptances(usable)}); measured: {listed(usable)}."
+        at_most = ""
         if expected:
             line, most = max(expected, key=lambda item: item[1].point)
-            found += f" The same steps at 4 % acceptance would give at most {quoted(most, unit='x')} ({named(line)})."
+            at_most = Message("moe-306.not_low.most", most=quoted(most, "x"), name=named(line))
+        found = Message("moe-306.not_low", acceptances=acceptances(usable), arms=listed(usable), most=at_most)
     else:
         return by_bounds(data, lines)
     return ruling, found
@@ -135,9 +145,13 @@ def always_enable(data: StudyData) -> Found:
     ruling, mean = gains(data, usable)
     others = believable(speculative(data, "B"))
     losing = [line for line in others if below(line.speedup, 1)]
-    return ruling, (
-        f"As advised (smallest draft, gamma {GAMMAS[-1]}): {listed(usable)}{mean}. Of all {len(others)} MoE "
-        f"configurations {len(losing)} are slower beyond their own interval."
+    return ruling, Message(
+        "moe-306.advised",
+        gamma=GAMMAS[-1],
+        arms=listed(usable),
+        mean=mean,
+        others=len(others),
+        losing=len(losing),
     )
 
 
@@ -147,15 +161,12 @@ def better_drafts(data: StudyData) -> Found:
     well = [line for line in lines if above(line.acceptance, 0.5)]
     if well:
         ruling = unanimous(well, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
-        found = (
-            f"{len(well)} MoE configurations accept more than 50 % ({acceptances(well)}) and reach: "
-            f"{listed(best_first(well), 3)}."
-        )
+        found = Message("moe-306.well", n=len(well), acceptances=acceptances(well), arms=listed(best_first(well), 3))
     elif lines:
         ruling = "cannot tell"
-        found = f"No MoE configuration accepts more than 50 % with the whole interval ({acceptances(lines)})."
+        found = Message("moe-306.well.none", acceptances=acceptances(lines))
     else:
-        ruling, found = "cannot tell", "No MoE configuration with a usable speedup accepts more than 50 %."
+        ruling, found = "cannot tell", Message("moe-306.well.unusable")
     return ruling, found
 
 
@@ -186,16 +197,15 @@ def total_parameters(data: StudyData) -> Found:
     if rows and not usable:
         ruling, found = undecided([line for line, _ in rows])
     elif len({total for _, total in usable}) < 3:
-        ruling, found = "cannot tell", "Three sizes of targets with usable speedups are needed."
+        ruling, found = "cannot tell", Message("moe-306.needs.sizes")
     else:
         ruling: RulingWord = "supported" if all(faster(data, b, a) for a, b in steps) else "cannot tell"
-        found = f"At gamma 8, from few to many parameters in all: {listed([line for line, _ in ordered])}."
+        less = ""
         if against:
             fewer, more = against[0]
             ruling = "contradicted"
-            found += (
-                f" {named(more)} has more parameters than {label(fewer.target)} and gains less, beyond the interval."
-            )
+            less = Message("moe-306.by_parameters.less", more=named(more), fewer=label(fewer.target))
+        found = Message("moe-306.by_parameters", arms=listed([line for line, _ in ordered]), less=less)
     return ruling, found
 
 
@@ -207,11 +217,18 @@ def _printed_against(rows: Sequence[tuple[ArmResult, float, float]]) -> Found | 
     if not against:
         return None
     (few, _, high), (many, _, low) = max(against, key=lambda pair: pair[0][2] - pair[1][2])
-    shown = ", ".join(f"{label(it.target)} {total / 1e9:.3g}e9 {value:.2f}x" for it, total, value in rows)
-    return "contradicted", (
-        f"The paper's own values at gamma 8 deny it: {label(many.target)} has more parameters than "
-        f"{label(few.target)} and gains less, {low:.2f}x against {high:.2f}x ({shown}). "
-        f"{without([it for it, *_ in rows])}"
+    shown = [
+        Message("moe-306.printed.of", target=label(it.target), total=total / 1e9, value=value)
+        for it, total, value in rows
+    ]
+    return "contradicted", Message(
+        "moe-306.printed",
+        many=label(many.target),
+        few=label(few.target),
+        low=low,
+        high=high,
+        shown=shown,
+        without=without([it for it, *_ in rows]),
     )
 
 
@@ -228,7 +245,7 @@ def hierarchy(data: StudyData) -> Found:
             lambda line: faster(data, line, small) and faster(data, large, line),
             lambda line: faster(data, small, line, among=tests) or faster(data, line, large, among=tests),
         )
-        found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
+        found = Message("moe-306.at_gamma", gamma=GAMMAS[-1], arms=listed(lines))
     else:
         ruling, found = undecided(lines)
     return ruling, found
@@ -246,16 +263,22 @@ def smallest_draft(data: StudyData) -> Found:
         ruling: RulingWord = "supported" if above(mean, 1) or all(for_it) else "cannot tell"
         if below(mean, 1) or any(against):
             ruling = "contradicted"
-        found = (
-            f"The smaller draft is faster beyond the interval in {sum(for_it)} of {len(usable)} pairs, slower in "
-            f"{sum(against)}"
-            + in_the_mean(mean, ", on average it runs at")
-            + ": "
-            + "; ".join(
-                f"{label(a.target)} gamma {a.gamma} {quoted(a.speedup, unit='x')} against {quoted(b.speedup, unit='x')}"
+        found = Message(
+            "moe-306.smaller",
+            better=sum(for_it),
+            pairs=len(usable),
+            worse=sum(against),
+            mean=in_the_mean(mean, "moe-306.smaller.mean"),
+            each=[
+                Message(
+                    "moe-306.smaller.of",
+                    target=label(a.target),
+                    gamma=a.gamma,
+                    small=quoted(a.speedup, "x"),
+                    large=quoted(b.speedup, "x"),
+                )
                 for a, b in usable
-            )
-            + "."
+            ],
         )
     else:
         ruling, found = undecided([line for pair in both for line in pair])
@@ -284,15 +307,22 @@ def best_configuration(data: StudyData) -> Found:
         rulings.append("supported" if beaten else "contradicted" if beats else "cannot tell")
     if rulings:
         ruling = together(rulings)
-        found = "; ".join(
-            f"{named(advised)} {quoted(advised.speedup, unit='x')}"
-            + ("" if best is advised else f", where {named(best)} has {quoted(best.speedup, unit='x')}")
-            for advised, best in bests
-        )
-        found = f"Best of each target by point: {found}."
+        found = Message("moe-306.bests", bests=[_best(advised, best) for advised, best in bests])
     else:
         ruling, found = undecided(candidates)
     return ruling, found
+
+
+def _best(advised: ArmResult, best: ArmResult) -> Message:
+    if best is advised:
+        return with_speedup(named(advised), advised)
+    return Message(
+        "moe-306.best",
+        advised=named(advised),
+        speedup=quoted(advised.speedup, "x"),
+        best=named(best),
+        more=quoted(best.speedup, "x"),
+    )
 
 
 def quantization(data: StudyData) -> Found:
@@ -305,7 +335,7 @@ def quantization(data: StudyData) -> Found:
             ruling = "supported"
         elif faster(data, four, eight):
             ruling = "contradicted"
-        found = f"At gamma {GAMMAS[-1]}: {listed(lines)}."
+        found = Message("moe-306.at_gamma", gamma=GAMMAS[-1], arms=listed(lines))
     else:
         ruling, found = undecided(lines)
     return ruling, found
@@ -318,7 +348,13 @@ def lengths_and_gamma(data: StudyData) -> Found:
     """Contribution 4."""
     of_lengths, lengths = _lengths(data)
     of_gamma, gamma = _rising(data, MOE)
-    return together([of_lengths, of_gamma]), f"Lengths ({of_lengths}): {lengths} Gamma ({of_gamma}): {gamma}"
+    return together([of_lengths, of_gamma]), Message(
+        "moe-306.lengths_and_gamma",
+        of_lengths=ruled(of_lengths),
+        lengths=lengths,
+        of_gamma=ruled(of_gamma),
+        gamma=gamma,
+    )
 
 
 def contexts(data: StudyData) -> Found:
@@ -328,11 +364,20 @@ def contexts(data: StudyData) -> Found:
     usable = believable(lines)
     if usable:
         of_kinds, _ = gains(data, usable)
-        shown = ", ".join(f"{label(line.target)} {line.prompt} {quoted(line.speedup, unit='x')}" for line in usable)
-        kinds = f"gamma 8: {shown}."
+        shown = [
+            Message("moe-306.kind", target=label(it.target), kind=it.prompt, speedup=quoted(it.speedup, "x"))
+            for it in usable
+        ]
+        kinds = Message("moe-306.kinds", gamma=8, kinds=shown)
     else:
         of_kinds, kinds = undecided(lines)
-    return together([of_lengths, of_kinds]), f"Lengths ({of_lengths}): {lengths} Kinds ({of_kinds}): {kinds}"
+    return together([of_lengths, of_kinds]), Message(
+        "moe-306.lengths_and_kinds",
+        of_lengths=ruled(of_lengths),
+        lengths=lengths,
+        of_kinds=ruled(of_kinds),
+        kinds=kinds,
+    )
 
 
 def _lengths(data: StudyData) -> Found:
@@ -342,17 +387,13 @@ def _lengths(data: StudyData) -> Found:
     usable = believable(lines)
     if not usable:
         return undecided(lines)
-    shown = ", ".join(f"{line.prompt_tokens} tokens {quoted(line.speedup, unit='x')}" for line in usable) + "."
+    shown = [Message("moe-306.length", tokens=line.prompt_tokens, speedup=quoted(line.speedup, "x")) for line in usable]
     configs = {line.config for line in usable}
     shares = [r.acceptance for r in data.results if r.config in configs and r.acceptance is not None]
     if len(shares) >= LEAST_EXACT and all(share == 1 for share in shares):
-        return "cannot tell", (
-            f"{shown} But all {len(shares)} generations say that exactly 100 % was accepted: that differs from "
-            "the speculation of the other suites, whose acceptance is the paper's subject, and a counter that "
-            "can only say 100 % is not evidence."
-        )
+        return "cannot tell", Message("moe-306.lengths.all", lengths=shown, n=len(shares))
     ruling, mean = gains(data, usable)
-    return ruling, f"{shown[:-1]}{mean}."
+    return ruling, Message("moe-306.lengths", lengths=shown, mean=mean)
 
 
 def _rising(data: StudyData, targets: Sequence[str]) -> Found:
@@ -380,13 +421,14 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
     ruling: RulingWord = "supported" if len(rising) == len(curves) else "cannot tell"
     if falling or below(mean, 1):
         ruling = "contradicted"
-    found = (
-        f"of {len(curves)} curves {len(rising)} rise beyond the interval from each gamma to the next, "
-        f"{len(falling)} fall"
+    return ruling, Message(
+        "moe-306.curves",
+        n=len(curves),
+        rising=len(rising),
+        falling=len(falling),
+        which=Message("moe-306.curves.falling", curves=[*map(_curve, falling)]) if falling else "",
+        mean=in_the_mean(mean, "moe-306.curves.mean"),
     )
-    if falling:
-        found += f" ({'; '.join(map(_curve, falling))})"
-    return ruling, found + in_the_mean(mean, "; from the smallest gamma to the largest the rate changes by") + "."
 
 
 def _printed_falls(data: StudyData, targets: Sequence[str]) -> Found | None:
@@ -402,8 +444,13 @@ def _printed_falls(data: StudyData, targets: Sequence[str]) -> Found | None:
         return None
     return by_values(
         "contradicted",
-        f"The paper's own Table 5 denies it: of {len(curves)} curves {len(falling)} fall from one gamma to the next "
-        f"({'; '.join(map(_curve, falling))}). {without([line for curve in curves for line in curve])}",
+        Message(
+            "moe-306.curves.printed",
+            n=len(curves),
+            falling=len(falling),
+            curves=[*map(_curve, falling)],
+            without=without([line for curve in curves for line in curve]),
+        ),
     )
 
 
@@ -411,9 +458,10 @@ def _claimed(line: ArmResult) -> float:
     return line.claimed_speedup or 0.0
 
 
-def _curve(lines: Sequence[ArmResult]) -> str:
+def _curve(lines: Sequence[ArmResult]) -> Message:
     """`MoE Q4 with draft 0.8B: gamma 4 0.88, gamma 16 0.65`."""
-    shown = ", ".join(
-        f"gamma {line.gamma} {line.speedup.point if line.speedup else _claimed(line):.2f}" for line in lines
-    )
-    return f"{label(lines[0].target)} with draft {label(lines[0].draft or '')}: {shown}"
+    shown = [
+        Message("moe-306.curve.at", gamma=line.gamma, speedup=line.speedup.point if line.speedup else _claimed(line))
+        for line in lines
+    ]
+    return Message("moe-306.curve", target=label(lines[0].target), draft=label(lines[0].draft or ""), points=shown)

@@ -30,33 +30,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.numbers.stats import Pool, additive, geometric_speedup, t_critical
 from specmeter.record import Estimate
-from specmeter_studies.study import ArmResult, Found, ModelUsed, RulingWord, StudyData, fallen, quoted
+from specmeter_studies.measured import reasons
+from specmeter_studies.study import ArmResult, Found, ModelUsed, RulingWord, StudyData, fallen, quoted, several
 
 SUITES = {
-    "A": "MoE baselines (no speculation)",
-    "B": "MoE with drafts (2 drafts x 3 gamma x 4 prompts)",
-    "C": "Dense baselines (no speculation)",
-    "D": "Dense with drafts (2 targets, the smaller draft)",
-    "E": "Another architecture",
-    "F": "Prompt lengths (one MoE target)",
+    "A": Message("moe-306.suite.a"),
+    "B": Message("moe-306.suite.b"),
+    "C": Message("moe-306.suite.c"),
+    "D": Message("moe-306.suite.d"),
+    "E": Message("moe-306.suite.e"),
+    "F": Message("moe-306.suite.f"),
 }
 """Suite -> the paper's description; E is ours."""
 
-LABELS = {
+LABELS: dict[str, Message | str] = {
     "moe_q4": "MoE Q4",
     "moe_q8": "MoE Q8",
-    "moe_other": "Other MoE",
-    "dense_0.8b": "Dense 0.8B",
-    "dense_2b": "Dense 2B",
-    "dense_4b": "Dense 4B",
-    "dense_9b": "Dense 9B",
+    "moe_other": Message("moe-306.label.other_moe"),
+    "dense_0.8b": Message("moe-306.label.dense", size="0.8B"),
+    "dense_2b": Message("moe-306.label.dense", size="2B"),
+    "dense_4b": Message("moe-306.label.dense", size="4B"),
+    "dense_9b": Message("moe-306.label.dense", size="9B"),
     "draft_0.8b": "0.8B",
     "draft_2b": "2B",
     "moe_draft": "MoE",
-    "moe_small": "small MoE",
+    "moe_small": Message("moe-306.label.small_moe"),
 }
 """Names of models -> what the paper prints."""
 
@@ -84,16 +86,17 @@ def suite(line: ArmResult) -> str:
     return "D" if line.speculates else "C"
 
 
-def label(name: str) -> str:
+def label(name: str) -> Message | str:
     """How the paper calls a model; our own name for others."""
     return LABELS.get(name, name)
 
 
-def named(line: ArmResult) -> str:
+def named(line: ArmResult) -> Message | str:
     """A configuration in a few words: `MoE Q4, 0.8B draft, gamma 8`."""
     if not line.speculates:
         return label(line.target)
-    return f"{label(line.target)}, {label(line.draft or line.method)} draft, gamma {line.gamma}"
+    draft = label(line.draft or line.method)
+    return Message("moe-306.named", target=label(line.target), draft=draft, gamma=line.gamma)
 
 
 # --- which lines -----------------------------------------------------------------------------------------------------
@@ -187,12 +190,17 @@ class OtherFormat:
     """The draft's rate over the measured one at most, by the bytes of the formats; at least 1."""
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """As a sentence goes on."""
-        return (
-            f"the draft's time is that of the same model in {self.measured}, while as a draft it runs in "
-            f"{self.drafts_in}, at most {self.at_most:.2f} times as fast by its bytes"
-        )
+        return self._told("moe-306.format")
+
+    @property
+    def sentence(self) -> Message:
+        """As one begins."""
+        return self._told("moe-306.format.sentence")
+
+    def _told(self, code: str) -> Message:
+        return Message(code, measured=self.measured, drafts_in=self.drafts_in, most=self.at_most)
 
 
 def other_format(data: StudyData, draft: str | None) -> OtherFormat | None:
@@ -219,11 +227,14 @@ def believable(lines: Iterable[ArmResult]) -> tuple[ArmResult, ...]:
 # --- how numbers are said --------------------------------------------------------------------------------------------
 
 
-def listed(lines: Iterable[ArmResult], most: int = 6) -> str:
+def listed(lines: Iterable[ArmResult], most: int = 6) -> Message:
     """Configurations with their speedups; the rest counted."""
-    texts = [f"{named(line)} {quoted(line.speedup, unit='x')}" for line in lines]
-    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
-    return "; ".join(texts[:most]) + more
+    return several((with_speedup(named(line), line) for line in lines), most)
+
+
+def with_speedup(name: Message | str, line: ArmResult) -> Message:
+    """A name with the speedup of its configuration."""
+    return Message("study.row", name=name, number=quoted(line.speedup, "x"))
 
 
 Logs = Mapping[int, float]
@@ -340,7 +351,7 @@ def any_against(
     return "supported" if lines and all(map(for_it, lines)) else "cannot tell"
 
 
-def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
+def gains(data: StudyData, lines: Sequence[ArmResult]) -> tuple[RulingWord, Message | str]:
     """Whether all lines gain, and their mean in words.
 
     Contradicted where they lose on the whole, or where one of them does beyond its interval.
@@ -354,12 +365,12 @@ def gains(data: StudyData, lines: Sequence[ArmResult]) -> Found:
             lambda line: above(line.speedup, 1),
             lambda line: line.speedup is not None and below(widened(line.speedup, len(lines)), 1),
         )
-    return ruling, in_the_mean(mean, "; all together")
+    return ruling, in_the_mean(mean, "moe-306.together")
 
 
-def in_the_mean(mean: Estimate | None, words: str) -> str:
-    """Words and the estimate; nothing without one."""
-    return "" if mean is None else f"{words} {quoted(mean, unit='x')}"
+def in_the_mean(mean: Estimate | None, code: str) -> Message | str:
+    """What is said of the mean; nothing without one."""
+    return "" if mean is None else Message(code, mean=quoted(mean, "x"))
 
 
 def together(rulings: Sequence[RulingWord]) -> RulingWord:
@@ -369,23 +380,38 @@ def together(rulings: Sequence[RulingWord]) -> RulingWord:
     return "supported" if all(ruling == "supported" for ruling in rulings) else "cannot tell"
 
 
+def ruled(ruling: RulingWord) -> Message:
+    """A ruling as a sentence has it."""
+    return Message(f"ruling.{ruling}")
+
+
 def undecided(lines: Sequence[ArmResult]) -> Found:
     """No speedup that could decide: what is wrong with those that are there."""
     return "cannot tell", without(lines)
 
 
-def without(lines: Sequence[ArmResult]) -> str:
+def refuted_by(line: ArmResult) -> str:
+    """Name of the check or the bound that decides about a line; empty where none does."""
+    return next((name for name, _ in reasons(line.why)), "")
+
+
+def without(lines: Sequence[ArmResult]) -> Message:
     refuted = [line for line in lines if not line.stands]
     if not lines:
-        return "The configurations that decide were not measured."
+        return Message("moe-306.without.all")
     if not refuted and believable(lines):
-        return f"Not all configurations that decide were measured; known are: {listed(believable(lines))}."
+        return Message("moe-306.without.some", known=listed(believable(lines)))
     if not refuted:
-        return f"None of {len(lines)} configurations has a baseline on its own prompts in its own blocks."
-    bounds = Counter(line.why.partition(":")[0] for line in refuted)
-    counted = ", ".join(f"{count} break {bound}" for bound, count in bounds.most_common())
+        return Message("moe-306.without.baseline", n=len(lines))
+    bounds = Counter(map(refuted_by, refuted))
     worst = max(refuted, key=lambda line: line.claimed_speedup or 0)
-    return f"{fallen(refuted, len(lines))[:-1]} ({counted}). For example {named(worst)}: {worst.why}."
+    return Message(
+        "moe-306.without.refuted",
+        fallen=fallen(refuted, len(lines)),
+        broken=[Message("moe-306.broken", n=count, bound=bound) for bound, count in bounds.most_common()],
+        name=named(worst),
+        why=worst.why or "",
+    )
 
 
 def best_first(lines: Iterable[ArmResult]) -> list[ArmResult]:
@@ -397,10 +423,11 @@ def acceptance_of(line: ArmResult) -> float:
     return line.acceptance.point if line.acceptance else 0.0
 
 
-def acceptances(lines: Sequence[ArmResult]) -> str:
+def acceptances(lines: Sequence[ArmResult]) -> Message:
     shares = sorted(map(acceptance_of, lines))
-    return f"{100 * shares[0]:.0f} to {100 * shares[-1]:.0f} %"
+    return Message("moe-306.acceptances", low=100 * shares[0], high=100 * shares[-1])
 
 
-def percent(estimate: Estimate | None) -> str:
-    return "unknown" if estimate is None else quoted(scaled(estimate, 100), 1, " %")
+def percent(estimate: Estimate | None) -> Message:
+    """A share with its interval; its place has the digits."""
+    return quoted(None if estimate is None else scaled(estimate, 100), " %")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN, above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
@@ -29,6 +30,7 @@ from specmeter_studies.library.moe_306.lines import (
     named,
     other_format,
     overall,
+    refuted_by,
     speculative,
 )
 from specmeter_studies.library.moe_306.tables import (
@@ -53,12 +55,6 @@ if TYPE_CHECKING:
 LOW_ACCEPTANCE = 0.04
 """The paper: all acceptance rates are below this."""
 
-PREMISE = "as the paper itself has it: its cost grows with the tokens verified, if sub-linearly (2.2, 4.4)"
-"""What turns a bound that rests on an assumption into a contradiction: the document makes that very assumption."""
-
-DRAFTS_PAID = "drafts cost the draft model's own time, with gamma tokens in every step"
-"""What the second bound rests on beside the premise."""
-
 NEAR = 0.8
 """Traffic of at least this share of what dense models reach explains a rate."""
 
@@ -75,11 +71,14 @@ def amortization(data: StudyData) -> Found:
     low = [found for line, _ in zeros if (found := at_acceptance(line, LOW_ACCEPTANCE)) is not None]
     most = max(low, key=lambda found: found.point)
     ruling = _all_or_any(supported=[above(zero, 1) for _, zero in zeros], contradicted=[below(z, 1) for _, z in zeros])
-    found = (
-        f"With nothing accepted, the measured steps would decode at {min(z.point for _, z in zeros):.2f} to "
-        f"{best[1].point:.2f} of plain speed (best: {named(best[0])}, {quoted(best[1], unit='x')}): a step takes "
-        f"as long as {1 / best[1].point:.2f} plain tokens or more. At 4 % acceptance they would reach at most "
-        f"{quoted(most, unit='x')}."
+    found = Message(
+        "moe-306.nothing_accepted",
+        low=min(zero.point for _, zero in zeros),
+        high=best[1].point,
+        name=named(best[0]),
+        best=quoted(best[1], "x"),
+        step=1 / best[1].point,
+        most=quoted(most, "x"),
     )
     return ruling, found
 
@@ -88,26 +87,29 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     """Without a speedup that can be believed: which bound the audit finds the claimed ones beyond."""
     claimed = [(line, row) for line in lines if line.claimed_speedup and (row := evaluate(data, line)) is not None]
     if not claimed:
-        return "cannot tell", "No usable speedup of an MoE target over its baseline comes with a tau."
-    broken = sum(line.why.startswith("speedup-above-tau") for line, _ in claimed)
+        return "cannot tell", Message("moe-306.no_speedup")
+    broken = sum(refuted_by(line) == "speedup-above-tau" for line, _ in claimed)
     unpaid = sum(
-        line.why.startswith("speedup-above-cost-bound")
+        refuted_by(line) == "speedup-above-cost-bound"
         and (line.claimed_speedup or 0) > (row.permitted_at_most or row.tau)
         for line, row in claimed
     )
     line, row = max(claimed, key=lambda item: (item[0].claimed_speedup or 0) / item[1].tau)
-    paid = "" if row.permitted is None else f", and {row.permitted:.2f}x with its drafts paid for"
+    other = ""
     if row.format is not None and row.permitted_at_most is not None:
-        paid += f" ({row.format.told}: {row.permitted_at_most:.2f}x)"
-    found = (
-        f"By their own acceptance {broken} of {len(claimed)} printed speedups are too high if a verification takes at "
-        f"least the time of one plain token, {PREMISE}."
-    )
-    if unpaid:
-        found += f" Too high as well are {unpaid} more once {DRAFTS_PAID}."
-    found += (
-        f" Claimed for {named(line)}: {line.claimed_speedup:.2f}x at {100 * _share(line):.2f} % accepted, which "
-        f"permits {row.tau:.2f}x{paid}."
+        other = Message("moe-306.paid.format", format=row.format.told, permitted=row.permitted_at_most)
+    # The bound rests on an assumption; what makes it a contradiction is that the document makes that very assumption.
+    found = Message(
+        "moe-306.too_high",
+        broken=broken,
+        claimed=len(claimed),
+        unpaid=Message("moe-306.too_high.unpaid", unpaid=unpaid) if unpaid else "",
+        name=named(line),
+        speedup=line.claimed_speedup,
+        share=100 * _share(line),
+        tau=row.tau,
+        paid="" if row.permitted is None else Message("moe-306.paid", permitted=row.permitted),
+        format=other,
     )
     decided = broken and broken + unpaid == len(claimed)
     return by_values("contradicted" if decided else "cannot tell", found)
@@ -121,23 +123,33 @@ def equation_2(data: StudyData) -> Found:
         off = [row for row in rows if _off(row)]
         ruling = "contradicted" if off else "supported" if all(map(_right, rows)) else "cannot tell"
         row, over_tau = max(rows, key=_excess), sum(_value(row) > row.tau for row in rows)
-        found = (
-            "Eq. 2 over the measured speedup is gamma / tau, tokens drafted over tokens emitted per step: "
-            f"{min(map(_excess, rows)):.2f} to {_excess(row):.2f}; in {len(off)} of {len(rows)} configurations "
-            f"it is off by more than {MARGIN:.0%} with the whole interval. {named(row.line)}: {_value(row):.2f}x "
-            f"by Eq. 2, {quoted(row.line.speedup, unit='x')} measured"
-            + (f"; in {over_tau} it is above tau, the ceiling of such steps." if over_tau else ".")
+        found = Message(
+            "moe-306.equation_2",
+            low=min(map(_excess, rows)),
+            high=_excess(row),
+            off=len(off),
+            rows=len(rows),
+            margin=MARGIN,
+            name=named(row.line),
+            by_equation=_value(row),
+            measured=quoted(row.line.speedup, "x"),
+            over_tau=Message("moe-306.equation_2.over_tau", n=over_tau) if over_tau else "",
         )
     elif claimed:
         row = max(claimed, key=_excess)
         return by_values(
             "contradicted" if all(_excess(row) > 2 for row in claimed) else "cannot tell",
-            f"Not even for the paper's own numbers: with its baseline, its rate and its acceptance Eq. 2 gives "
-            f"{_value(row):.1f}x for {named(row.line)}, where it prints {_shown(row.line):.2f}x; over all "
-            f"configurations {min(map(_excess, claimed)):.1f} to {_excess(row):.1f} times what is printed.",
+            Message(
+                "moe-306.equation_2.printed",
+                by_equation=_value(row),
+                name=named(row.line),
+                printed=_shown(row.line),
+                low=min(map(_excess, claimed)),
+                high=_excess(row),
+            ),
         )
     else:
-        ruling, found = "cannot tell", "No configuration has a speedup, an acceptance and a draft length."
+        ruling, found = "cannot tell", Message("moe-306.equation_2.needs")
     return ruling, found
 
 
@@ -149,7 +161,7 @@ def moe_tax(data: StudyData) -> Found:
     reached = max(dense, key=lambda found: found.point, default=None)
     limit = data.bandwidth_bytes_per_s
     if not mixtures:
-        ruling, found = "cannot tell", "No decode rate of an MoE target comes with the size of its file."
+        ruling, found = "cannot tell", Message("moe-306.tax.needs")
     else:
         over_peak = [limit is not None and above(row.whole, limit) for row in mixtures]
         over_dense = [
@@ -165,21 +177,29 @@ def moe_tax(data: StudyData) -> Found:
     return ruling, found
 
 
-def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: float | None) -> str:
+def _tax_found(mixtures: Sequence[Traffic], reached: Estimate | None, limit: float | None) -> Message:
     row = max(mixtures, key=lambda row: row.whole.point if row.whole else 0)
-    text = f"{label(row.line.target)}: all bytes for every token would be {_gb(row.whole)}"
-    if limit is not None:
-        text += f", where the machine has {limit * _GB:.1f} GB/s"
-    if reached is not None:
-        text += f" and its dense models reach {_gb(reached)}"
+    reads = ""
     if row.least is not None and row.model.bytes_per_token is not None:
-        share = row.model.bytes_per_token / (row.model.size_bytes or row.model.bytes_per_token)
-        text += f". The {share:.0%} of the file that one token reads take {_gb(row.least)}"
+        of_dense = ""
         if reached is not None:
             share = row.least.point / reached.point
-            text += f", {share:.0%} of what dense models reach"
-            text += ": reading weights does not take all of the time" if share < NEAR else ""
-    return text + "."
+            other = Message("moe-306.tax.other_work") if share < NEAR else ""
+            of_dense = Message("moe-306.tax.of_dense", share=share, other=other)
+        reads = Message(
+            "moe-306.tax.reads",
+            share=row.model.bytes_per_token / (row.model.size_bytes or row.model.bytes_per_token),
+            rate=_gb(row.least),
+            of_dense=of_dense,
+        )
+    return Message(
+        "moe-306.tax",
+        target=label(row.line.target),
+        rate=_gb(row.whole),
+        limit="" if limit is None else Message("moe-306.tax.limit", limit=limit * _GB),
+        reached="" if reached is None else Message("moe-306.tax.reached", rate=_gb(reached)),
+        reads=reads,
+    )
 
 
 def verification_cost(data: StudyData) -> Found:
@@ -188,27 +208,17 @@ def verification_cost(data: StudyData) -> Found:
     for target in (*MOE, *DENSE):
         short, long = (_verify_ms(data, at(data, target, SMALL, gamma)) for gamma in (4, 16))
         if short is not None and long is not None:
-            ratios.append((label(target), quotient(long, short, unit="x", method="verification at gamma 16 over 4")))
+            ratios.append((target, quotient(long, short, unit="x", method="verification at gamma 16 over 4")))
     if not ratios:
-        ruling, found = (
-            "cannot tell",
-            (
-                "The time of a verification needs a usable rate, a measured tau and the draft's own rate, at "
-                "gamma 4 and at gamma 16."
-            ),
-        )
-    else:
-        mixtures = [ratio for name, ratio in ratios if name in {label(target) for target in MOE}] or [
-            ratio for _, ratio in ratios
-        ]
-        ruling = _all_or_any(supported=[below(r, 2) for r in mixtures], contradicted=[above(r, 2) for r in mixtures])
-        found = (
-            "Verification, the step less its drafts at the draft's own rate, takes at gamma 16 over gamma 4: "
-            + ", ".join(f"{name} {quoted(ratio, unit='x')}" for name, ratio in ratios)
-            + ". Taken as refuted if the whole interval of an MoE target lies above 2."
-            + ("" if (other := other_format(data, SMALL)) is None else f" {other.told[:1].upper()}{other.told[1:]}.")
-        )
-    return ruling, found
+        return "cannot tell", Message("moe-306.verification.needs")
+    mixtures = [ratio for target, ratio in ratios if target in MOE] or [ratio for _, ratio in ratios]
+    ruling = _all_or_any(supported=[below(r, 2) for r in mixtures], contradicted=[above(r, 2) for r in mixtures])
+    other = other_format(data, SMALL)
+    return ruling, Message(
+        "moe-306.verification",
+        ratios=[Message("study.row", name=label(target), number=quoted(ratio, "x")) for target, ratio in ratios],
+        format=other.sentence if other else "",
+    )
 
 
 def _verify_ms(data: StudyData, line: ArmResult | None) -> Estimate | None:
@@ -263,8 +273,8 @@ def _right(row: Equations) -> bool:
     return above(row.line.tau, gamma / (1 + MARGIN)) and below(row.line.tau, gamma * (1 + MARGIN))
 
 
-def _gb(value: Estimate | None) -> str:
-    return "unknown" if value is None else quoted(scaled(value, _GB), 1, " GB/s")
+def _gb(value: Estimate | None) -> Message:
+    return quoted(None if value is None else scaled(value, _GB), " GB/s")
 
 
 RANGE = (1.18, 1.30)
@@ -287,37 +297,41 @@ def gain_range(data: StudyData) -> Found:
     low, high = RANGE[0] - HALF_DIGIT, RANGE[1] + HALF_DIGIT
     if measured or not claimed:
         outside = [line for line in measured if below(line.speedup, low) or above(line.speedup, high)]
-        told = f"{len(outside)} of {len(measured)} configurations lie outside with their whole interval."
+        told = Message("moe-306.outside", outside=len(outside), of=len(measured))
         return "contradicted" if outside else "cannot tell", told
-    outside = [f"{named(line)} {value:.2f}x" for line, value in claimed if not low <= value <= high]
-    told = f"Its own Table 5 has {len(outside)} of {len(claimed)} configurations of the mixtures outside it"
-    return by_values("contradicted" if outside else "cannot tell", f"{told}: {'; '.join(outside)}.")
+    outside = [
+        Message("study.row", name=named(line), number=Message("study.number", number=value, unit="x"))
+        for line, value in claimed
+        if not low <= value <= high
+    ]
+    told = Message("moe-306.outside.printed", n=len(outside), of=len(claimed), outside=outside)
+    return by_values("contradicted" if outside else "cannot tell", told)
 
 
 def draft_cost(data: StudyData) -> Found:
     """The smaller draft is 2.5 times cheaper than the larger one."""
     small, large = draft_rate(data, SMALL), draft_rate(data, LARGE)
     if small is None or large is None:
-        return "cannot tell", "The rates of both drafts alone are needed."
+        return "cannot tell", Message("moe-306.needs.drafts")
     ratio = quotient(small, large, unit="x", method="ratio of two rates")
-    where = "By its own Table 4 " if data.origin == "published" else ""
-    told = f"{where}{label(alone(SMALL))} is {quoted(ratio, unit='x')} as fast as {label(alone(LARGE))}"
     other = other_format(data, SMALL)
-    most = ratio
-    if other is not None:
-        most = scaled(ratio, other.at_most)
-        told += f"; {other.told}, so {quoted(most, unit='x')} at most"
-    told += ". In parameters the ratio is 2.5 to 1, but a draft costs time"
+    most = ratio if other is None else scaled(ratio, other.at_most)
     ruling: RulingWord = (
         "contradicted" if below(most, CHEAPER - 0.05) or above(ratio, CHEAPER + 0.05) else "cannot tell"
     )
-    return ruling, f"{told}."
+    return ruling, Message(
+        f"moe-306.draft_cost.{data.origin}",
+        small=label(alone(SMALL)),
+        ratio=quoted(ratio, "x"),
+        large=label(alone(LARGE)),
+        format="" if other is None else Message("moe-306.draft_cost.format", format=other.told, most=quoted(most, "x")),
+    )
 
 
 def compute_bound(data: StudyData) -> Found:
     """Dense models of 4B and below are bound by arithmetic: two operations per parameter and token, over the peak."""
     peak = _peak_flops(data)
-    shares: list[tuple[str, Estimate, Estimate | None]] = []
+    shares: list[tuple[Message | str, Estimate, Estimate | None]] = []
     for name in ("dense_0.8b", "dense_2b", "dense_4b"):
         used, rate = model(data, name), _plain(data, name)
         if used is not None and rate is not None and used.active_parameters and peak is not None:
@@ -327,13 +341,20 @@ def compute_bound(data: StudyData) -> Found:
                 memory = scaled(rate, used.bytes_per_token / data.bandwidth_bytes_per_s, "1")
             shares.append((label(name), share, memory))
     if not shares or peak is None:
-        return "cannot tell", "The machine's peak arithmetic is not known."
-    told = "; ".join(
-        f"{name} {100 * share.point:.1f} % of {peak / 1e12:.0f} TFLOP/s"
-        + ("" if memory is None else f" and {100 * memory.point:.0f} % of the memory's bandwidth")
-        for name, share, memory in shares
+        return "cannot tell", Message("moe-306.no_peak")
+    told = Message(
+        "moe-306.arithmetic",
+        shares=[
+            Message(
+                "moe-306.arithmetic.of",
+                name=name,
+                share=100 * share.point,
+                peak=peak / 1e12,
+                memory="" if memory is None else Message("moe-306.arithmetic.memory", share=100 * memory.point),
+            )
+            for name, share, memory in shares
+        ],
     )
-    told = f"At two operations per parameter and token they use: {told}. Something else takes most of their time."
     idle = all(below(share, MOST_IDLE) for _, share, _ in shares)
     busy = all(above(share, MOST_IDLE) for _, share, _ in shares)
     ruling: RulingWord = "contradicted" if idle else "supported" if busy else "cannot tell"
@@ -346,7 +367,7 @@ def _plain(data: StudyData, target: str) -> Estimate | None:
 
 def _peak_flops(data: StudyData) -> float | None:
     """Of the machine that the document names; of others nothing is known."""
-    found = catalogue.find(data.machine.partition(",")[0]) if data.machine else ()
+    found = catalogue.find(str(data.machine).partition(",")[0]) if data.machine else ()
     peaks = [device.fp16_tflops for device in found if device.fp16_tflops]
     return max(peaks) * 1e12 if peaks else None
 
@@ -354,29 +375,25 @@ def _peak_flops(data: StudyData) -> float | None:
 def cause_of_decline(data: StudyData) -> Found:
     """The speedup declines with the prompt's length because reading the prompt costs relatively more."""
     if data.origin != "published":
-        return "cannot tell", "Decode rates do not include reading the prompt."
+        return "cannot tell", Message("moe-306.prompts.not_included")
     from specmeter_studies.library.moe_306.published import prompts_timed
 
     timed, rows = prompts_timed()
     plain = [line.decode_rate for line in by_length(data) if not line.speculates and line.decode_rate is not None]
-    told = (
-        f"Of the {rows} rows of suite F with drafts {timed} print the time of reading the prompt, so whether "
-        "their rates include it is not known: the ms per token beside a rate is the rate in another unit"
-    )
+    alone_rates = ""
     if plain:
         low, high = min(it.point for it in plain), max(it.point for it in plain)
-        told += f". Plain decoding, timed without the prompt, stays at {low:.1f} to {high:.1f} tok/s at all lengths"
-    return "cannot tell", f"{told}."
+        alone_rates = Message("moe-306.prompts.plain", low=low, high=high)
+    return "cannot tell", Message("moe-306.prompts", rows=rows, timed=timed, plain=alone_rates)
 
 
 def architecture(data: StudyData) -> Found:
     """128 experts, two of them used by each token."""
     used = next((found for name in MOE if (found := model(data, name)) is not None and found.experts), None)
     if used is None:
-        return "cannot tell", "The experts of the target are not known."
+        return "cannot tell", Message("moe-306.experts.unknown")
     right = (used.experts, used.experts_used) == EXPERTS
-    where = "published configuration" if data.origin == "published" else "file"
-    told = f"Its {where} has {used.experts} experts per layer and chooses {used.experts_used}."
+    told = Message(f"moe-306.experts.{data.origin}", experts=used.experts, used=used.experts_used)
     return by_counts("supported" if right else "contradicted", told)
 
 
@@ -386,16 +403,20 @@ def round_length(data: StudyData) -> Found:
     line = at(data, MOE[0], SMALL, 16)
     found = next((row for row in (rounds(data, tokens) if tokens else ()) if row.line is line), None)
     if found is None or tokens is None:
-        return "cannot tell", "The rate and the acceptance at gamma 16 are needed."
+        return "cannot tell", Message("moe-306.needs.gamma_16")
     tau = tokens / found.rounds
-    told = (
-        f"A round emits 1 + accepted tokens, by the printed acceptance {tau:.2f}: {ROUNDS} rounds give "
-        f"{ROUNDS * tau:.0f} tokens of {tokens}, and {tokens} take {found.rounds:.0f} rounds of {found.ms.point:.1f} ms"
+    told = Message(
+        "moe-306.rounds",
+        tau=tau,
+        rounds=ROUNDS,
+        give=ROUNDS * tau,
+        tokens=tokens,
+        needed=found.rounds,
+        ms=found.ms.point,
+        plain="" if found.plain_ms is None else Message("moe-306.rounds.plain", ms=found.plain_ms.point),
     )
-    if found.plain_ms is not None:
-        told += f", where one plain token takes {found.plain_ms.point:.1f} ms"
     off = ROUNDS * tau < tokens / 2
-    return by_counts("contradicted" if off else "cannot tell", f"{told}.")
+    return by_counts("contradicted" if off else "cannot tell", told)
 
 
 def lossless(data: StudyData) -> Found:
@@ -405,28 +426,12 @@ def lossless(data: StudyData) -> Found:
         apart = [line for line in known if line.texts_apart]
         if apart:
             texts = sum(line.texts_apart or 0 for line in apart)
-            return by_counts(
-                "contradicted",
-                f"{texts} outputs of {len(apart)} of {len(known)} configurations differ from plain decoding's "
-                f"where the target is sure: {', '.join(map(named, apart[:4]))}.",
-            )
-        return by_counts(
-            "supported",
-            f"In all {len(known)} configurations that were compared every output is plain decoding's, near ties "
-            "of the target aside.",
-        )
+            names = [*map(named, apart[:4])]
+            told = Message("moe-306.texts_apart", texts=texts, apart=len(apart), known=len(known), names=names)
+            return by_counts("contradicted", told)
+        return by_counts("supported", Message("moe-306.texts_alike", n=len(known)))
     if data.origin == "published":
-        return (
-            "cannot tell",
-            f"No text was published, and no output was compared with plain decoding. {_told_by_logs()}",
-        )
-    return "cannot tell", "No output was compared with plain decoding's: check the run."
-
-
-def _told_by_logs() -> str:
-    logs = raw_logs()
-    words = [log.repeated for log in logs]
-    return (
-        f"In {len(logs)} raw logs of the same author and program {min(words):.0%} to {max(words):.0%} of the words "
-        "repeat the word before."
-    )
+        logs = raw_logs()
+        words = [log.repeated for log in logs]
+        return "cannot tell", Message("moe-306.no_texts", logs=len(logs), low=min(words), high=max(words))
+    return "cannot tell", Message("moe-306.not_compared")

@@ -12,6 +12,7 @@ from functools import cache
 from statistics import fmean
 
 from specmeter.audit import published as tables
+from specmeter.messages import Message
 from specmeter.numbers.estimates import student_mean
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Estimate
@@ -23,6 +24,9 @@ from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, Stu
 _TABLES, _RUNS = "moe-306/tables.csv", "moe-306/runs.csv"
 _KINDS = {"short_factual": "fact", "code_gen": "code", "long_reasoning": "reason", "chinese": "zh"}
 """The paper's names of prompts -> ours."""
+
+_RANDOM = "random tokens"
+"""What llama-bench decodes."""
 
 _MODELS = (
     ("moe_q4", "Qwen3.5-35B-A3B", "Q4_K_M", 35.0, 3.0),
@@ -39,20 +43,13 @@ _MODELS = (
 _EXPERTS, _EXPERTS_USED = 256, 8
 """Of Qwen3.5-35B-A3B, by its published configuration; the paper says 128 and 2."""
 
-_ALL_ACCEPTED = (
-    "acceptance-by-construction: every run of this suite says that exactly 100 % of the drafts were accepted, "
-    "while the same models have under 6 % in the other suites"
-)
+_ALL_ACCEPTED = Message("study.because", name="acceptance-by-construction", why=Message("moe-306.all_accepted"))
 
 NOTES = (
-    "The speedups of all 18 speculative configurations contradict the acceptance printed beside them: a step "
-    "that accepts hardly anything emits one token and costs at least one forward. They support nothing.",
-    "Drafts are priced by the rates of Table 4, which has the 0.8B model in BF16; as a draft it ran in Q8_0, at "
-    "most 1.88 times as fast by its bytes. Rulings state what follows with that too.",
-    "Baselines come from another program (llama-bench, random tokens) than the speculative runs "
-    "(llama-speculative, text), and from another time: no speedup of suites B and D has a baseline on its own "
-    "prompts.",
-    "The paper names 128 experts with 2 chosen; the model has 256 and chooses 8.",
+    Message("moe-306.note.speedups"),
+    Message("moe-306.note.drafts"),
+    Message("moe-306.note.baselines"),
+    Message("moe-306.note.experts"),
 )
 
 
@@ -64,7 +61,7 @@ def published() -> StudyData:
     return StudyData(
         study="moe-306",
         origin="published",
-        title="published by AtomGradient, March 2026, measured on an Apple M2 Ultra",
+        title=Message("moe-306.published"),
         results=runs,
         arms=(*_table_lines(runs), *_swept_lines(swept), *_kind_lines(runs), *_length_lines(swept)),
         models=tuple(_model(*model) for model in _MODELS),
@@ -77,23 +74,26 @@ def published() -> StudyData:
     )
 
 
-def _root_cause() -> str:
+def _root_cause() -> Message:
     """What the same author's raw logs prove by counting; of this study's own runs no log was published."""
     logs = raw_logs()
     log = next(it for it in logs if "35B-A3B" in it.models)
     share = [it.failed / it.asked for it in logs]
-    return (
-        "Root cause, shown by raw logs of the same author and program: verifications failed. No log of these "
-        f"very runs was published; {len(logs)} of the same author's other document were. In each "
-        f"{log.took_place} verifications took place, and {min(share):.0%} to {max(share):.0%} of those asked for "
-        "failed, whose stale results were read as tokens. The one of 35B-A3B with a 0.8B draft and gamma 4 "
-        f"prints {log.rate:.1f} tok/s at {100 * log.acceptance:.1f} % accepted, with {log.failed} of {log.asked} "
-        "verifications failed; Table 5 prints 63.4 tok/s at 2.6 %."
+    return Message(
+        "moe-306.note.root_cause",
+        logs=len(logs),
+        took_place=log.took_place,
+        low=min(share),
+        high=max(share),
+        rate=log.rate,
+        acceptance=100 * log.acceptance,
+        failed=log.failed,
+        asked=log.asked,
     )
 
 
-def _audited() -> str:
-    return f"`specmeter audit --published moe-306` rules on the document's own {from_claims.tally('moe-306')}."
+def _audited() -> Message:
+    return Message("moe-306.note.audited", tally=from_claims.tally("moe-306"))
 
 
 def prompts_timed() -> tuple[int, int]:
@@ -112,7 +112,7 @@ def _results() -> Iterator[PromptResult]:
     for ruling in runs:
         claim = ruling.claim
         swept, kind = claim.conditions["suite"] == "F", claim.conditions["prompt"]
-        unnamed = "random tokens" if kind == "bench" else f"length-{claim.prompt_n}"
+        unnamed = _RANDOM if kind == "bench" else f"length-{claim.prompt_n}"
         config = _config(claim.target or "", claim.draft, claim.gamma, swept=swept)
         made = from_claims.result(ruling, config=config, prompt=_KINDS.get(kind, unnamed))
         if swept and made.method != "none" and constructed and made.verdict is None:
@@ -163,7 +163,7 @@ def _kind_lines(runs: Sequence[PromptResult]) -> Iterator[ArmResult]:
     drafted = [run for run in runs if run.method != "none" and not _is_swept(run)]
     for group in _grouped(drafted, lambda run: (run.config, run.prompt)):
         first = group[0]
-        plain = [run for run in runs if run.target == first.target and run.prompt == "random tokens"]
+        plain = [run for run in runs if run.target == first.target and run.prompt == _RANDOM]
         claimed = fmean(map(_rate, group)) / fmean(map(_rate, plain))
         yield _line(group, ()).model_copy(update={"prompt": first.prompt, "claimed_speedup": claimed})
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import exceeds, product, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.theory import bounds
@@ -292,52 +293,56 @@ class Configuration:
     """Its speedup, or the false one."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> Message | str:
         return named(self.line)
 
     @property
-    def target(self) -> str:
+    def target(self) -> Message | str:
         return label(self.line.target)
 
     @property
-    def draft(self) -> str:
+    def draft(self) -> Message | str:
         return label(self.line.draft or self.line.method)
 
     @property
-    def panel(self) -> str:
-        return f"draft {self.draft}"
+    def panel(self) -> Message:
+        return Message("moe-306.panel", draft=self.draft)
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Message:
         """Of its target, by the file."""
-        return "mixture of experts" if self.used is not None and self.used.experts else "dense"
+        return _kind(mixture=self.used is not None and bool(self.used.experts))
 
     @property
-    def kind_by_name(self) -> str:
-        return "mixture of experts" if self.line.target in MOE else "dense"
+    def kind_by_name(self) -> Message:
+        return _kind(mixture=self.line.target in MOE)
 
     @property
-    def how(self) -> str:
-        return "with drafts" if self.line.speculates else "alone"
+    def how(self) -> Message:
+        return Message("moe-306.how.drafts" if self.line.speculates else "moe-306.how.alone")
 
     @property
-    def told(self) -> str:
+    def told(self) -> Message:
         """With what is wrong with a false speedup."""
-        return self.name + self._false
+        return Message("moe-306.told", name=self.name, false=self._false)
 
     @property
-    def told_with_total(self) -> str:
+    def told_with_total(self) -> Message:
         total = (self.used.parameters if self.used else None) or 0
-        return f"{self.name}, {total / 1e9:.3g}e9 parameters in all{self._false}"
+        return Message("moe-306.told.total", name=self.name, total=total / 1e9, false=self._false)
 
     @property
-    def _false(self) -> str:
-        return "" if self.line.speedup is not None or self.drawn is None else f": false: {self.line.why}"
+    def _false(self) -> Message | str:
+        if self.line.speedup is not None or self.drawn is None:
+            return ""
+        return Message("moe-306.told.false", why=self.line.why or "")
 
     @property
-    def series_by_length(self) -> str:
+    def series_by_length(self) -> Message:
         line = self.line
-        return f"draft {label(line.draft or '')}, gamma {line.gamma}" if line.speculates else "alone"
+        if not line.speculates:
+            return self.how
+        return Message("moe-306.draft_gamma", draft=label(line.draft or ""), gamma=line.gamma)
 
     @property
     def speedup(self) -> StudyCell:
@@ -355,6 +360,10 @@ class Configuration:
         return _billions(self.used.parameters if self.used else None)
 
 
+def _kind(*, mixture: bool) -> Message:
+    return Message("moe-306.kind.mixture" if mixture else "moe-306.kind.dense")
+
+
 def _made(data: StudyData, line: ArmResult) -> Configuration:
     drawn = refuted(data, line) if line.speedup is None else line.speedup
     return Configuration(line, model(data, line.target), drawn)
@@ -365,14 +374,14 @@ def models(data: StudyData) -> Iterator[Mapping[str, object]]:
     drafted = {line.draft for line in speculative(data, "B", "D", "E", "F")}
     targets = {line.target for line in overall(data) if line.speculates}
     for used in data.models:
-        kind = f"{'MoE' if used.experts else 'dense'} {'target' if used.name in targets else 'baseline'}"
+        kind = f"{'moe' if used.experts else 'dense'}_{'target' if used.name in targets else 'baseline'}"
         yield {
             "used": used,
             "active": _billions(used.active_parameters),
             "total": _billions(used.parameters),
             "size": _gigabytes(used.size_bytes),
             "per_token": _gigabytes(used.bytes_per_token),
-            "role": "draft" if used.name in drafted else kind,
+            "role": Message(f"moe-306.role.{'draft' if used.name in drafted else kind}"),
         }
 
 
@@ -384,7 +393,7 @@ def suites(data: StudyData) -> Iterator[Mapping[str, object]]:
     for name in sorted(counts):
         yield {"name": name, "what": SUITES.get(name, ""), "requests": counts[name]}
     if counts:
-        yield {"name": "total", "what": "", "requests": sum(counts.values())}
+        yield {"name": Message("moe-306.total"), "what": "", "requests": sum(counts.values())}
 
 
 def baselines(data: StudyData) -> list[Configuration]:
@@ -404,14 +413,14 @@ def drafts(data: StudyData) -> Iterator[Mapping[str, object]]:
             small, large = at(data, target, SMALL, gamma), at(data, target, LARGE, gamma)
             if small is None or large is None:
                 continue
-            faster = "no difference shown"
+            faster = Message("moe-306.faster.none")
             if small.speedup is None or large.speedup is None:
-                faster = "no valid pair"
+                faster = Message("moe-306.faster.invalid")
             elif exceeds(small.speedup, large.speedup):
                 faster = label(SMALL)
             elif exceeds(large.speedup, small.speedup):
                 faster = label(LARGE)
-            name = f"{label(target)} / gamma {gamma}"
+            name = Message("moe-306.of_gamma", target=label(target), gamma=gamma)
             yield {"name": name, "small": _made(data, small), "large": _made(data, large), "faster": faster}
 
 
@@ -422,12 +431,14 @@ def evaluated(data: StudyData) -> Iterator[Mapping[str, object]]:
         yield {"row": row, "own": _made(data, row.line), "claimed": claimed, "rejected": max(0.0, row.rejected)}
 
 
-def formats(data: StudyData) -> dict[str, str]:
+def formats(data: StudyData) -> dict[str, Message]:
     """What to mind of tau, and of drafts that were measured by themselves in another number format."""
     found = equations(data)
-    told = dict.fromkeys(f"{label(row.line.draft or '')}: {row.format.told}" for row in found if row.format is not None)
-    tau = "" if all(row.tau_measured for row in found) else " tau is the most that the acceptance permits."
-    return {"formats": "".join(f" Draft {one}." for one in told) + tau}
+    drafts = {(label(row.line.draft or ""), row.format.told): None for row in found if row.format is not None}
+    each = [Message("moe-306.formats.of", draft=draft, format=it) for draft, it in drafts]
+    tau = "" if all(row.tau_measured for row in found) else Message("moe-306.formats.tau")
+    told = Message("moe-306.formats.drafts", each=each) if each else ""
+    return {"formats": Message("moe-306.formats", drafts=told, tau=tau)}
 
 
 def read(data: StudyData) -> Iterator[Mapping[str, object]]:
@@ -446,11 +457,10 @@ def read(data: StudyData) -> Iterator[Mapping[str, object]]:
         }
 
 
-def limit(data: StudyData) -> dict[str, str]:
+def limit(data: StudyData) -> dict[str, Message]:
     """The machine's bandwidth."""
     peak = data.bandwidth_bytes_per_s
-    told = "The machine's bandwidth is not known" if peak is None else f"The machine has {peak / 1e9:.1f} GB/s"
-    return {"limit": told}
+    return {"limit": Message("moe-306.limit.unknown") if peak is None else Message("moe-306.limit", peak=peak / 1e9)}
 
 
 def rounds_of(data: StudyData) -> Iterator[Mapping[str, object]]:
@@ -460,9 +470,9 @@ def rounds_of(data: StudyData) -> Iterator[Mapping[str, object]]:
         yield {"row": row, "name": named(row.line), "paper_ms": StudyCell(value=row.paper_ms, digits=1, struck=True)}
 
 
-def tokens(data: StudyData) -> dict[str, str]:
+def tokens(data: StudyData) -> dict[str, int | None]:
     """Tokens of a request."""
-    return {"tokens": str(tokens_generated(data))}
+    return {"tokens": tokens_generated(data)}
 
 
 def logs(data: StudyData) -> Sequence[RawLog]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd import extra as of_ratios
 from specmeter_studies.pairings import Pairing, pairings
-from specmeter_studies.rules import lies
-from specmeter_studies.study import by_counts, quoted, share
+from specmeter_studies.rules import SHOWN, lies
+from specmeter_studies.study import by_counts, in_percent, quoted, share
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found, StudyData
@@ -43,11 +45,11 @@ def all_lose(data: StudyData) -> Found:
         high=1,
         told="told",
         found={
-            "supported": "All {n} lose: {shown}.",
-            "contradicted": "{shown}.",
-            "cannot tell": "Intervals do not decide: {shown}.",
+            "supported": "study.all_lose",
+            "contradicted": SHOWN,
+            "cannot tell": "study.undecided",
         },
-        missing="No speedup is left.",
+        missing=of_ratios.NO_SPEEDUP,
     )
 
 
@@ -78,32 +80,28 @@ def unreliable(data: StudyData) -> Found:
         ours, theirs = pair.line.acceptance, other.line.acceptance
         if ours is None or theirs is None:
             continue
-        said = f"{pair.name}: {_shares(pair)} accepted on {pair.line.target}, {_shares(other)} on {other.line.target}"
         costs = pair.line.step_cost, other.line.step_cost
-        dearer = costs[0] is not None and costs[1] is not None and costs[0] > costs[1]
-        if costs[0] is not None and costs[1] is not None:
-            said += f"; a step costs {costs[0]:.2f} and {costs[1]:.2f} target forwards"
-        if ours.high is not None and theirs.low is not None and ours.high < theirs.low:
-            return "supported", f"{said}."
-        if ours.low is not None and (ours.low > 0.5 or (theirs.high is not None and ours.low > theirs.high)):
-            why = ": experts change the cost of a step, not the drafts" if dearer else ""
-            return "contradicted", f"{said}{why}."
-        return "cannot tell", f"{said}."
-    if any(not pair.line.stands for pair in moe):
-        counted = "; ".join(f"{it.name} on {it.line.target}: {share(it.line.acceptance)}" for it in (*moe, *dense))
-        return (
-            "cannot tell",
-            "Acceptance was counted while most verifications failed, on the dense target as on this one, and "
-            f"says nothing about drafts ({counted}).",
+        known, dearer = None not in costs, (costs[0] or 0) > (costs[1] or math.inf)
+        less = ours.high is not None and theirs.low is not None and ours.high < theirs.low
+        reliable = ours.low is not None and (ours.low > 0.5 or (theirs.high is not None and ours.low > theirs.high))
+        said = Message(
+            "moe-sd.accepted",
+            name=pair.name,
+            here=in_percent(ours),
+            target=pair.line.target,
+            there=in_percent(theirs),
+            dense=other.line.target,
+            costs=Message("moe-sd.costs", here=costs[0], there=costs[1]) if known else "",
+            why=Message("moe-sd.dearer") if reliable and not less and dearer else "",
         )
-    return "cannot tell", "The same draft was not measured on a dense target."
-
-
-def _shares(pair: Pairing) -> str:
-    acceptance = pair.line.acceptance
-    if acceptance is None or acceptance.low is None or acceptance.high is None:
-        return share(acceptance)
-    return f"{share(acceptance)} [{100 * acceptance.low:.1f}, {100 * acceptance.high:.1f}]"
+        return "supported" if less else "contradicted" if reliable else "cannot tell", said
+    if any(not pair.line.stands for pair in moe):
+        counted = [
+            Message("moe-sd.counted", name=it.name, target=it.line.target, share=share(it.line.acceptance))
+            for it in (*moe, *dense)
+        ]
+        return "cannot tell", Message("moe-sd.failed", counted=counted)
+    return "cannot tell", Message("moe-sd.no_dense")
 
 
 def few_active(data: StudyData) -> Found:
@@ -121,22 +119,23 @@ def few_active(data: StudyData) -> Found:
         if model.name not in moe or rate is None or model.size_bytes is None:
             continue
         if data.bandwidth_bytes_per_s is None:
-            return (
-                "cannot tell",
-                "The bandwidth of the memory is not known: measure it with `specmeter doctor --bandwidth`.",
-            )
+            return "cannot tell", Message("moe-sd.no_bandwidth")
         low = rate.low if rate.low is not None else rate.point
         all_bytes = low * model.size_bytes / 1e9
         peak = data.bandwidth_bytes_per_s / 1e9
-        said = (
-            f"{model.name} decodes at {quoted(rate, 1, ' tok/s')}: reading all of its "
-            f"{model.size_bytes / 1e9:.3g} GB for every token would take {all_bytes:.0f} GB/s, and the memory "
-            f"has {peak:.0f}"
-        )
+        active = ""
         if model.bytes_per_token:
             moved = rate.point * model.bytes_per_token / 1e9
-            said += f"; its active weights, {model.bytes_per_token / 1e9:.3g} GB, take {moved:.1f} GB/s"
-        if all_bytes > peak:
-            return by_counts("supported", f"{said}.")
-        return "cannot tell", f"{said}: the rate alone does not show that fewer are read."
-    return "cannot tell", "The mixture alone was not measured, or its size is not known."
+            active = Message("moe-sd.active", gb=model.bytes_per_token / 1e9, moved=moved)
+        said = Message(
+            "moe-sd.decodes",
+            name=model.name,
+            rate=quoted(rate, " tok/s"),
+            gb=model.size_bytes / 1e9,
+            whole=all_bytes,
+            peak=peak,
+            active=active,
+            decides="" if all_bytes > peak else Message("moe-sd.rate_alone"),
+        )
+        return by_counts("supported", said) if all_bytes > peak else ("cannot tell", said)
+    return "cannot tell", Message("moe-sd.not_alone")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, exceeds, scaled
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
@@ -49,13 +50,13 @@ def more_when_many_ask(data: StudyData) -> Found:
         more = [(clients, speedup) for clients, speedup in known if clients > 1]
         if alone is None or not more:
             continue
-        said = f"{row[0].line.target}: {_by_clients([(1, alone), *more])}"
+        said = [(1, alone), *more]
         if any(exceeds(_among(speedup, len(more)), _among(alone, len(more))) for _, speedup in more):
-            return "supported", f"{said}."
+            return "supported", _by_clients(row, said)
         if all(exceeds(alone, speedup) for _, speedup in more):
-            return "contradicted", f"{said}."
-        return "cannot tell", f"{said}: intervals do not decide."
-    return "cannot tell", "No mixture of experts was measured at one client and at more."
+            return "contradicted", _by_clients(row, said)
+        return "cannot tell", _by_clients(row, said, _UNDECIDED)
+    return "cannot tell", Message("moesd.no_mixture")
 
 
 def more_than_dense(data: StudyData) -> Found:
@@ -69,19 +70,17 @@ def more_than_dense(data: StudyData) -> Found:
             at.setdefault(clients, ([], []))[it.line.target not in mixtures].append(speedup)
     both = {clients: sides for clients, sides in sorted(at.items()) if all(sides)}
     if not both:
-        return (
-            "cannot tell",
-            "No mixture of experts and dense model were measured at the same number of clients above one.",
-        )
+        return "cannot tell", Message("moesd.no_dense")
     best = {clients: [max(side, key=lambda it: it.point) for side in sides] for clients, sides in both.items()}
-    said = ", ".join(
-        f"{quoted(mixture)} against {quoted(dense)} at {clients}" for clients, (mixture, dense) in best.items()
-    )
+    loads_of = [
+        Message("moesd.against", mixture=quoted(mixture), dense=quoted(dense), clients=clients)
+        for clients, (mixture, dense) in best.items()
+    ]
     if any(exceeds(_among(mixture, len(best)), _among(dense, len(best))) for mixture, dense in best.values()):
-        return "supported", f"mixture against dense: {said}."
+        return "supported", Message("moesd.beside_dense", loads=loads_of, why="")
     if all(exceeds(dense, mixture) for mixture, dense in best.values()):
-        return "contradicted", f"mixture against dense: {said}."
-    return "cannot tell", f"mixture against dense: {said}: intervals do not decide."
+        return "contradicted", Message("moesd.beside_dense", loads=loads_of, why="")
+    return "cannot tell", Message("moesd.beside_dense", loads=loads_of, why=_UNDECIDED)
 
 
 def efficiency_rises_then_falls(data: StudyData) -> Found:
@@ -94,15 +93,12 @@ def efficiency_rises_then_falls(data: StudyData) -> Found:
             continue
         first, *others = (efficiency for _, efficiency in shown)
         peak = _among(max((efficiency for _, efficiency in shown), key=lambda it: it.point), len(shown))
-        said = f"{row[0].line.target}: {_by_clients(shown)}"
         if exceeds(peak, first) and exceeds(peak, others[-1]):
-            return "supported", f"{said}."
+            return "supported", _by_clients(row, shown)
         if all(exceeds(first, other) for other in others):
-            return "contradicted", f"{said}."
-        if exceeds(peak, first):
-            return "cannot tell", f"{said}: it rises, and so many clients do not show where it falls."
-        return "cannot tell", f"{said}: intervals do not decide."
-    return "cannot tell", "No mixture of experts has a target efficiency at three numbers of clients."
+            return "contradicted", _by_clients(row, shown)
+        return "cannot tell", _by_clients(row, shown, Message("moesd.rises") if exceeds(peak, first) else _UNDECIDED)
+    return "cannot tell", Message("moesd.too_few_loads")
 
 
 def wider_if_sparser(data: StudyData) -> Found:
@@ -114,12 +110,14 @@ def wider_if_sparser(data: StudyData) -> Found:
         if name in share and all(it.line.speedup is not None and it.line.stands for it in row):
             paying[share[name]] = sum(above(it.line.speedup, 1.0) for it in row)
     if len(paying) < 2:
-        return "cannot tell", "Only one sparsity was measured: mixtures with other shares of active experts are needed."
+        return "cannot tell", Message("moesd.one_sparsity")
     counts = [paying[active] for active in sorted(paying)]
-    said = "; ".join(f"{active:.3g} of the experts active: pays at {paying[active]}" for active in sorted(paying))
+    said = Message(
+        "moesd.paying", mixtures=[Message("moesd.pays", active=it, paying=paying[it]) for it in sorted(paying)]
+    )
     if counts[0] > counts[-1]:
-        return "supported", f"{said} numbers of clients."
-    return ("contradicted" if counts[0] < counts[-1] else "cannot tell"), f"{said} numbers of clients."
+        return "supported", said
+    return ("contradicted" if counts[0] < counts[-1] else "cannot tell"), said
 
 
 def _among(estimate: Estimate, several: int) -> Estimate:
@@ -142,5 +140,10 @@ def _of_mixtures(data: StudyData) -> Iterator[Sequence[ArmAtLoad]]:
     yield from rows.values()
 
 
-def _by_clients(found: Sequence[tuple[int, Estimate]]) -> str:
-    return ", ".join(f"{quoted(estimate)} at {clients}" for clients, estimate in found)
+_UNDECIDED = Message("moesd.undecided")
+
+
+def _by_clients(row: Sequence[ArmAtLoad], found: Sequence[tuple[int, Estimate]], why: Message | None = None) -> Message:
+    """A number of each load of one target, and why they decide nothing."""
+    numbers = [Message("moesd.at", number=quoted(estimate), clients=clients) for clients, estimate in found]
+    return Message("moesd.by_clients", target=row[0].line.target, numbers=numbers, why=why or "")

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from specmeter.numbers.estimates import above, below, scaled
+from specmeter.messages import Message
+from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
 from specmeter_studies.library.moe_306.lines import (
     LEAST_EXACT,
@@ -28,11 +29,13 @@ from specmeter_studies.library.moe_306.lines import (
     label,
     listed,
     named,
+    percent,
+    ruled,
     together,
     unanimous,
 )
 from specmeter_studies.rules import lies
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData, by_counts, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData, by_counts, quoted, several
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",
@@ -45,7 +48,8 @@ LONGEST_OF_PAPER = 16
 CONTEXT_OF_PAPER = 1024
 """The longest prompts of the paper, in tokens."""
 GIGABYTE = 1e9
-_NOT_MEASURED = "The part {part} was not measured."
+_PRINTED = "printed by the engine"
+"""How memory is known that needs no interval."""
 
 
 def part(data: StudyData, name: str) -> StudyData:
@@ -78,18 +82,28 @@ def longer_drafts(data: StudyData) -> Found:
         if (longer.gamma or 0) > LONGEST_OF_PAPER
     ]
     if not pairs:
-        return "cannot tell", _NOT_MEASURED.format(part=GAMMA)
+        return "cannot tell", Message("open-questions.not_measured", part=GAMMA)
     gaining = [longer for short, longer in pairs if faster(data, longer, short, among=len(pairs))]
     losing = [longer for short, longer in pairs if faster(data, short, longer, among=len(pairs))]
     found: RulingWord = "supported" if gaining else "contradicted" if len(losing) == len(pairs) else "cannot tell"
-    shown = "; ".join(
-        f"{label(curve[0].target)} "
-        + ", ".join(f"gamma {line.gamma} {quoted(line.speedup, unit='x')}" for line in curve)
+    shown = [
+        Message(
+            "open-questions.curve",
+            target=label(curve[0].target),
+            points=[
+                Message("open-questions.at_gamma", gamma=line.gamma, speedup=quoted(line.speedup, "x"))
+                for line in curve
+            ],
+        )
         for curve in curves
-    )
-    return found, (
-        f"Of {len(pairs)} comparisons with gamma {LONGEST_OF_PAPER}, longer drafts are faster beyond the interval in "
-        f"{len(gaining)} and slower in {len(losing)}: {shown}."
+    ]
+    return found, Message(
+        "open-questions.longer_drafts",
+        pairs=len(pairs),
+        gamma=LONGEST_OF_PAPER,
+        gaining=len(gaining),
+        losing=len(losing),
+        curves=shown,
     )
 
 
@@ -111,11 +125,9 @@ def gamma_memory(data: StudyData) -> Found:
     """Whether caches grow with the draft length: counted by the engine, so no interval is needed."""
     gammas = {line.config: line.gamma or 0 for line in drafting(part(data, GAMMA))}
     prices = [
-        price
-        for name, price in data.memory
-        if name == GAMMA and price.means == "printed by the engine" and price.arm_id in gammas
+        price for name, price in data.memory if name == GAMMA and price.means == _PRINTED and price.arm_id in gammas
     ]
-    told: list[str] = []
+    told: list[Message] = []
     grown: list[bool] = []
     for target, draft in dict.fromkeys((price.target, price.draft) for price in prices):
         lengths = {gammas[it.arm_id]: it for it in prices if (it.target, it.draft) == (target, draft)}
@@ -126,14 +138,22 @@ def gamma_memory(data: StudyData) -> Found:
         grown.append(last.kv_bytes > first.kv_bytes)
         more = last.buffers_bytes + last.target_bytes - first.buffers_bytes - first.target_bytes
         told.append(
-            f"{label(target)}: the KV cache of {label(draft)} takes {_mb(first.kv_bytes)} at gamma {shortest} and "
-            f"{_mb(last.kv_bytes)} at gamma {longest}, all other buffers {_mb(more)} more"
+            Message(
+                "open-questions.cache",
+                target=label(target),
+                draft=label(draft),
+                first=_size(first.kv_bytes),
+                shortest=shortest,
+                last=_size(last.kv_bytes),
+                longest=longest,
+                more=_size(more),
+            )
         )
     if not told:
-        return "cannot tell", "The engine did not print buffers for two lengths of one draft."
+        return "cannot tell", Message("open-questions.no_buffers")
     found: RulingWord = "supported" if all(grown) else "cannot tell" if any(grown) else "contradicted"
-    why = "" if any(grown) else " The cache is made for the whole context at the start, however long drafts are."
-    return by_counts(found, "; ".join(told) + "." + why)
+    why = "" if any(grown) else Message("open-questions.whole_context")
+    return by_counts(found, Message("open-questions.caches", caches=told, why=why))
 
 
 # --- contexts --------------------------------------------------------------------------------------------------------
@@ -143,7 +163,10 @@ def beyond(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Lines of prompts that are longer than the paper's, by target and length."""
     lines = [it for it in part(data, CONTEXTS).arms if it.speculates and (it.prompt_tokens or 0) > CONTEXT_OF_PAPER]
     for line in sorted(lines, key=lambda it: (it.target, it.prompt_tokens or 0)):
-        yield {"line": line, "name": f"{label(line.target)} {line.prompt_tokens:,} tokens"}
+        yield {
+            "line": line,
+            "name": Message("open-questions.tokens", target=label(line.target), tokens=line.prompt_tokens),
+        }
 
 
 def longer_contexts(data: StudyData) -> Found:
@@ -153,7 +176,7 @@ def longer_contexts(data: StudyData) -> Found:
         "line.speedup",
         low=1,
         unit="x",
-        empty="No prompt of more than 1,024 tokens was measured with a baseline of its own.",
+        empty=Message("open-questions.no_long_prompt"),
     )
 
 
@@ -166,15 +189,21 @@ def sampling(data: StudyData) -> Found:
     plain = {line.config: line for line in believable(drafting(greedy))}
     pairs = [(plain[line.config], line) for line in believable(drafting(sampled)) if line.config in plain]
     if not pairs:
-        return "cannot tell", _NOT_MEASURED.format(part=f"{GREEDY} or {SAMPLED}")
+        return "cannot tell", Message("open-questions.neither_measured", part=GREEDY, other=SAMPLED)
     differ = [apart(a.acceptance, b.acceptance) or apart(a.speedup, b.speedup) for a, b in pairs]
     found: RulingWord = "supported" if any(differ) else "cannot tell"
-    shown = "; ".join(
-        f"{named(cold)}: accepted {_percent(cold.acceptance)} greedy, {_percent(warm.acceptance)} at 0.8; "
-        f"speedup {quoted(cold.speedup, unit='x')} and {quoted(warm.speedup, unit='x')}"
+    shown = [
+        Message(
+            "open-questions.both",
+            name=named(cold),
+            greedy=_percent(cold.acceptance),
+            sampled=_percent(warm.acceptance),
+            greedy_speedup=quoted(cold.speedup, "x"),
+            sampled_speedup=quoted(warm.speedup, "x"),
+        )
         for cold, warm in pairs
-    )
-    return found, f"Different beyond the interval in {sum(differ)} of {len(pairs)} pairs: {shown}."
+    ]
+    return found, Message("open-questions.sampling", differ=sum(differ), pairs=len(pairs), shown=shown)
 
 
 def apart(first: Estimate | None, second: Estimate | None) -> bool:
@@ -196,13 +225,17 @@ def mixtures(data: StudyData) -> Found:
     experts = {model.name for model in data.models if model.experts}
     lines = believable(line for line in drafting(data) if line.draft in experts and line.target in experts)
     if not lines:
-        return "cannot tell", _NOT_MEASURED.format(part=f"{MIXTURES} with a mixture as draft")
+        return "cannot tell", Message("open-questions.mixture_not_measured", part=MIXTURES)
     accepted = unanimous(lines, lambda line: accepts_half(data, line), lambda line: below(line.acceptance, 0.5))
     fast = unanimous(lines, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
     both = together([accepted, fast])
     counted = both == accepted and any(line.acceptance is None or line.acceptance.low is None for line in lines)
-    told = (
-        f"Above 50 % ({accepted}): {acceptances(lines)} accepted. 3x or more ({fast}): {listed(best_first(lines), 4)}."
+    told = Message(
+        "open-questions.mixtures",
+        accepted=ruled(accepted),
+        acceptances=acceptances(lines),
+        fast=ruled(fast),
+        arms=listed(best_first(lines), 4),
     )
     return by_counts(both, told) if counted else (both, told)
 
@@ -226,10 +259,14 @@ def draft_memory(data: StudyData) -> Found:
         (price for _, price in data.memory if price.draft == SMALL), key=lambda it: it.total_bytes, default=None
     )
     if price is None:
-        return "cannot tell", "The paper's draft was not measured."
-    text = (
-        f"Its weights, cache and buffers take {_mb(price.total_bytes)} ({price.means}), {price.share:.0%} of the "
-        f"file of {label(price.target)}: {sentence(price)}"
+        return "cannot tell", Message("open-questions.no_draft")
+    text = Message(
+        "open-questions.memory",
+        size=_size(price.total_bytes),
+        means=Message("open-questions.printed" if price.means == _PRINTED else "open-questions.from_header"),
+        share=price.share,
+        target=label(price.target),
+        sentence=sentence(price),
     )
     near = 0.8 * GIGABYTE <= price.total_bytes <= 1.25 * GIGABYTE
     return by_counts("supported" if near else "contradicted", text)
@@ -242,24 +279,33 @@ def free_energy(data: StudyData) -> Found:
         reasons = dict.fromkeys(
             why for host in data.hosts if host.power_meter is not None for why in host.power_meter.unread
         )
-        return "cannot tell", "No energy was read: " + ("; ".join(reasons) or "this machine does not report it") + "."
+        return "cannot tell", Message(
+            "open-questions.no_energy", reasons=[*reasons] or [Message("open-questions.not_reported")]
+        )
 
     def ratio(line: ArmResult) -> Estimate | None:
         return line.energy.ratio if line.energy is not None else None
 
     found = unanimous(lines, lambda line: below(ratio(line), 1), lambda line: above(ratio(line), 1))
     sources = " + ".join(lines[0].energy.sources) if lines[0].energy is not None else ""
-    shown = "; ".join(f"{line.suite}: {named(line)} {quoted(ratio(line), unit='x')}" for line in lines[:6])
-    more = f"; and {len(lines) - 6} more" if len(lines) > 6 else ""
-    return found, f"Energy per token over the baseline's ({sources}): {shown}{more}."
+    each = several(
+        (
+            Message("open-questions.energy.of", part=it.suite, name=named(it), ratio=quoted(ratio(it), "x"))
+            for it in lines
+        ),
+        6,
+    )
+    return found, Message("open-questions.energy", sources=sources, arms=each)
 
 
-def _percent(estimate: Estimate | None) -> str:
-    return "nothing" if estimate is None else quoted(scaled(estimate, 100), 1, " %")
+def _percent(estimate: Estimate | None) -> Message:
+    return Message("open-questions.none") if estimate is None else percent(estimate)
 
 
-def _mb(size_bytes: float) -> str:
-    return f"{size_bytes / GIGABYTE:.2f} GB" if abs(size_bytes) >= 0.1 * GIGABYTE else f"{size_bytes / 1e6:.2f} MB"
+def _size(size_bytes: float) -> Message:
+    if abs(size_bytes) >= 0.1 * GIGABYTE:
+        return Message("study.gb", gb=size_bytes / GIGABYTE)
+    return Message("study.mb", mb=size_bytes / 1e6)
 
 
 # --- rows of tables and figures --------------------------------------------------------------------------------------
@@ -267,7 +313,7 @@ def _mb(size_bytes: float) -> str:
 
 def _row(line: ArmResult) -> Mapping[str, object]:
     ratio = line.energy.ratio if line.energy else None
-    plain = "-" if line.speculates else "baseline"
+    plain = "-" if line.speculates else Message("cell.baseline")
     return {
         "line": line,
         "name": line.config,
@@ -333,7 +379,7 @@ def prices(data: StudyData) -> Iterator[Mapping[str, object]]:
     for name, it in data.memory:
         buys = "-"
         if it.bits_now is not None and it.bits_for_it is not None:
-            better = it.buys.name if it.buys else "no better type fits"
-            buys = f"{it.bits_now:.2f} to {it.bits_for_it:.2f} bits per weight: {better}"
+            better = it.buys.name if it.buys else Message("open-questions.nothing_better")
+            buys = Message("open-questions.buys", now=it.bits_now, bits=it.bits_for_it, better=better)
         models = {"target": label(it.target), "draft": label(it.draft)}
         yield {"part": name, "price": it, "gamma": lengths.get((name, it.arm_id)), "buys": buys, **models}

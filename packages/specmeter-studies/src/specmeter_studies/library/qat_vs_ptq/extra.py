@@ -11,18 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter_studies.library.apple_quant_ladder import extra as quant_published
 from specmeter_studies.rungs import Rung, faster, rungs, spread
 from specmeter_studies.study import StudyCell, by_intervals, by_values, denied_by, quoted
 
 if TYPE_CHECKING:
+    from specmeter.record import Estimate
     from specmeter_studies.study import Found, StudyData
 
-CAVEAT = (
-    "The families differ in architecture, size and vocabulary, not only in when they were quantized: what "
-    "separates them here is not an effect of the training."
-)
+CAVEAT = Message("qat-vs-ptq.caveat")
 RUNS = 4
 """Behind each printed deviation."""
 NARROW_TOK_S, NARROW_AT = 0.3, 96.395
@@ -50,22 +49,27 @@ def members(data: StudyData) -> Iterator[Mapping[str, object]]:
             "rung": rung,
             "verdict": verdicts.get(rung.name),
             "family": rung.family or rung.title,
-            "training": {"qat": "in training (QAT)", "ptq": "after training (PTQ)", "": "not said"}[rung.training],
+            "training": Message(f"qat-vs-ptq.training.{rung.training or 'unknown'}"),
             "packed": StudyCell(
-                text="" if packed else "not told", value=rung.quality.bits_per_weight if packed else None
+                text="" if packed else Message("qat-vs-ptq.not_told"),
+                value=rung.quality.bits_per_weight if packed else None,
             ),
             "bits": "" if rung.bits is None else f"{rung.bits:g}",
             "spread": deviation,
             "spread_share": None if share is None else share.point,
             "drawn_spread": share if share is not None and share.point > 0 else None,
-            "rate_told": f"{rung.title}: {quoted(rate.rate if rate else None, 1, ' tok/s')}",
-            "spread_told": f"{rung.title}: {quoted(deviation, 3, ' tok/s')}",
+            "rate_told": _label(".1", rung, rate.rate if rate else None),
+            "spread_told": _label(".3", rung, deviation),
         }
 
 
-def caveat(data: StudyData) -> dict[str, str]:
+def _label(digits: str, rung: Rung, rate: Estimate | None) -> Message:
+    return Message(f"study.label{digits}", name=rung.title, number=quoted(rate, " tok/s"))
+
+
+def caveat(data: StudyData) -> dict[str, Message]:
     """What else tells the families apart."""
-    return {"caveat": "The families share one architecture." if alike(rungs(data)) else CAVEAT}
+    return {"caveat": Message("qat-vs-ptq.alike") if alike(rungs(data)) else CAVEAT}
 
 
 def alike(models: Sequence[Rung]) -> bool:
@@ -83,19 +87,21 @@ def _of(models: Sequence[Rung], training: str) -> list[Rung]:
     return sorted(found, key=lambda rung: -(rung.bits or 0))
 
 
-def _no_qat(models: Sequence[Rung]) -> str:
+def _no_qat(models: Sequence[Rung]) -> Message:
     """What there is instead of a family that was quantized in training."""
     families: dict[str, list[Rung]] = {}
     for rung in _of(models, "ptq"):
         families.setdefault(rung.family or rung.title, []).append(rung)
-    said_of = "; ".join(f"{name}: {_rates(of)}" for name, of in families.items())
-    return f"No family that was quantized in training was measured. Others ({said_of}) cannot stand in for it."
+    others = [Message("qat-vs-ptq.family", name=name, rates=_rates(of)) for name, of in families.items()]
+    return Message("qat-vs-ptq.no_qat", others=others)
 
 
-def _rates(models: Sequence[Rung]) -> str:
-    return ", ".join(
-        f"{rung.bits:g} bit {quoted(rung.generation.rate, 1, ' tok/s')}" for rung in models if rung.generation
-    )
+def _rates(models: Sequence[Rung]) -> list[Message]:
+    return [
+        Message("qat-vs-ptq.rate", bits=rung.bits, rate=quoted(rung.generation.rate, " tok/s"))
+        for rung in models
+        if rung.generation
+    ]
 
 
 def span(data: StudyData) -> Found:
@@ -105,10 +111,14 @@ def span(data: StudyData) -> Found:
     if not family:
         return "cannot tell", _no_qat(models)
     if len(family) < 2:
-        return "cannot tell", "Needs two widths of the family."
+        return "cannot tell", Message("qat-vs-ptq.needs.widths")
     steps = [faster(narrow, wide, among=len(family) - 1) for wide, narrow in pairwise(family)]
-    text = (
-        f"{_rates(family)}; {family[-1].bits:g} bit over {family[0].bits:g}: {quoted(faster(family[-1], family[0]))}x."
+    text = Message(
+        "qat-vs-ptq.span",
+        rates=_rates(family),
+        narrow=family[-1].bits,
+        wide=family[0].bits,
+        ratio=quoted(faster(family[-1], family[0]), "x"),
     )
     if any(below(step, 1) for step in steps):
         return "contradicted", text
@@ -121,22 +131,25 @@ def narrow(data: StudyData) -> Found:
     family = _of(models, "qat")
     known = [(rung, found) for rung in family if (found := spread(rung.generation)) is not None]
     if not known:
-        return "cannot tell", _no_qat(models) if not family else "Needs two runs of each width or more."
-    shown = ", ".join(f"{rung.bits:g} bit {quoted(found, 3, ' tok/s')}" for rung, found in known)
+        return "cannot tell", Message("qat-vs-ptq.needs.runs") if family else _no_qat(models)
+    spreads = [Message("qat-vs-ptq.spread", bits=rung.bits, spread=quoted(it, " tok/s")) for rung, it in known]
     share = NARROW_TOK_S / NARROW_AT
-    text = f"{shown}. On another machine {NARROW_TOK_S:g} tok/s are taken as {share:.2%} of the rate."
+    text = Message("qat-vs-ptq.narrow", spreads=spreads, limit=NARROW_TOK_S, share=share)
     if data.origin == "published":
         values = [found.point for _, found in known]
         over = denied_by(values, most=NARROW_TOK_S, last_digit=0.1)
-        text = (
-            f"Printed standard deviations, with what {RUNS} runs say of them: {shown}. {len(over)} of "
-            f"{len(known)} lie above {NARROW_TOK_S:g} beyond the last digit (the highest: {max(values):.3f})"
+        inside = all(below(found, NARROW_TOK_S) for _, found in known)
+        text = Message(
+            "qat-vs-ptq.printed",
+            runs=RUNS,
+            spreads=spreads,
+            over=len(over),
+            of=len(known),
+            limit=NARROW_TOK_S,
+            highest=max(values),
+            wide="" if over or inside else Message("qat-vs-ptq.too_few_runs", runs=RUNS),
         )
-        if over:
-            return by_values("contradicted", f"{text}.")
-        if all(below(found, NARROW_TOK_S) for _, found in known):
-            return "supported", f"{text}."
-        return "cannot tell", f"{text}, and {RUNS} runs do not pin any spread down to lie below it."
+        return by_values("contradicted", text) if over else ("supported" if inside else "cannot tell", text)
     limits = [(found, share * rung.generation.rate.point) for rung, found in known if rung.generation]
     if any(above(found, limit) for found, limit in limits):
         return "contradicted", text
@@ -149,18 +162,20 @@ def wide(data: StudyData) -> Found:
     family = [rung for rung in _of(models, "ptq") if (rung.bits or 0) <= LOW_BITS]
     known = [(rung, found) for rung in family if (found := spread(rung.generation)) is not None]
     if not known:
-        return "cannot tell", f"Needs two runs or more of models quantized after training at {LOW_BITS} bit or less."
-    shown = "; ".join(
-        f"{rung.family} {rung.bits:g} bit {quoted(found, 2, ' tok/s')} at {rung.generation.rate.point:.1f} tok/s"
+        return "cannot tell", Message("qat-vs-ptq.needs.ptq", bits=LOW_BITS)
+    spreads = [
+        Message(
+            "qat-vs-ptq.spread_at",
+            family=rung.family,
+            bits=rung.bits,
+            spread=quoted(found, " tok/s"),
+            rate=rung.generation.rate.point,
+        )
         for rung, found in known
         if rung.generation
-    )
+    ]
     share = WIDE_TOK_S / WIDE_AT
-    text = (
-        f"{shown}. About {WIDE_TOK_S:g} tok/s, on another machine {share:.0%} of the rate, is taken as within "
-        f"{ABOUT:.0%} of it; a spread does not tell whether models or the measurement (a cold first run) cause "
-        "it."
-    )
+    text = Message("qat-vs-ptq.wide", spreads=spreads, limit=WIDE_TOK_S, share=share, about=ABOUT)
     limits = [
         (found, WIDE_TOK_S if data.origin == "published" else share * rung.generation.rate.point)
         for rung, found in known
@@ -173,13 +188,12 @@ def against(data: StudyData) -> Found:
     """Whether one training is faster than the other at each width; not told of families that differ in more."""
     models = rungs(data)
     pairs = [(ours, theirs) for ours in _of(models, "qat") for theirs in _of(models, "ptq") if ours.bits == theirs.bits]
-    shown = "; ".join(f"at {ours.bits:g} bit {quoted(faster(ours, theirs), unit='x')}" for ours, theirs in pairs)
-    if not pairs:
-        told = "There are no two models, one of each training, at the same width."
-        return "cannot tell", told if alike(models) else f"{told} {CAVEAT}"
-    text = f"QAT over PTQ: {shown}."
+    at = [Message("qat-vs-ptq.at", bits=ours.bits, ratio=quoted(faster(ours, theirs), "x")) for ours, theirs in pairs]
+    text = Message("qat-vs-ptq.against", at=at) if pairs else Message("qat-vs-ptq.no_pair")
     if not alike(models):
-        return "cannot tell", f"{text} {CAVEAT}"
+        return "cannot tell", Message("study.sentences", first=text, second=CAVEAT)
+    if not pairs:
+        return "cannot tell", text
     ratios = [faster(ours, theirs, among=len(pairs)) for ours, theirs in pairs]
     if any(below(ratio, 1) for ratio in ratios):
         return "contradicted", text

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, exceeds, student_mean
 from specmeter.record import Estimate
 from specmeter_studies import apple_published
@@ -52,7 +53,7 @@ def published() -> StudyData:
 
 def _series(
     pairs: Sequence[Pairing], ladder: Sequence[Rung], vary: Literal["draft", "target"]
-) -> dict[str, list[tuple[Pairing, Rung]]]:
+) -> dict[Message, list[tuple[Pairing, Rung]]]:
     """Title of a series -> its arms, each with the model whose format varies; the other model stays what it is."""
     stay = "target" if vary == "draft" else "draft"
     groups: dict[tuple[str, str, int | None], list[tuple[Pairing, Rung]]] = {}
@@ -63,9 +64,9 @@ def _series(
     kept = {key: group for key, group in groups.items() if len(group) > 1}
     several = len({gamma for _, _, gamma in kept}) > 1
 
-    def title(partner: str, family: str, gamma: int | None) -> str:
-        named = f"formats of the {vary}{f' {family}' if family else ''}, with {partner}"
-        return f"{named}, gamma {gamma}" if several else named
+    def title(partner: str, family: str, gamma: int | None) -> Message:
+        formats = Message(f"quant-acceptance.formats.{vary}", family=f" {family}" if family else "", partner=partner)
+        return Message("quant-acceptance.of_gamma", formats=formats, gamma=gamma) if several else formats
 
     return {title(*key): group for key, group in kept.items()}
 
@@ -90,15 +91,19 @@ def follows(data: StudyData) -> Found:
     pairs, ladder = pairings(data), rungs(data)
     steps = _steps(data, pairs, ladder)
     if not steps:
-        return "cannot tell", _nothing(pairs, "No two formats of one draft differ in perplexity beyond their interval")
+        return "cannot tell", _nothing(pairs, Message("quant-acceptance.alike"))
     agree = [step for step in steps if step.lost is not None and above(step.lost, 0)]
     against = [step for step in steps if step.lost is not None and below(step.lost, 0)]
     far = max(steps, key=lambda step: step.perplexity.point)
-    told = (
-        f"In {len(steps)} pairs of formats the perplexities differ beyond their interval; the worse one is "
-        f"accepted less in {len(agree)} of them beyond its interval, more in {len(against)}. "
-        f"{far.worse.line.draft} beside {far.better.line.draft}: perplexity {quoted(far.perplexity, unit='x')}, "
-        f"accepted {quoted(far.lost, 1)} percentage points less."
+    told = Message(
+        "quant-acceptance.follows",
+        pairs=len(steps),
+        agree=len(agree),
+        against=len(against),
+        worse=far.worse.line.draft,
+        better=far.better.line.draft,
+        perplexity=quoted(far.perplexity, "x"),
+        lost=quoted(far.lost),
     )
     if against:
         return "contradicted", told
@@ -146,26 +151,31 @@ def fewest(data: StudyData) -> Found:
         for group in _series(believable(pairs), ladder, "draft").values()
     ]
     if not groups:
-        return "cannot tell", _nothing(pairs, "No draft was measured in two formats")
-    told: list[str] = []
+        return "cannot tell", _nothing(pairs, Message("quant-acceptance.one_format"))
+    told: list[Message] = []
     ahead = behind = others = 0
     for (least, rung), *rest in groups:
         others += len(rest)
         ahead += sum(exceeds(least.line.speedup, other.line.speedup) for other, _ in rest)
         behind += sum(exceeds(other.line.speedup, least.line.speedup) for other, _ in rest)
         told.append(
-            f"{least.line.draft} with {rung.quality.bits_per_weight:.1f} bits: {quoted(least.line.speedup, unit='x')}"
+            Message(
+                "quant-acceptance.smallest",
+                draft=least.line.draft,
+                bits=rung.quality.bits_per_weight,
+                speedup=quoted(least.line.speedup, "x"),
+            )
         )
-        told += [f"{other.line.draft} {quoted(other.line.speedup, unit='x')}" for other, _ in rest]
-    said = f"Intervals put the smallest ahead of {ahead} of {others}, behind {behind}: {'; '.join(told)}."
+        told += [Message("study.row", name=it.line.draft, number=quoted(it.line.speedup, "x")) for it, _ in rest]
+    said = Message("quant-acceptance.fewest", ahead=ahead, others=others, behind=behind, told=told)
     if behind:
         return "contradicted", said
     return ("supported" if ahead == others else "cannot tell"), said
 
 
-def _nothing(pairs: Sequence[Pairing], otherwise: str) -> str:
+def _nothing(pairs: Sequence[Pairing], otherwise: Message) -> Message:
     bad = sum(not pair.line.stands for pair in pairs)
-    return f"{bad} of {len(pairs)} arms are impossible, implausible or invalid." if bad else f"{otherwise}."
+    return Message("quant-acceptance.fallen", bad=bad, of=len(pairs)) if bad else otherwise
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -178,7 +188,7 @@ def formats(data: StudyData) -> Iterator[Mapping[str, object]]:
         target, draft = named(ladder, pair.line.target), named(ladder, pair.line.draft or "")
         first = ladder[0] if ladder else None
         change = None if target is None or first is None or target is first else worse(target, first)
-        told = "first" if target and target is first else "-"
+        told = Message("quant-acceptance.first") if target and target is first else "-"
         cell = StudyCell(text=told, value=percent_change(change), digits=1)
         yield {"pair": pair, "target": target, "draft": draft, "change": cell}
 
@@ -189,8 +199,13 @@ def varied(data: StudyData) -> Iterator[Mapping[str, object]]:
     for vary in ("draft", "target"):
         for series, group in _series(pairs, ladder, vary).items():
             for pair, rung in group:
-                bits = f"{rung.title}: {rung.quality.bits_per_weight:.2f} bits per weight"
-                told = f"{pair.line.draft} for {pair.line.target}; {bits}"
+                told = Message(
+                    "quant-acceptance.arm",
+                    draft=pair.line.draft,
+                    target=pair.line.target,
+                    name=rung.title,
+                    bits=rung.quality.bits_per_weight,
+                )
                 yield {"line": pair.line, "rung": rung, "series": series, "label": told}
 
 
@@ -203,7 +218,9 @@ def rates(data: StudyData) -> Iterator[Mapping[str, object]]:
             yield {
                 "line": line,
                 "rung": rung,
-                "series": line.draft or "no draft",
-                "label": f"{line.target}{f' with {line.draft}' if line.draft else ''}",
+                "series": line.draft or Message("quant-acceptance.no_draft"),
+                "label": Message("quant-acceptance.with", target=line.target, draft=line.draft)
+                if line.draft
+                else line.target,
                 "name": "" if line.draft else rung.bits_told,
             }

@@ -8,11 +8,12 @@ never drafted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
+from specmeter.messages import Message, Value
 from specmeter.numbers.distributions import DIP_LIMIT, dip
 from specmeter.numbers.estimates import MARGIN, above, below
 from specmeter.theory.roofline import expected_union
@@ -43,6 +44,9 @@ from specmeter_studies.library.rtx3090_19.tables import (
 )
 from specmeter_studies.study import Found, RulingWord, StudyData, by_counts
 
+if TYPE_CHECKING:
+    from specmeter.record import Estimate
+
 HALF = 0.5
 """Of the baseline's rate; the tail as printed lies at 43 to 49 %."""
 LEAST_FOR_DIP = 8
@@ -64,17 +68,28 @@ def no_gain(data: StudyData) -> Found:
     elif compared and not open_:
         ruling = "supported"
     best = max(compared, key=lambda line: found.point if (found := ratios[line.name]) else 0.0, default=None)
-    told = f"{len(slower)} of {len(compared)} configurations that can be compared are slower than their baseline"
-    if faster:
-        told += f", {len(faster)} faster ({', '.join(f'{it.name} {percent(strict[it.name])}' for it in faster[:4])})"
-    if open_:
-        told += f"; for {len(open_)} the interval holds 1 or is missing ({named(open_)})"
-    if best is not None and not faster:
-        told += f"; the best is {best.name} with {percent(ratios[best.name])}"
     out = [line for line in known.values() if line.drafts and not line.believable]
-    if out:
-        told += f". Left out as invalid: {named(out)}"
-    return ruling, f"{told}. {_repeats(known)}"
+    return ruling, Message(
+        "rtx3090-19.no_gain",
+        slower=len(slower),
+        compared=len(compared),
+        faster=_with("rtx3090-19.faster", n=len(faster), arms=[_change(it, strict[it.name]) for it in faster[:4]]),
+        open=_with("rtx3090-19.open", n=len(open_), names=named(open_)),
+        best=""
+        if best is None or faster
+        else Message("rtx3090-19.best", name=best.name, change=percent(ratios[best.name])),
+        left_out=_with("rtx3090-19.left_out", n=len(out), names=named(out)),
+        repeats=_repeats(known),
+    )
+
+
+def _with(code: str, *, n: int, **values: Value) -> Message | str:
+    """What is added where there is any of it."""
+    return Message(code, n=n, **values) if n else ""
+
+
+def _change(line: Line, found: Estimate | None) -> Message:
+    return Message("rtx3090-19.arm", name=line.name, change=percent(found))
 
 
 def tail(data: StudyData) -> Found:
@@ -88,17 +103,20 @@ def tail(data: StudyData) -> Found:
     ruling: RulingWord = "cannot tell"
     if asked:
         ruling = "supported" if not rest and len(humps) == len(asked) else "contradicted" if rest else "cannot tell"
-    told = f"{len(slow)} of {len(asked)} configurations with drafts have a request at half the baseline's rate or less"
+    others, dips = "", ""
     if rest:
         lowest = [_lowest(known, line) for line in rest]
-        told += f"; the slowest requests of the others ({named(rest)}) run at {min(lowest):.0%} to {max(lowest):.0%}"
+        others = Message("rtx3090-19.tail.others", names=named(rest), low=min(lowest), high=max(lowest))
     if piles:
-        worst = max(found for _, found in piles)
-        told += (
-            f". Hartigans' dip finds two humps in {len(humps)} of {len(piles)} whose requests are known (largest "
-            f"{worst:.2f}, limit {DIP_LIMIT}): a few slow requests of ten are not yet a second mode"
+        dips = Message(
+            "rtx3090-19.tail.dips",
+            humps=len(humps),
+            piles=len(piles),
+            worst=max(found for _, found in piles),
+            limit=DIP_LIMIT,
         )
-    return by_counts(ruling, f"{told}.")
+    told = Message("rtx3090-19.tail", slow=len(slow), asked=len(asked), others=others, dips=dips)
+    return by_counts(ruling, told)
 
 
 def full_acceptance(data: StudyData) -> Found:
@@ -107,47 +125,52 @@ def full_acceptance(data: StudyData) -> Found:
     counted = [line for line in drafting(known) if line.sums and line.sums.drafted]
     partial = [line for line in counted if line.sums and line.sums.accepted < line.sums.drafted]
     ruling: RulingWord = "cannot tell"
-    told = "no drafted token was counted"
+    told = Message("rtx3090-19.none_counted")
     if partial:
         ruling = "contradicted"
         shares = [line.acceptance for line in partial]
-        told = (
-            f"{len(partial)} of {len(counted)} configurations that drafted had tokens rejected; their acceptance is "
-            f"{min(shares):.1%} to {max(shares):.1%} ({named(sorted(partial, key=lambda line: line.acceptance))})"
+        told = Message(
+            "rtx3090-19.rejected",
+            partial=len(partial),
+            counted=len(counted),
+            low=min(shares),
+            high=max(shares),
+            names=named(sorted(partial, key=lambda line: line.acceptance)),
         )
     elif counted:
         counts = [line.sums.drafted / line.sums.generated for line in counted if line.sums]
         over = [line for line in counted if (found := budget(known, line)) and found.unexplained > UNEXPLAINED]
         requests = [found for line in counted for _, found in budgets_of_requests(known, line)]
         ruling = "cannot tell" if over else "supported"
-        told = (
-            f"accepted equals drafted in all {len(counted)} configurations, from the slowest to the fastest; "
-            f"drafts are counted for {min(counts):.1%} to {max(counts):.1%} of the tokens"
-        )
+        beyond, single = "", ""
         if over:
-            told += (
-                f". {len(over)} of them ({named(over)}) spent more than {UNEXPLAINED:.0%} of their time beyond "
-                "what decoding every token and drafting every counted one with the target takes "
-                f"({_beyond_at_all(known, counted)} spent any, which rates of plain decoding may explain): work "
-                "that the counter leaves out, as rejected drafts would be"
+            beyond = Message(
+                "rtx3090-19.beyond",
+                over=len(over),
+                names=named(over),
+                share=UNEXPLAINED,
+                any=sum((found := budget(known, line)) is not None and found.unexplained > 0 for line in counted),
+                counted=len(counted),
             )
         if over and requests:
-            beyond = sum(it.unexplained > UNEXPLAINED for it in requests)
-            told += f"; so did {beyond} of {len(requests)} single requests"
-    return by_counts(ruling, f"{told}.")
+            so_did = sum(it.unexplained > UNEXPLAINED for it in requests)
+            single = Message("rtx3090-19.beyond.requests", beyond=so_did, requests=len(requests))
+        told = Message(
+            "rtx3090-19.all_accepted",
+            counted=len(counted),
+            low=min(counts),
+            high=max(counts),
+            beyond=beyond,
+            requests=single,
+        )
+    return by_counts(ruling, told)
 
 
-def _beyond_at_all(known: Lines, counted: Sequence[Line]) -> str:
-    """How many of the configurations took longer than the bound, by however little."""
-    over = sum((found := budget(known, line)) is not None and found.unexplained > 0 for line in counted)
-    return f"{over} of {len(counted)}"
-
-
-def _repeats(known: Lines) -> str:
+def _repeats(known: Lines) -> Message:
     repeated = noise(known)
     if repeated is None:
-        return "No configuration was repeated"
-    return f"The {repeated.n} repeated configurations differ from themselves by {math.expm1(repeated.sd):.2%}."
+        return Message("rtx3090-19.not_repeated")
+    return Message("rtx3090-19.repeated", n=repeated.n, share=math.expm1(repeated.sd))
 
 
 def _base(known: Lines, line: Line) -> Line | None:
@@ -183,26 +206,32 @@ def kv_quantization(data: StudyData) -> Found:
     known = lines(data)
     line, quantized = known.get(F16), known.get("ngram-cache")
     ruling: RulingWord = "cannot tell"
-    told = "the arm with f16 KV was not measured"
+    told = Message("rtx3090-19.kv.not_measured")
     if line is not None and not line.believable:
-        claimed = line.arm.claimed_speedup
-        told = (
-            f"its {'loss' if (claimed or 1) < 1 else 'ratio'} of {_as_change(claimed)} is against a baseline "
-            "with q8_0 KV; a baseline with f16 KV is missing (variant `controls` has one)"
-        )
+        within = ""
         if line.sums and quantized and quantized.sums:
-            told += (
-                f". Within the arm the slowest request runs at {line.sums.lowest_rate / line.sums.median_rate:.0%} of "
-                f"the median, with q8_0 at {quantized.sums.lowest_rate / quantized.sums.median_rate:.0%}"
+            within = Message(
+                "rtx3090-19.kv.within",
+                f16=line.sums.lowest_rate / line.sums.median_rate,
+                q8_0=quantized.sums.lowest_rate / quantized.sums.median_rate,
             )
+        told = _no_baseline(line.arm.claimed_speedup, within)
     elif line is not None:
         own, other = ratio(known, line), ratio(known, quantized) if quantized else None
-        told = f"ngram-cache with f16 KV against f16: {percent(own)}; with q8_0 against q8_0: {percent(other)}"
+        told = Message("rtx3090-19.kv", own=percent(own), other=percent(other))
         if below(own, 1):
             ruling = "supported"
         elif below(other, 1) and own is not None and (above(own, 1) or _near(own.low, own.high)):
             ruling = "contradicted"
-    return ruling, f"{told}."
+    return ruling, told
+
+
+def _no_baseline(claimed: float | None, within: Message | str) -> Message:
+    """What was claimed of f16 KV over a baseline of another type."""
+    if claimed is None:
+        return Message("rtx3090-19.kv.no_size", within=within)
+    code = "rtx3090-19.kv.loss" if claimed < 1 else "rtx3090-19.kv.ratio"
+    return Message(code, change=100 * (claimed - 1), within=within)
 
 
 def output_length(data: StudyData) -> Found:
@@ -216,12 +245,21 @@ def output_length(data: StudyData) -> Found:
         ruling = "contradicted"
     elif pairs and len(lost) == len(pairs):
         ruling = "supported"
-    told = "; ".join(
-        f"{shorter.name} {percent(ratio(known, shorter))} at {shorter.max_tokens} tokens, "
-        f"{percent(ratio(known, longer))} at {longer.max_tokens}"
+    told = [
+        Message(
+            "rtx3090-19.lengths.of",
+            name=shorter.name,
+            short=percent(ratio(known, shorter)),
+            tokens=shorter.max_tokens,
+            long=percent(ratio(known, longer)),
+            more_tokens=longer.max_tokens,
+        )
         for longer, shorter in pairs
-    )
-    return ruling, f"{told or 'no configuration was measured with both lengths'}."
+    ]
+    return ruling, Message("rtx3090-19.lengths", lengths=told, texts="") if told else _ONE_LENGTH
+
+
+_ONE_LENGTH = Message("rtx3090-19.one_length")
 
 
 def length_unchanged(data: StudyData) -> Found:
@@ -239,16 +277,16 @@ def length_unchanged(data: StudyData) -> Found:
         ruling = "contradicted"
     elif changes and len(near) == len(changes):
         ruling = "supported"
-    told = "; ".join(f"{longer.name} over {shorter.name}: {percent(found)}" for longer, shorter, found in changes)
+    told = [
+        Message("rtx3090-19.lengths.change", longer=longer.name, shorter=shorter.name, change=percent(found))
+        for longer, shorter, found in changes
+    ]
     tokens = {line.name: line.sums.generated for pair in _lengths(known) for line in pair[:1] if line.sums}
-    base = known.get("baseline-1000tok")
+    base, texts = known.get("baseline-1000tok"), ""
     if base and base.sums and any(count != base.sums.generated for count in tokens.values()):
-        counts = ", ".join(f"{count:,}" for count in tokens.values())
-        told += (
-            f". The baseline generated {base.sums.generated:,} tokens on the same prompts and these {counts}: "
-            "other texts, though decoding is greedy"
-        )
-    return ruling, f"{told or 'no configuration was measured with both lengths'}."
+        counts = [Message("study.count", n=count) for count in tokens.values()]
+        texts = Message("rtx3090-19.other_texts", tokens=base.sums.generated, counts=counts)
+    return ruling, Message("rtx3090-19.lengths", lengths=told, texts=texts) if told else _ONE_LENGTH
 
 
 def silent_failure(data: StudyData) -> Found:
@@ -257,16 +295,19 @@ def silent_failure(data: StudyData) -> Found:
     line = known.get(OTHER_VOCABULARY)
     base = known.get(line.reference) if line else None
     if line is None or line.sums is None or base is None or not base.pooled or not line.pooled:
-        return "cannot tell", "the draft of another vocabulary was not measured."
+        return "cannot tell", Message("rtx3090-19.vocabulary.not_measured")
     speed, repeated = line.pooled / base.pooled, noise(known)
-    told = (
-        f"{line.sums.drafted} tokens drafted in {line.arm.requests} requests, {100 * (speed - 1):+.1f} % against "
-        f"the baseline; {line.arm.why or 'no check objects to it'}"
+    told = Message(
+        "rtx3090-19.silent",
+        drafted=line.sums.drafted,
+        requests=line.arm.requests,
+        change=100 * (speed - 1),
+        why=line.arm.why or Message("rtx3090-19.no_objection"),
     )
     if line.sums.drafted:
-        return by_counts("contradicted", f"{told}.")
+        return by_counts("contradicted", told)
     plain = repeated is not None and abs(math.log(speed)) <= max(5 * repeated.sd, math.log1p(MARGIN))
-    return by_counts("supported" if plain and not line.believable else "cannot tell", f"{told}.")
+    return by_counts("supported" if plain and not line.believable else "cannot tell", told)
 
 
 def draft_choice(data: StudyData) -> Found:
@@ -283,22 +324,18 @@ def draft_choice(data: StudyData) -> Found:
         ruling = "contradicted"
     elif len(of_draft) > 1 and len(lost) == len(of_draft):
         ruling = "supported"
-    told = "; ".join(
-        f"{draft}: " + ", ".join(f"{line.name} {percent(ratio(known, line))}" for line in own)
-        for draft, own in of_draft.items()
-    )
     refuted = [line for line in known.values() if not line.believable and line.sums and line.sums.drafted]
     refuted = [line for line in refuted if line.arm.draft and line.arm.draft not in of_draft]
+    more = ""
     if refuted:
-        told += f". Found invalid: {named(refuted)}"
+        more = Message("rtx3090-19.drafts.invalid", names=named(refuted))
     elif len(of_draft) == 1:
-        told += ". Only one draft model drafted; a second with the same vocabulary is missing (variant `controls`)"
-    return ruling, f"{told or 'no draft model drafted'}."
-
-
-def _as_change(value: float | None) -> str:
-    """A ratio without an interval, as a change in percent."""
-    return "unknown size" if value is None else f"{100 * (value - 1):+.1f} %"
+        more = Message("rtx3090-19.drafts.one")
+    told = [
+        Message("rtx3090-19.drafts.of", draft=draft, arms=[_change(line, ratio(known, line)) for line in own])
+        for draft, own in of_draft.items()
+    ]
+    return ruling, Message("rtx3090-19.drafts", drafts=told or [Message("rtx3090-19.drafts.none")], more=more)
 
 
 def _near(low: float | None, high: float | None) -> bool:
@@ -326,14 +363,20 @@ def threshold(data: StudyData) -> Found:
     found = saturation(data)
     gammas = sorted({value for line in drafting(known) if (value := gamma(line)) is not None})
     if found is None or not gammas:
-        return "cannot tell", "the target is not a mixture of experts with known experts."
+        return "cannot tell", Message("rtx3090-19.no_experts")
     over = [value for value in gammas if value + 1 >= found.threshold]
-    told = (
-        f"{found.used} of {found.experts} experts (sparsity {found.sparsity:.3f}): 95 % are read after "
-        f"{found.tokens:.1f} tokens, rounded up {found.threshold} (printed: {THRESHOLD} at {SPARSITY}); drafts "
-        f"have up to {', '.join(map(str, gammas))} tokens"
+    told = Message(
+        "rtx3090-19.threshold",
+        used=found.used,
+        experts=found.experts,
+        sparsity=found.sparsity,
+        tokens=found.tokens,
+        threshold=found.threshold,
+        printed=THRESHOLD,
+        at=SPARSITY,
+        gammas=gammas,
     )
-    return by_counts("contradicted" if over else "supported", f"{told}.")
+    return by_counts("contradicted" if over else "supported", told)
 
 
 def explains(data: StudyData) -> Found:
@@ -343,41 +386,47 @@ def explains(data: StudyData) -> Found:
     under = [line for line in drafting(known) if found and (value := gamma(line)) and value + 1 < found.threshold]
     under = [line for line in under if line.sums and line.sums.drafted]
     if found is None or not under:
-        return "cannot tell", "nothing was drafted below a threshold that is known."
+        return "cannot tell", Message("rtx3090-19.none_below")
     counted = not blind(known)
     gaining = [line for line in under if above(ratio(known, line, among=len(under)), 1)]
     losing = [line for line in under if below(ratio(known, line), 1)]
     over = [line for line in losing if (it := budget(known, line)) and it.unexplained > UNEXPLAINED]
     beyond = over if counted else []
-    union = expected_union(NINE, found.experts, found.used)
-    told = (
-        "whatever the routing, a forward over n tokens reads at most n times the experts of one, so experts of "
-        f"accepted drafts cannot make decoding slower ({NINE} tokens: at most {NINE * found.used} of "
-        f"{found.experts}, {union:.0f} if uniform, and less in text: `specmeter probe` counts them)"
-    )
+    longer, unseen, full_anyway = "", "", ""
     if beyond:
         shares = [it.unexplained for line in beyond if (it := budget(known, line))]
-        told += (
-            f". {len(beyond)} of {len(losing)} slower configurations took longer than that permits, with "
-            f"{min(shares):.0%} to {max(shares):.0%} of their time beyond it ({named(beyond)})"
+        longer = Message(
+            "rtx3090-19.explains.longer",
+            beyond=len(beyond),
+            losing=len(losing),
+            low=min(shares),
+            high=max(shares),
+            names=named(beyond),
         )
     if over and not counted:
-        told += (
-            f". {len(over)} of {len(losing)} slower configurations spent more than {UNEXPLAINED:.0%} of their "
-            f"time beyond what their counts permit ({named(over)}), but the counter is blind (accepted equals "
-            "drafted everywhere): the time may have gone to rejected drafts that it leaves out, and their experts"
+        unseen = Message(
+            "rtx3090-19.explains.blind", over=len(over), losing=len(losing), share=UNEXPLAINED, names=named(over)
         )
-    if gaining:
-        told += f". {len(gaining)} configurations below the threshold gain: {_each(known, gaining)}"
+    gain = [_change(line, ratio(known, line)) for line in gaining[:4]]
     full = [line for line in losing if line.acceptance >= FULL]
     if counted and not beyond and not gaining:
-        told += f". {len(full)} of {len(losing)} slower configurations had acceptance of {FULL:.0%} or more"
+        full_anyway = Message("rtx3090-19.explains.full", full=len(full), losing=len(losing), share=FULL)
     ruling: RulingWord = "cannot tell"
     if beyond or gaining:
         ruling = "contradicted"
     elif counted and full and len(full) == len(losing):
         ruling = "supported"
-    return ruling, f"{told}."
+    return ruling, Message(
+        "rtx3090-19.explains",
+        tokens=NINE,
+        most=NINE * found.used,
+        experts=found.experts,
+        union=expected_union(NINE, found.experts, found.used),
+        longer=longer,
+        blind=unseen,
+        gaining=_with("rtx3090-19.explains.gaining", n=len(gaining), arms=gain),
+        full=full_anyway,
+    )
 
 
 def active_parameters(data: StudyData) -> Found:
@@ -390,26 +439,26 @@ def active_parameters(data: StudyData) -> Found:
         if own and (found.model.active_parameters or 0) > (own.model.active_parameters or math.inf)
     ]
     ruling: RulingWord = "cannot tell"
-    told = "this data has no second mixture of experts with more active parameters"
-    if own is not None and larger:
-        ruling = "supported" if all(found.threshold < own.threshold for found in larger) else "contradicted"
-        told = "; ".join(
-            f"{found.model.name}: {found.used} of {found.experts} experts, {found.threshold} tokens; {own.model.name}: "
-            f"{own.used} of {own.experts}, {own.threshold} tokens"
-            for found in larger
+    if own is None or not larger:
+        return ruling, Message("rtx3090-19.no_second")
+    ruling = "supported" if all(found.threshold < own.threshold for found in larger) else "contradicted"
+    told = [
+        Message(
+            "rtx3090-19.larger.of",
+            name=found.model.name,
+            used=found.used,
+            experts=found.experts,
+            tokens=found.threshold,
+            own=own.model.name,
+            own_used=own.used,
+            own_experts=own.experts,
+            own_tokens=own.threshold,
         )
-        told += ". The threshold depends on the share of experts, not on how many parameters they have"
-    return by_counts(ruling, f"{told}.")
+        for found in larger
+    ]
+    return by_counts(ruling, Message("rtx3090-19.larger", models=told))
 
 
 def gain_of_larger(_: StudyData) -> Found:
     """Whether a larger mixture gains 15 to 45 %: quoted by the document from elsewhere, without numbers of its own."""
-    told = (
-        "The document quotes it from another author and prints no rate, acceptance or draft length for it: no "
-        "bound can be tried, and no run here uses that model."
-    )
-    return "cannot tell", told
-
-
-def _each(known: Lines, found: Sequence[Line], most: int = 4) -> str:
-    return ", ".join(f"{line.name} {percent(ratio(known, line))}" for line in found[:most])
+    return "cannot tell", Message("rtx3090-19.quoted")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, from_log
 from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter.record import Estimate
@@ -203,17 +204,17 @@ def _with_noise(point: float, repeated: Noise | None, used: float, level: float)
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def percent(estimate: Estimate | None) -> str:
+def percent(estimate: Estimate | None) -> Message:
     """A ratio as a change in percent, with its interval."""
     if estimate is None:
-        return "not known"
-    told = f"{100 * (estimate.point - 1):+.1f} %"
+        return Message("rtx3090-19.not_known")
+    point = 100 * (estimate.point - 1)
     if estimate.low is None or estimate.high is None:
-        return f"{told} (no interval)"
-    return f"{told} [{100 * (estimate.low - 1):+.1f}, {100 * (estimate.high - 1):+.1f}]"
+        return Message("rtx3090-19.change.single", point=point)
+    return Message("rtx3090-19.change", point=point, low=100 * (estimate.low - 1), high=100 * (estimate.high - 1))
 
 
-def named(found: Sequence[Line], most: int = 4) -> str:
+def named(found: Sequence[Line], most: int = 4) -> Message:
     """Names of configurations, the first few of them."""
-    shown = ", ".join(line.name for line in found[:most])
-    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
+    more = Message("rtx3090-19.more", more=len(found) - most) if len(found) > most else ""
+    return Message("rtx3090-19.names", names=[line.name for line in found[:most]], more=more)

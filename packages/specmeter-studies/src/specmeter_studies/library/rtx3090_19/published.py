@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models
@@ -26,8 +27,8 @@ DEVICE = "RTX 3090"
 TARGET = "Qwen3.6-35B-A3B"
 ABOVE = "Qwen3.5-122B-A10B"
 """Not measured: a model that the document says lies above the threshold."""
-_UNLIKE = "baseline-unlike: measured with f16 KV, but compared with a baseline of q8_0 KV"
-_VOCABULARY = "vocab-mismatch: its vocabulary has 151936 tokens, the target's 248320: no server drafts with it"
+_UNLIKE = Message("study.because", name="baseline-unlike", why=Message("rtx3090-19.unlike"))
+_VOCABULARY = Message("study.because", name="vocab-mismatch", why=Message("rtx3090-19.vocabulary"))
 
 
 def published() -> StudyData:
@@ -35,25 +36,19 @@ def published() -> StudyData:
     return StudyData(
         study="rtx3090-19",
         origin="published",
-        title="published by thc1006, April 2026",
+        title=Message("rtx3090-19.published"),
         results=tuple(_results()),
         arms=tuple(_lines()),
         models=(_model(TARGET, size_bytes=21e9, quantization="UD-Q4_K_XL"), _model(ABOVE)),
         machine=DEVICE,
         bandwidth_bytes_per_s=peak.high if (peak := catalogue.peak(DEVICE)) else None,
         notes=(
-            (
-                "Rates divide all tokens by the time of all but the first: 0.3 % too high at 300 tokens, in all "
-                "arms alike."
-            ),
-            "Single requests are known for three configurations, for the others only their summary.",
-            "Every configuration was run once. Intervals come from the two that were run twice.",
-            "The author withdrew the 100 % acceptance and the mechanism later (August 2026, in the same repository).",
-            (
-                "Two ratios are struck out, since they compare things that are not alike; the rates themselves "
-                "are as printed."
-            ),
-            f"`specmeter audit --published rtx3090-19` rules on the document's own {measured.tally('rtx3090-19')}.",
+            (Message("rtx3090-19.rates")),
+            Message("rtx3090-19.requests"),
+            Message("rtx3090-19.once"),
+            Message("rtx3090-19.withdrawn"),
+            (Message("rtx3090-19.struck")),
+            Message("rtx3090-19.audited", tally=measured.tally("rtx3090-19")),
         ),
     )
 
@@ -86,9 +81,15 @@ def _lines() -> Iterator[ArmResult]:
                 "baseline": cells["reference"] if cells["reference"] != line.config else None,
                 "one_by_one": _requests(ruling.claim, cells),
                 "decode_rate": _pooled(line.decode_rate),
-                **({"why": remarks[0]} if remarks and not judged.why else {}),
+                **({"why": _remark(remarks[0])} if remarks and not judged.why else {}),
             }
         )
+
+
+def _remark(text: str) -> Message:
+    """A bound that was tried besides, and what it says."""
+    name, _, why = text.partition(": ")
+    return Message("study.because", name=name, why=why)
 
 
 def _judged(line: ArmResult) -> ArmResult:

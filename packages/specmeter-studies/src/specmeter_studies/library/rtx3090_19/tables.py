@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
+from specmeter.messages import Message, Value
 from specmeter.theory.roofline import expected_union, saturation_threshold, saturation_tokens
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS, Line, Lines, lines, ratio
 from specmeter_studies.study import ModelUsed, PromptResult, Requests, StudyCell, StudyData
@@ -164,11 +165,11 @@ def controls(data: StudyData) -> Iterator[Row]:
     """Configurations beside those that they vary."""
     known = lines(data)
     pairs = (
-        *(("repetition", name, of) for name, of in RERUNS.items()),
-        ("KV type", F16, "ngram-cache"),
-        *(("output length", name, of) for name, of in LONGER.items()),
-        ("draft's vocabulary", OTHER_VOCABULARY, "baseline"),
-        ("draft model", "draft-second-max16", "draft-q35-08b-max16"),
+        *((Message("rtx3090-19.control.repetition"), name, of) for name, of in RERUNS.items()),
+        (Message("rtx3090-19.control.kv"), F16, "ngram-cache"),
+        *((Message("rtx3090-19.control.length"), name, of) for name, of in LONGER.items()),
+        (Message("rtx3090-19.control.vocabulary"), OTHER_VOCABULARY, "baseline"),
+        (Message("rtx3090-19.control.draft"), "draft-second-max16", "draft-q35-08b-max16"),
     )
     for what, name, of in pairs:
         if name in known and of in known:
@@ -203,10 +204,12 @@ def saturated(data: StudyData) -> Iterator[Row]:
         }
 
 
-def experts(data: StudyData) -> dict[str, str]:
+def experts(data: StudyData) -> dict[str, Value]:
     """The target's, in a sentence."""
     found = saturation(data)
-    told = f"{found.used} of {found.experts} experts, sparsity {found.sparsity:.4f}. " if found else ""
+    told = (
+        Message("rtx3090-19.experts", used=found.used, experts=found.experts, sparsity=found.sparsity) if found else ""
+    )
     return {"experts": told}
 
 
@@ -219,8 +222,8 @@ def requests(data: StudyData) -> Iterator[Row]:
                     "own": line,
                     "result": it,
                     "kind": _kind(line),
-                    "limit": f"up to {it.max_tokens} tokens" if it.max_tokens else "",
-                    "label": f"{line.name}, {it.drafted or 0} tokens drafted",
+                    "limit": Message("rtx3090-19.limit", tokens=it.max_tokens) if it.max_tokens else "",
+                    "label": Message("rtx3090-19.drafted", name=line.name, drafted=it.drafted or 0),
                 }
 
 
@@ -231,9 +234,13 @@ def rates(data: StudyData) -> Iterator[Row]:
         if line.sums is None or line.pooled is None:
             continue
         found = ratio(known, line)
-        told = f"no ratio ({line.arm.why})" if found is None else f"{found.point:.3f} x"
-        told = "baseline" if line.reference == line.name else f"over {line.reference}: {told}"
-        for series, rate in (("mean of requests", line.sums.mean_rate), ("pooled", line.pooled)):
+        told = Message("cell.baseline")
+        if line.reference != line.name and found is None:
+            told = Message("rtx3090-19.no_ratio", reference=line.reference, why=line.arm.why or "")
+        elif line.reference != line.name and found is not None:
+            told = Message("rtx3090-19.ratio", reference=line.reference, ratio=found.point)
+        for rate_of, rate in (("mean", line.sums.mean_rate), ("pooled", line.pooled)):
+            series = Message(f"rtx3090-19.rate.{rate_of}")
             yield {"series": series, "x": line.name, "y": rate, "label": told, "verdict": line.arm.of_rate}
 
 
@@ -241,7 +248,7 @@ def acceptance(data: StudyData) -> Iterator[Row]:
     """Single requests, then configurations, by what was accepted."""
     for line in lines(data).values():
         marks = [
-            ("single requests", it.acceptance, it.decode_rate, f", {it.prompt}", it.accepted, it.drafted, it.verdict)
+            ("requests", it.acceptance, it.decode_rate, f", {it.prompt}", it.accepted, it.drafted, it.verdict)
             for it in line.results
         ]
         if line.sums is not None and line.sums.drafted:
@@ -249,9 +256,9 @@ def acceptance(data: StudyData) -> Iterator[Row]:
             marks.append(("configurations", line.acceptance, line.pooled, "", *counts, line.arm.of_rate))
         for facet, share, rate, of, accepted, drafted, verdict in marks:
             if share is not None and rate is not None:
-                told = f"{line.name}{of}: {accepted} of {drafted}"
+                told = Message("rtx3090-19.accepted", name=line.name, of=of, accepted=accepted, drafted=drafted)
                 mark = {"x": 100 * share, "y": rate, "label": told, "verdict": verdict}
-                yield {"series": _kind(line), "facet": facet, **mark}
+                yield {"series": _kind(line), "facet": Message(f"rtx3090-19.facet.{facet}"), **mark}
 
 
 def _kind(line: Line) -> str:

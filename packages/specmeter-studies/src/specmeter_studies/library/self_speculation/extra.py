@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.messages import Message
 from specmeter_studies import apple_published
-from specmeter_studies.library.apple_sd.extra import necessary
+from specmeter_studies.library.apple_sd.extra import NO_SPEEDUP, necessary
 from specmeter_studies.pairings import pairings
 from specmeter_studies.rules import lies
 from specmeter_studies.study import by_intervals, quoted
@@ -32,11 +33,11 @@ def all_lose(data: StudyData) -> Found:
         high=1,
         told="told",
         found={
-            "supported": "All {n} lose: {shown}.",
-            "contradicted": "Not all lose: {shown}.",
-            "cannot tell": "Intervals do not decide: {shown}.",
+            "supported": "study.all_lose",
+            "contradicted": "self-speculation.not_all_lose",
+            "cannot tell": "study.undecided",
         },
-        missing="No speedup is left.",
+        missing=NO_SPEEDUP,
     )
 
 
@@ -44,12 +45,16 @@ def slow(data: StudyData) -> Found:
     """Whether the fastest quantization has about the claimed ratio, with its interval."""
     known = [pair for pair in pairings(data) if pair.ratio is not None]
     if not known:
-        return "cannot tell", "Rates of drafts alone were not measured."
+        return "cannot tell", Message("self-speculation.no_rates")
     fastest = max(known, key=lambda pair: pair.ratio.point if pair.ratio else 0.0)
-    said = (
-        f"{fastest.line.draft} is the fastest, {quoted(fastest.ratio)} times its target (draft "
-        f"{quoted(fastest.draft_rate, 1, ' tok/s')}, target {quoted(fastest.target_rate, 1, ' tok/s')})"
-    )
     assert fastest.ratio is not None
     found = by_intervals([(fastest.ratio, CLAIMED_RATIO)], ABOUT)
-    return found, f"{said}, taken as within {ABOUT:.0%} of {CLAIMED_RATIO:g}."
+    return found, Message(
+        "self-speculation.fastest",
+        draft=fastest.line.draft,
+        ratio=quoted(fastest.ratio),
+        rate=quoted(fastest.draft_rate, " tok/s"),
+        target_rate=quoted(fastest.target_rate, " tok/s"),
+        about=ABOUT,
+        claimed=CLAIMED_RATIO,
+    )
