@@ -1,0 +1,73 @@
+"""What studies say is in their catalogues, and their catalogues hold nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import specmeter_studies
+from specmeter.messages import words
+
+SOURCE = Path(specmeter_studies.__file__).parent
+ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))
+SHOWN = {"title", "about", "series_title", "source", "none", "where", "only_of", "claim"}
+"""Keys of `study.yaml` whose text is shown to readers."""
+NAME = re.compile(r"[a-z]|[a-z]+(_[a-z]+)+|config|(Qwen|Gemma)\S*|\{\w+\}")
+"""Texts that are names: of models, columns of the document's own files, and quantities."""
+METHODS = {text for text in ENGLISH if text.startswith("ratio of printed perplexities")}
+"""How estimates are made, which some sentences quote."""
+
+
+def shown(given: Any, key: str = "") -> Iterator[str]:
+    """Texts of a study that languages have their own for."""
+    if isinstance(given, dict):
+        for name, value in given.items():
+            if name != "where" or isinstance(value, str):
+                yield from shown(value, "title" if key == "words" else str(name))
+    elif isinstance(given, list):
+        for value in given:
+            yield from shown(value, key)
+    elif isinstance(given, str) and key in SHOWN and re.search("[A-Za-z]", given) and not NAME.fullmatch(given):
+        yield given
+
+
+TEXTS = {
+    text
+    for path in (SOURCE / "library").glob("*/study.yaml")
+    for text in shown(yaml.safe_load(path.read_text("utf-8")))
+}
+
+
+def literals() -> Iterator[str]:
+    """Strings of the sources, as patterns: `.+` for values within them."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(re.escape(str(it.value)) if isinstance(it, ast.Constant) else ".+" for it in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.escape(node.value)
+
+
+def test_every_text_of_a_study_has_its_words() -> None:
+    assert {text for text in TEXTS if text not in ENGLISH} == set()
+
+
+def test_every_message_is_said_somewhere() -> None:
+    said = re.compile("|".join({it for it in literals() if "\\." in it and it[0] != "."}))
+    assert {code for code in ENGLISH if code not in TEXTS | METHODS and not said.fullmatch(code)} <= {
+        "first runs, withdrawn"
+    }
+
+
+def test_every_code_of_the_source_is_known() -> None:
+    begins = {code.partition(".")[0] for code in ENGLISH if re.fullmatch(r"[a-z0-9-]+\.[a-z0-9_. ]+", code)}
+    code = re.compile(rf"({'|'.join(begins)})\\\.(?!json|html|yaml)[a-z0-9_]+(\\\.[a-z0-9_]+)*")
+    found = {it.replace("\\", "") for it in literals() if code.fullmatch(it)}
+    known = [*words().text]
+    assert {it for it in found if not any(code.startswith(it) for code in known)} == set()
