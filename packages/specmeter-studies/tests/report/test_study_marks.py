@@ -87,7 +87,7 @@ def test_rungs_have_names_and_axes_ticks() -> None:
     assert marks["encoding"]["y"]["axis"]["ticks"] is True
 
 
-def test_words_of_marks_are_in_both_LANGUAGES -> None:
+def test_words_of_marks_are_in_both_languages() -> None:
     for language in ("en", "zh"):
         for mark in ("impossible", "implausible", "suspect", "invalid"):
             assert words(language)(f"mark.{mark}")
