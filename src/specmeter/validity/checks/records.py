@@ -27,6 +27,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN
 from specmeter.record import Session
 from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.store import RequestRow
 from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
 from specmeter.validity.checks.check import (
     SHARED,
@@ -444,11 +445,18 @@ def _look(times: Sequence[tuple[float, float]], *, late_only: bool) -> _ClockGap
 class _Moment(NamedTuple):
     """Something that cannot come before what it is said to follow."""
 
-    what: Message
+    code: str
+    """Of the message that says what."""
+    of: RequestRow | Session
     at: float
     """When it began, in seconds since the epoch."""
     after: float
     """Not before this."""
+
+    @property
+    def what(self) -> Message:
+        prompt = {"prompt": self.of.prompt_id} if isinstance(self.of, RequestRow) else {}
+        return Message(self.code, arm=self.of.arm_id, block=self.of.block, **prompt)
 
 
 def times_overlap(data: RunData) -> Findings:
@@ -514,23 +522,16 @@ def _chain(data: RunData) -> Iterator[_Moment]:
     before: float | None = None
     for session in data.sessions.values():
         if before is not None and not data.simulated:
-            yield _Moment(
-                Message("times-overlap.session", arm=session.arm_id, block=session.block), session.started_at, before
-            )
+            yield _Moment("times-overlap.session", session, session.started_at, before)
         ready = after = session.started_at + (1 - _SLEW) * (session.ready_ms + session.warmup_ms) / 1000
         at_once = session.id in data.load_cells
         for request in requests.get(session.id, ()):
             row = request.row
-            what = Message("times-overlap.request", prompt=row.prompt_id, arm=row.arm_id, block=row.block)
-            yield _Moment(what, row.started_at, ready if at_once else after)
+            yield _Moment("times-overlap.request", row, row.started_at, ready if at_once else after)
             ended = row.started_at + (1 - _SLEW) * (row.wall_ms or 0.0) / 1000
             after = max(after, ended) if at_once else ended
         if session.ended_at is not None:
-            yield _Moment(
-                Message("times-overlap.session_end", arm=session.arm_id, block=session.block),
-                session.ended_at,
-                after,
-            )
+            yield _Moment("times-overlap.session_end", session, session.ended_at, after)
         before = after if session.ended_at is None else session.ended_at
 
 
