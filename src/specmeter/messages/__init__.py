@@ -61,7 +61,7 @@ _FORMS: dict[str, Callable[[float], str]] = {
 class Message:
     """What is said, in no language. Equal where code and values are."""
 
-    __slots__ = ("_hash", "_key", "code", "values")
+    __slots__ = ("_key", "code", "values")
 
     code: str
     values: Mapping[str, Value]
@@ -69,14 +69,20 @@ class Message:
     def __init__(self, code: str, /, **values: Value) -> None:
         self.code = code
         self.values = values
-        self._key = (code, tuple((name, _hashable(it)) for name, it in sorted(values.items())))
-        self._hash = hash(self._key)
+        self._key: tuple[int, object] | None = None
+
+    def _compared(self) -> tuple[int, object]:
+        """Its hash and what it is made of, made once and only where messages are compared: most never are."""
+        if self._key is None:
+            made_of = (self.code, tuple((name, _hashable(it)) for name, it in sorted(self.values.items())))
+            self._key = hash(made_of), made_of
+        return self._key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and self._hash == other._hash and self._key == other._key
+        return isinstance(other, Message) and self.code == other.code and self._compared() == other._compared()
 
     def __hash__(self) -> int:
-        return self._hash
+        return self._compared()[0]
 
     def __repr__(self) -> str:
         return f"Message({', '.join((repr(self.code), *(f'{name}={value!r}' for name, value in self.values.items())))})"
