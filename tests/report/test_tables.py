@@ -146,7 +146,7 @@ def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
     values = (over("blocks"), over("prompts"), over("prompts"), over("blocks", None))
     table = Table("t", columns, [Row(tuple(estimate_cell(value, 2) for value in values))], "T", told_over=True)
     assert table.legend == [
-        Message("legend.over.blocks", columns="rate"),
-        Message("legend.over.prompts", columns="accepted, tau"),
+        Message("legend.over.blocks", columns=["rate"]),
+        Message("legend.over.prompts", columns=["accepted", "tau"]),
     ]
     assert "Intervals over prompts: accepted, tau." in markdown(table, words("en"))
