@@ -21,8 +21,9 @@ from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.audit.read.columns import COLUMNS
-from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Prompt, Reply, Request, Step, Timings
-from specmeter.show.export import ExportColumn
+from specmeter.experiments.experiment import ArmSpec
+from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Request
+from specmeter.show.export import TABLES
 from specmeter.store.reader import RunState
 from specmeter_studies.study import ClaimRuling, StudyFindings
 
@@ -37,12 +38,21 @@ CLASSES = (
 STUDIES = (specmeter_studies.names, specmeter_studies.published, specmeter_studies.load)
 RECORDS = (
     *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
-    *(Certificate, Finding, PredictionOutcome, Request, Prompt, Reply, Timings, Step, ExportColumn),
+    *(Certificate, Finding, PredictionOutcome, Request),
     *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
 )
 """What the objects above consist of."""
-_AUDITED = tuple(it.name for it in COLUMNS if it.name in Claim.model_fields)
-"""Fields of a claim that are columns of an audited table, by the same name."""
+_BY_NAME: dict[type, tuple[str, set[str]]] = {
+    Claim: ("a table's [columns](audit.md#columns)", {it.name for it in COLUMNS}),
+    Arm: ("the keys of [ArmSpec](experiment.md#armspec)", set(ArmSpec.model_fields)),
+}
+"""Records whose fields mean what something else of the same name does."""
+_told = {
+    (it.name, it.description): f"the columns of [{name}](columns.md#{name})"
+    for name, table in reversed([*TABLES.items()])
+    for it in table.columns
+}
+"""(name, what is said of it) -> where that stands first: nothing is said twice."""
 
 
 def api_page() -> str:
@@ -100,19 +110,24 @@ def _first_sentence(text: str) -> str:
 
 def _class(cls: type, level: int) -> str:
     parts = [f"{'#' * level} `{cls.__name__}`\n", f"{_doc(cls)}\n"]
-    fields = list(_fields(cls)) if cls is not specmeter.Experiment else []
+    if cls is specmeter.Experiment:
+        return "\n".join([*parts, "Its keys: [experiment files](experiment.md). `expand()` gives its arms.\n"])
     properties = [
         (name, str(inspect.signature(cast("FunctionType", it.fget)).return_annotation), inspect.getdoc(it) or "")
         for name, it in _members(cls)
         if isinstance(it, property)
     ]
-    attributes = [
-        f"- `{name}: {kind}`: {_first_sentence(text)}".removesuffix(": ")
-        for name, kind, text in (*fields, *properties)
-        if cls is not Claim or name not in _AUDITED
-    ]
-    if cls is Claim:
-        attributes.append(f"- as [a table's columns](audit.md#columns): {', '.join(f'`{it}`' for it in _AUDITED)}")
+    attributes: list[str] = []
+    elsewhere: dict[str, list[str]] = {}
+    for name, kind, text in (*_fields(cls), *properties):
+        told, here = _first_sentence(text), f"`{cls.__name__}`"
+        same, names = _BY_NAME.get(cls, ("", ()))
+        place = same if name in names else _told.setdefault((name, told), here) if told else ""
+        if place == here:
+            attributes.append(f"- `{name}: {kind}`: {told}")
+        else:
+            elsewhere.setdefault(place, []).append(f"`{name}`" if place else f"`{name}: {kind}`")
+    attributes += [f"- {place and f'as in {place}: '}{', '.join(names)}" for place, names in elsewhere.items()]
     methods = [it for _, it in _members(cls) if isinstance(it, FunctionType)] if cls in CLASSES else []
     attributes += [f"- `{_signature(it, '', wide=True)}`: {_doc(it)}" for it in methods]
     return "\n".join([*parts, *attributes, ""])
@@ -136,7 +151,14 @@ def _fields(cls: type) -> Iterator[tuple[str, str, str]]:
                 continue
             told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
             text = str(cast("ast.Constant", cast("ast.Expr", following).value).value) if told else ""
-            yield line.target.id, re.sub(r"Annotated\[([^,]+), .*?\)\]", r"\1", ast.unparse(line.annotation)), text
+            kind = line.annotation
+            if (
+                isinstance(kind, ast.Subscript)
+                and isinstance(kind.slice, ast.Tuple)
+                and ast.unparse(kind.value) == "Annotated"
+            ):
+                kind = kind.slice.elts[0]
+            yield line.target.id, re.sub(r"Annotated\[([^,]+), .*?\)\]", r"\1", ast.unparse(kind)), text
 
 
 def _cell(text: str) -> str:

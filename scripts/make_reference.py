@@ -50,7 +50,7 @@ def commands_page() -> str:
         "`specmeter COMMAND --help` prints the same, with examples.\n",
         "## Options of several commands\n",
         "| option | meaning |\n|---|---|",
-        *("| `{}` | {} |".format(*(_cell(it) for it in record)) for record in common.values()),
+        *("| `{}` | {} |".format(*(_cell(it) for it in record)) for opts, record in common.items() if "-h" not in opts),
         "",
     ]
     for command, path, context in commands:
@@ -81,7 +81,8 @@ def _options(command: click.Command, context: click.Context) -> list[click.Optio
 def _help(command: click.Command, context: click.Context, common: Mapping[tuple[str, ...], object]) -> str:
     """A command's help without its examples and without the options that are explained for all."""
     formatter = context.make_formatter()
-    command.format_usage(context, formatter)
+    usage = (it for it in command.collect_usage_pieces(context) if it != "[OPTIONS]")
+    formatter.write_usage(context.command_path, " ".join(usage), "")
     command.format_help_text(context, formatter)
     own = [it for it in _options(command, context) if tuple(it.opts) not in common]
     records = {it.name: record for it in own if (record := it.get_help_record(context)) is not None}
@@ -93,8 +94,6 @@ def _help(command: click.Command, context: click.Context, common: Mapping[tuple[
     if records:
         with formatter.section("Other options" if hasattr(command, "groups") else "Options"):
             formatter.write_dl(list(records.values()))
-    if isinstance(command, click.Group):
-        command.format_commands(context, formatter)
     command.format_epilog(context, formatter)
     return re.sub(r"\n *Examples?:\n(?: +\S.*\n)+", "", formatter.getvalue()).strip()
 
@@ -126,7 +125,7 @@ def experiment_page() -> str:
         also = next((other for other in rows if other != name and set(rows[other]) < set(rows[name])), None)
         own = [row for row in rows[name] if row not in rows.get(also or "", ())]
         if name.endswith("Workload"):
-            also, own = "Workload", [row for row in rows[name] if row not in shared]
+            also, own = None, [row for row in rows[name] if row not in shared]
         about = _first(found.get("description", ""))
         if also:
             about += f" Also has the keys of [{also}](#{also.lower()})."
@@ -192,12 +191,21 @@ def columns_page() -> str:
     """Every column of every export table."""
     parts = [
         "# Columns of exports\n",
-        "What `specmeter export --table TABLE` writes and `specmeter.load(RUN).table(TABLE)` gives, in this order. Any "
+        "What `specmeter export --table TABLE` writes and `specmeter.load(RUN).table(TABLE)` gives. Any "
         "value may be missing. `integers` and `numbers` are lists, `json` is nested data: plain data in Python and "
         "JSON Lines, JSON as text elsewhere (in Arrow and Parquet, lists of numbers are lists).\n",
     ]
+    first: dict[str, str] = {}
     for name, table in TABLES.items():
-        rows = (f"- `{it.name}` ({it.type}): {it.description}" for it in table.columns)
+        rows: list[str] = []
+        above: dict[str, list[str]] = {}
+        for it in table.columns:
+            row = f"- `{it.name}` ({it.type}): {it.description}"
+            if first.setdefault(row, name) == name:
+                rows.append(row)
+            else:
+                above.setdefault(first[row], []).append(f"`{it.name}`")
+        rows[:0] = [f"- as in [{other}](#{other}): {', '.join(names)}" for other, names in above.items()]
         parts.append("\n".join([f"## {name}\n", *rows, ""]))
     return NOTE + "\n".join(parts)
 
@@ -207,7 +215,7 @@ def checks_page() -> str:
     parts = [
         "# Validity checks\n",
         "What `specmeter check` looks for, and what a finding makes of the number at most: `invalid` (it is false), "
-        "`suspect` (it may not mean what it says) or a `note`. [Can the numbers be "
+        "`suspect` (in doubt: do not publish it) or a `note`. [Can the numbers be "
         "trusted?](../explanation/validity.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
         "finding. *Otherwise*: what follows where it does not.\n",
     ]

@@ -21,7 +21,7 @@ HEAD = """# Studies
 A study repeats a published document and rules on its claims: from the document's own *numbers*, and from runs on
 [*bench* models](bench-models.md), which show whether a claim can be decided.
 
-✓ supported, ✗ contradicted, ? cannot tell, – does not apply here (it names models or machines, others were measured)
+✓ supported, ✗ contradicted, ? undecided, – does not apply here (it names models or machines, others were measured)
 
 ```sh
 specmeter study list

@@ -1,8 +1,11 @@
-"""What a message says: the messages within it."""
+"""What a message says: the messages within it; and what sources say at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 from specmeter.messages import Message, Value
@@ -28,3 +31,22 @@ def said_of(said: Value, code: str) -> Message:
     """The one of this code."""
     (found,) = (it for it in all_said(said) if it.code == code)
     return found
+
+
+def literals(folder: Path) -> Iterator[str]:
+    """Strings of sources and templates, as patterns: `.+` for values within them."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(re.escape(str(it.value)) if isinstance(it, ast.Constant) else ".+" for it in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.escape(node.value)
+    for path in folder.rglob("*.html"):
+        for text, more in re.findall(r'"([^"{}<>]+)"(?: (~))?', path.read_text("utf-8")):
+            yield re.escape(text) + (".+" if more else "")
+
+
+def never_said(codes: Iterable[str], *folders: Path) -> set[str]:
+    """Codes that no string of the sources can be."""
+    said = re.compile("|".join({it for folder in folders for it in literals(folder) if re.search(r"\w\\\.|\.\w", it)}))
+    return {code for code in codes if not said.fullmatch(code)}

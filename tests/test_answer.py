@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from said import all_said, codes, said_of
 from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
 from specmeter.messages import LANGUAGES, words
@@ -68,8 +69,8 @@ def test_on_a_kind_of_text_all_arms_measured_on_it_compete() -> None:
     assert edit.gain.prompts == 2
     assert str(sentence(edit)).startswith("moe on edit: 1.80x as fast with draft (")
     assert "; 4 blocks of 2 prompts)" in str(sentence(edit))
-    assert str(details(edit)[0]).endswith("over 4 blocks, adjusted for picking the best of 2")
-    assert "picking" not in str(details(whole)[0])
+    assert said_of(details(edit)[0], "found.adjusted").values["among"] == 2
+    assert "found.adjusted" not in codes(details(whole)[0])
 
 
 def test_the_arm_for_a_kind_of_text_wins_where_it_is_faster() -> None:
@@ -109,7 +110,7 @@ def test_the_answer_names_its_prompts_and_gives_the_interval_over_prompts() -> N
     assert answer.speedup.low is not None
     assert answer.gain.over_prompts.low < answer.speedup.low
     told = "\n".join(lines(answer))
-    assert "a single prompt of this sort, each counting alike: 1.2" in told
+    assert "mean over prompts of this sort, equal weights: 1.2" in told
     assert "(95% interval over 4 prompts); these ran at 1.40x to 2.40x" in told
     assert "outside" not in told
     other = answer.gain.over_prompts.model_copy(update={"high": answer.speedup.point - 0.01})
@@ -123,11 +124,9 @@ def test_kinds_that_disagree_are_said_first() -> None:
     (answer,) = answered(run_of({DRAFT.id: mixed}), DRAFT)
     assert answer.decision == "depends on the text"
     assert [(it.kind, it.sign) for it in answer.by_kind] == [("code", "gain"), ("reason", "loss"), ("edit", "loss")]
-    said = str(sentence(answer))
-    assert said.startswith("moe: depends on the text; with ")
-    assert "do not speculate" not in said
-    assert "by kind of text: code 1.08x (1.07 to 1.09), reason 0.90x (0.89 to 0.91)" in str(details(answer)[1])
-    assert words("zh").render(sentence(answer)).startswith("moe：取决于文本；使用 ")
+    assert sentence(answer).code == "answer.depends"
+    kinds = [it.values for it in all_said(details(answer)[1]) if it.code == "answer.of_kind"]
+    assert [(it["kind"], it["speedup"]) for it in kinds] == [("code", "1.08"), ("reason", "0.90"), ("edit", "0.67")]
 
 
 def test_a_gain_that_is_a_loss_on_one_kind_depends_on_the_text() -> None:
@@ -147,9 +146,9 @@ def test_a_gain_on_one_kind_is_told_where_the_whole_is_open() -> None:
     (answer,) = answered(rows, DRAFT)
     assert answer.decision in ("not shown", "too noisy")
     assert [it.sign for it in answer.by_kind] == ["gain", "open", "open"]
-    assert "depends" not in str(sentence(answer))
-    assert str(details(answer)[0]).startswith("by kind of text: code 1.50x (1.48 to 1.52), reason")
-    assert str(details(answer)[0]).endswith("(95% intervals that hold for all 3 kinds together)")
+    assert sentence(answer).code != "answer.depends"
+    kinds = said_of(details(answer)[0], "answer.kinds").values
+    assert (kinds["level"], kinds["count"]) == ("95%", 3)
 
 
 def test_kinds_that_agree_need_no_list() -> None:
@@ -190,11 +189,11 @@ def test_an_interval_that_says_nothing_is_too_noisy_to_tell() -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}, noise=(0.0, 3.0, -2.0, 4.0)), DRAFT)
     assert (answer.decision, answer.units_advised) == ("too noisy", units_for(answer.speedup, 0.1))
     assert str(sentence(answer)) == (
-        "moe: too noisy to tell, even for the best, draft (4 blocks of 4 prompts); end other programs and measure again"
+        "moe: too noisy, even for the best tried, draft (4 blocks of 4 prompts); close other programs and run again"
     )
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 1.1)}, noise=(0.0, 0.5, -0.5, 0.45)), DRAFT)
     assert answer.decision == "too noisy"
-    assert str(sentence(answer)).endswith(f"end other programs, and run about {answer.units_advised} blocks for +-10%")
+    assert str(sentence(answer)).endswith(f"close other programs and run about {answer.units_advised} blocks for +-10%")
 
 
 @pytest.mark.parametrize(("blocks", "decision"), [(2, "too few"), (3, "speculate")])
@@ -241,8 +240,8 @@ def test_a_stall_is_told_beside_the_answer() -> None:
     assert (answer.stalls.requests, answer.stalls.of, answer.baseline_stalls) == (1, 16, None)
     told = [line for line in lines(answer) if "stalled" in line]
     assert told == [
-        "draft stalled in 1 of 16 requests (up to 3.0 times its usual time there): the interval may be too narrow; end "
-        "other programs and measure again"
+        "draft stalled in 1 of 16 requests (up to 3.0 times its usual time): the interval may be too narrow; close "
+        "other programs and run again"
     ]
 
 
@@ -263,7 +262,7 @@ def test_an_arm_does_not_look_faster_where_it_fails_on_its_slow_prompt() -> None
     (complete,), (partly,) = answered(whole, DRAFT), answered(lacking, DRAFT)
     assert partly.speedup.point == pytest.approx(complete.speedup.point, rel=0.003)
     assert (partly.gain.completed, complete.gain.completed) == (2, 0)
-    assert "2 requests that one side lacks are estimated from the other blocks" in lines(partly)
+    assert "2 requests are missing on one side and estimated from the other blocks" in lines(partly)
 
 
 def test_a_prompt_that_one_side_never_completed_counts_on_neither_and_that_is_said() -> None:
@@ -274,7 +273,7 @@ def test_a_prompt_that_one_side_never_completed_counts_on_neither_and_that_is_sa
     (answer,) = answered(rows, DRAFT)
     assert (answer.left_out, answer.gain.prompts) == (1, 3)
     assert answer.speedup.point == pytest.approx(0.95, rel=0.01)
-    assert "the 3 of 4 prompts that it completed; it failed the others" in str(sentence(answer))
+    assert "the 3 of 4 prompts it completed; it failed the others" in str(sentence(answer))
     assert any(line.startswith("1 prompt is left out on both sides") for line in lines(answer))
 
 
@@ -286,10 +285,10 @@ def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
     answer, code, reason = answered(rows, DRAFT, OTHER)
     assert (code.kind, code.arm_id, code.among, reason.kind) == ("code", DRAFT.id, 2, "reason")
     assert (answer.arm_id, answer.among, [it.arm_id for it in answer.behind]) == (OTHER.id, 1, [DRAFT.id])
-    told = "not compared, since it never completed some of these prompts: draft (1.08x on the 3 of 4 that it completed)"
+    told = "not compared (some of these prompts never completed): draft (1.08x on the 3 of 4 that it completed)"
     assert told in lines(answer)
     said = str(sentence(answer))
-    assert said.startswith("moe: do not speculate; the best of those that completed everything, other, is 0.90x")
+    assert said.startswith("moe: do not speculate; the best that completed everything, other, runs at 0.90x")
 
 
 @pytest.mark.parametrize(("fails", "decision"), [(("edit-1", "edit-2"), "not advised"), ((), "speculate")])
@@ -300,9 +299,8 @@ def test_an_arm_that_fails_its_slow_half_is_not_advised(fails: Sequence[str], de
     ]
     (answer,) = answered(rows, DRAFT)
     assert answer.decision == decision
-    said = str(sentence(answer))
-    assert ("not advised; draft failed 8 of 16 requests, and ran the rest 1.66x as fast (" in said) == bool(fails)
-    assert ("of the 2 of 4 prompts that it completed; it failed the others" in said) == bool(fails)
+    said = sentence(answer)
+    assert (said.values["failed"], said.values["tried"]) == (8, 16) if fails else "failed" not in said.values
 
 
 def test_an_arm_that_fails_seldom_is_advised_before_a_faster_one_that_fails() -> None:
@@ -320,7 +318,8 @@ def test_an_arm_that_completed_one_block_failed_the_others() -> None:
         for row in run_of({DRAFT.id: EVERY})
     ]
     (answer,) = answered(rows, DRAFT)
-    assert str(sentence(answer)).startswith("moe: cannot tell; draft failed 12 of 16 requests")
+    said = sentence(answer)
+    assert (said.code, said.values["failed"], said.values["tried"]) == ("answer.failed_most", 12, 16)
 
 
 def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
@@ -329,17 +328,17 @@ def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
     rows = [replace(row, draft_n=0) if row.arm_id == OTHER.id else row for row in run_of(idle)]
     (answer,) = answered(rows, DRAFT, OTHER)
     assert (answer.decision, answer.arm_id, answer.among, answer.idle) == ("do not speculate", DRAFT.id, 1, (OTHER.id,))
-    assert "not compared, since it drafted nothing: other" in lines(answer)
+    assert "detail.idle" in codes(details(answer))
     alone = [row for row in rows if row.arm_id != DRAFT.id]
     (answer,) = answered(alone, OTHER)
     assert (answer.decision, answer.among) == ("cannot tell", 1)
-    assert str(sentence(answer)) == "moe: cannot tell; other drafted nothing, so it only repeats the baseline"
+    assert sentence(answer).code == "answer.idle"
 
 
 def test_prompt_and_decoding_together_is_adjusted_like_the_headline() -> None:
     answer = answered(run_of({DRAFT.id: EVERY, OTHER.id: EVERY}), DRAFT, OTHER)[0]
-    (together,) = (it for it in lines(answer) if it.startswith("prompt and decoding together"))
-    assert together.endswith("adjusted for picking the best of 2)")
+    (together,) = (it for it in details(answer) if it.code == "detail.with_prompt")
+    assert said_of(together, "found.adjusted").values["among"] == 2
 
 
 @pytest.mark.parametrize("gains", [0, 1])

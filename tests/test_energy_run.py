@@ -91,7 +91,7 @@ def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert invoke(["show", str(run_folder), "--details"]) in (0, 1)
     shown = capsys.readouterr().out
     assert "J/token" in shown
-    assert "at rest the machine draws" in " ".join(shown.split())
+    assert "At rest, before the run, the machine drew" in " ".join(shown.split())
     assert invoke(["show", str(run_folder), "--json"]) in (0, 1)
     told = json.loads(capsys.readouterr().out)["summary"]["arms"][1]["energy"]
     assert told["ratio"]["of"] == "blocks"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from said import codes
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import benchmarks, llama_server_log, serving_log
 from specmeter.audit.read.document import parse_number
@@ -196,3 +196,13 @@ def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path
     claim = next(iter(llama_server_log.read_llama_server(path)))
     assert claim.acceptance == 0.50944
     assert rule_claim(claim).verdict == "impossible"
+
+
+@pytest.mark.parametrize("field", ["source", "row", "label"])
+def test_a_claim_whose_own_name_is_bad_says_so(field: str) -> None:
+    names: dict[str, object] = {"source": "page", "row": "line 1", "label": "a", field: ["\x1b[2J"]}
+    claim = claim_of(**names, gamma=4)
+    assert claim.problem is not None
+    assert claim.problem.code == "unread.value"
+    assert (claim.gamma, claim.problem.values["name"]) == (None, field)
+    assert "\x1b" not in f"{claim.source}{claim.row}{claim.label}"

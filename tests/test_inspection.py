@@ -309,7 +309,7 @@ def test_what_is_covered_and_what_is_not(folder: Path, capsys: pytest.CaptureFix
     (folder / "notes.txt").write_text("mine")
     assert invoke(["check", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert "covered by the certificate: run.sqlite (23 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
+    assert "covered by the certificate: run.sqlite (24 tables), 12 logs, experiment.yaml, BENCHMARK_ENV.md" in out
     assert "not covered: notes.txt" in out
     assert invoke(["check", str(folder), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -435,7 +435,7 @@ def test_a_run_without_a_certificate_gets_one_from_check(folder: Path, capsys: p
     assert not (folder / "certificate.json").exists()
     assert read_run(folder).certificate is None
     assert invoke(["show", str(folder)]) == 0
-    assert "not checked yet" in capsys.readouterr().out
+    assert "Not checked yet" in capsys.readouterr().out
     assert invoke(["check", str(folder)]) == 0
     assert "certified now" in capsys.readouterr().out
     assert (folder / "certificate.json").exists()

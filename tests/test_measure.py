@@ -40,6 +40,8 @@ class Silent:
     def request_done(self, request: Request) -> None:
         self.requests.append(request)
 
+    def block_set_aside(self, found: object) -> None: ...
+
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failures.append(arm_id)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
+from said import codes
 from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
 from specmeter.analysis.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
 from specmeter.messages import Message
@@ -101,10 +102,9 @@ def test_the_engine_says_what_a_draft_takes() -> None:
     assert (price.bits_now, price.bits_for_it) == (pytest.approx(4.5), pytest.approx(5.4))
     assert price.buys is not None
     assert (price.buys.name, price.buys.more_bytes) == ("Q4_K_M", 394_400_000)
-    assert str(sentence(price)) == (
-        "the bytes of small would hold 900,000 tokens more, or moe at 5.40 bits per weight in the place of 4.50: "
-        "Q4_K_M would fit (4.89)."
-    )
+    assert codes(sentence(price)) == {
+        *("memory-price.fits", "memory-price.either", "memory-price.context", "memory-price.bits")
+    }
 
 
 def test_headers_stand_in_where_the_engine_printed_nothing() -> None:

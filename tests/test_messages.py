@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 import specmeter
 import specmeter_studies
+from said import never_said
 from specmeter.messages import LANGUAGES, Message, with_own, words
 from specmeter.show.page.page import Voice
 
@@ -55,17 +56,8 @@ def test_no_code_stands_in_two_catalogues() -> None:
     assert not ours & theirs
 
 
-def literals(path: Path) -> tuple[set[str], set[str]]:
-    """Strings of a source, and how its strings with values in them begin and end."""
-    found, patterns = set[str](), set[str]()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.JoinedStr):
-            parts = [re.escape(str(it.value)) if isinstance(it, ast.Constant) else ".+" for it in node.values]
-            if any("." in part for part in parts if part != ".+"):
-                patterns.add("".join(parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
-    return found, patterns
+def test_every_message_is_said_somewhere() -> None:
+    assert never_said(CATALOGUES["specmeter", "en"], *SOURCES) == {"language"}
 
 
 def test_literal_codes_of_the_source_are_in_the_catalogue() -> None:
@@ -147,8 +139,21 @@ def test_what_no_catalogue_knows_is_shown_as_it_stands() -> None:
 def test_endless_nesting_and_endless_texts_end() -> None:
     said: Any = Message("answer.where", kind="x" * 100_000)
     for _ in range(200):
-        said = Message("answer.at", load=said, where=said)
+        said = Message("scheduled.of", loads=said, told=said)
     assert len(words("en").render(said)) < 30_000
+
+
+@pytest.mark.parametrize("value", ["", "<" * 30, 10**400, None, [1] * 900])
+def test_holes_that_a_stranger_nested_are_filled_a_bounded_number_of_times(value: Any) -> None:
+    """A dozen levels of a thousand holes each would be 10^36 of them."""
+    said: Any = value
+    for _ in range(12):
+        said = Message("{a}" * 1_000, a=said)
+    for text in (words("en").render(said), str(Voice([words("en")]).say(said))):
+        assert len(text) < 1_000_000
+    page = str(Voice([words("en")]).say(said))
+    assert page.count("<bdi>") == page.count("</bdi>")
+    assert re.fullmatch(r"([^&]|&(lt|gt|amp|#3[49]);)*", page), "nothing escaped is cut in halves"
 
 
 def test_a_page_escapes_what_is_filled_in_and_nothing_of_its_own() -> None:
@@ -175,12 +180,12 @@ class Kept(BaseModel):
 
 
 def test_a_message_is_stored_with_its_english_and_read_without() -> None:
-    kept = Kept(said=Message("answer.at", load=Message("crossover.one_client"), where=["a", 1, None, True]))
+    kept = Kept(said=Message("scheduled.of", loads=Message("crossover.one_client"), told=["a", 1, None, True]))
     data = json.loads(kept.model_dump_json())
     assert data["said"]["text"] == str(kept.said)
     data["said"]["text"] = "something else"
     assert Kept.model_validate(data).said == Message(
-        "answer.at", load=Message("crossover.one_client"), where=("a", 1, None, True)
+        "scheduled.of", loads=Message("crossover.one_client"), told=("a", 1, None, True)
     )
 
 

@@ -104,7 +104,7 @@ def test_show_has_them_on_request(run: Path, capsys: pytest.CaptureFixture[str])
     assert "if reached" not in capsys.readouterr().out
     assert invoke(["show", str(run), "--positions"]) == 0
     out = capsys.readouterr().out
-    assert f"{DRAFTING}:" in out
+    assert "small draft, 4 tokens: " in out
     assert "if reached, %" in out
     assert "█" in out
     assert invoke(["show", str(run), "--positions", "--json"]) == 0
@@ -174,4 +174,4 @@ def test_an_engine_that_shows_no_steps_says_so(tmp_path: Path, capsys: pytest.Ca
     assert (row["arm_id"], row["missing"], row["position"]) == (arm.id, str(no_steps), "")
     assert [row["missing"] for row in as_csv(folder, "accepted_lengths")] == [str(no_steps)]
     invoke(["show", str(folder), "--positions"])
-    assert "no acceptance by position" in capsys.readouterr().out
+    assert f"No acceptance by position for {arm.id}" in capsys.readouterr().out

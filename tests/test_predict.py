@@ -569,7 +569,7 @@ def test_predictions_are_shown_exported_and_in_json(tmp_path: Path, capsys: pyte
     assert invoke(["run", file, *probes, "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert invoke(["show", str(tmp_path / "run"), "--details"]) == 0
-    assert "predicted before measuring: 8 arms" in capsys.readouterr().out
+    assert "predicted before measuring: 8 configurations" in capsys.readouterr().out
     assert invoke(["show", str(tmp_path / "run"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["predictions"]
     assert len(shown) == 8

@@ -22,8 +22,8 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import between
 from specmeter.probe import Probe
 from specmeter.record import BatchPoint, Estimate
-from specmeter.show.terminal.console import output
-from specmeter.show.terminal.explain import print_accuracy
+from specmeter.show.names import Names
+from specmeter.show.why_report import foretold
 from specmeter.store import RunStore
 from test_measure import Silent
 
@@ -110,9 +110,7 @@ def of_the_mock() -> Probe:
     return mock_probe().model_copy(update={"batches": points})
 
 
-def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(tmp_path: Path) -> None:
     file = tmp_path / "loaded.yaml"
     file.write_text(yaml.safe_dump(LOADED), encoding="utf-8")
     folder = tmp_path / "run"
@@ -131,8 +129,8 @@ def test_a_run_foresees_arms_under_load_and_tells_how_far_off_it_was(
     report = read_run(folder)
     (found,) = crossover_outcomes(report.crossovers, report.predictions)
     assert found.predicted.loads == found.measured.measured == (1, 4)
-    print_accuracy(output(), report.predictions, report.crossovers)
-    assert "dense/draft-simple/small/g4: predicted " in capsys.readouterr().out
+    told = foretold(report.predictions, report.crossovers, Names(report.arms))
+    assert "crossover.foreseen" in {it.code for it in told}
 
 
 def test_costs_between_two_loads_lie_between_those() -> None:

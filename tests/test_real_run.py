@@ -123,8 +123,8 @@ def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pyt
     assert "routing" in certificate.data
     assert invoke(["explain", str(run_folder)]) == 0
     out = capsys.readouterr().out
-    assert "experts of a layer" in out
-    assert "on the run's texts" in out
+    assert "Experts moe reads for n consecutive tokens" in out
+    assert "What every draft length would yield" in out
     assert "routing was not measured" not in out
     assert invoke(["export", str(run_folder), "--table", "routing", "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

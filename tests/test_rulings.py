@@ -29,15 +29,20 @@ def of_rows(name: str) -> list[str]:
     ]
 
 
-def of_claims(name: str) -> list[dict[str, str]]:
-    """What a study says of its document's claims, from the document's own numbers; nothing where it printed none."""
+def of_claims(name: str) -> list[dict[str, Any]]:
+    """What a study says of its document's claims, from the document's own numbers; nothing where it printed none. What
+    is said stands there by its code and values, whatever its words."""
     data = studies.find(name).published()
     if data is None:
         return []
     return [
-        {key: value["text"] if isinstance(value, dict) else value for key, value in it.model_dump(mode="json").items()}
+        {key: _unworded(value) for key, value in it.model_dump(mode="json").items() if key not in ("claim", "where")}
         for it in studies.findings(name, data).claims
     ]
+
+
+def _unworded(value: Any) -> Any:
+    return {key: it for key, it in value.items() if key != "text"} if isinstance(value, dict) else value
 
 
 def of_tables(name: str) -> dict[str, list[str]]:

@@ -10,39 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from advices import HOSTILE, LOADS, SCHEDULES
+from advices import LOADS, SCHEDULES
 from specmeter.advise import confirm
 from specmeter.advise.advice import write_advice
 from specmeter.advise.schedule import folder_of, write_schedule
 from specmeter.cli import invoke
-from specmeter.show.page.advice_page import schedule_page
+from specmeter.show.page.advice_page import own
+from specmeter.show.page.page import report_page
+from specmeter.show.schedule_report import report
 
 FOLDER = Path("specmeter-runs/schedule-dense")
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_a_page_of_every_schedule_holds_nothing_of_its_own_that_acts(name: str) -> None:
-    page = schedule_page(SCHEDULES[name], FOLDER)
-    shown = page[page.index("<body>") : page.index('<script type="application/json"')]
-    assert "<script" not in shown
-    assert "\x1b" not in page
-    assert "\u202e" not in page
-    assert HOSTILE not in page
-    assert 'data-lang="zh"' in shown
-    assert not re.search(r"\{\w+\}", re.sub(r"<pre.*?</pre>", "", shown, flags=re.DOTALL))
-
-
 def test_the_page_has_each_load_with_its_line_and_its_advice(tmp_path: Path) -> None:
-    page = schedule_page(SCHEDULES["between"], tmp_path / "schedule-dense", ["en"], advices={2: "c2/advice.html"})
-    assert page.count('<div class="paste">') == len(LOADS)
+    page = report_page(report(SCHEDULES["between"], own(tmp_path / "schedule-dense"), {2: "c2/advice.html"}), ["en"])
+    assert page.count('<div class="command">') == sum(bool(it.command) for it in SCHEDULES["between"].advices)
     assert '<a href="c2/advice.html">Advice for 2 clients</a>' in page
     assert "specmeter advise --again" not in page  # a load is open
     assert str(tmp_path) not in page
-    assert "specmeter advise --again schedule-dense" in schedule_page(SCHEDULES["up-to"], FOLDER, ["en"])
+    assert "specmeter advise --again schedule-dense" in report_page(report(SCHEDULES["up-to"], own(FOLDER)), ["en"])
 
 
 def test_the_page_tells_other_programs_the_whole_table() -> None:
-    page = schedule_page(SCHEDULES["elsewhere"], FOLDER, ["zh"])
+    page = report_page(report(SCHEDULES["elsewhere"], FOLDER), ["zh"])
     for program, written in (("vllm", "num_speculative_tokens_per_batch_size"), ("tensorrt-llm", "draft_len_schedule")):
         assert re.search(rf"用于.*{program}.*（未在其上测量）", page)
         assert written in page
@@ -51,7 +41,7 @@ def test_the_page_tells_other_programs_the_whole_table() -> None:
 
 def test_the_figure_has_what_was_predicted_and_measured_and_where_it_is_1() -> None:
     def data(name: str) -> list[dict[str, object]]:
-        found = re.search(r'id="charts-data">(.*?)</script>', schedule_page(SCHEDULES[name], FOLDER), re.DOTALL)
+        found = re.search(r'id="charts-data">(.*?)</script>', report_page(report(SCHEDULES[name], FOLDER)), re.DOTALL)
         assert found is not None
         return json.loads(found[1])["scheduled"]["data"]
 
@@ -104,7 +94,9 @@ def test_report_writes_its_page_and_those_of_its_advices(folder: Path, capsys: p
     links = re.findall(r'<a href="(c\d/[^"]+)"', page)
     assert [folder / link for link in links] == written[1:]
     assert invoke(["report", str(folder), "--tables", "tables", "--lang", "en"]) == 0
-    assert {path.name for path in Path("tables").iterdir()} == {f"schedule.{ending}" for ending in ("md", "csv", "tex")}
+    assert {path.name for path in Path("tables").iterdir()} == {
+        f"{name}.{ending}" for name in ("schedule", *(f"grid-c{at}" for at in LOADS)) for ending in ("md", "csv", "tex")
+    }
     assert invoke(["report", str(folder), "--out", str(folder / "schedule.json")]) == 2
     assert invoke(["report", str(folder), "--out", str(folder / "c1.json")]) == 2
     assert invoke(["report", str(folder), "--probe", __file__]) == 2

@@ -305,7 +305,7 @@ def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
     assert alone.speedup == alone.speedup_simultaneous
     assert sentence(alone).startswith("moe: 1.03x as fast with draft (1.00 to 1.06; 4 blocks of one prompt)")
-    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the speedup while decoding over 4 blocks"
+    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the decoding speedup, over 4 blocks"
     best = answer_of(CLOSE, SLOW, SLOW)
     assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
     assert best.speedup == alone.speedup
@@ -322,7 +322,7 @@ def test_all_slower_needs_each_arm_alone() -> None:
     assert answer.speedup_simultaneous.high is not None
     assert answer.speedup_simultaneous.high > 1
     assert sentence(answer) == (
-        "moe: do not speculate; the best, draft, is 0.96x as fast (0.93 to 0.99; 4 blocks of one prompt)"
+        "moe: do not speculate; the best tried, draft, runs at 0.96x (0.93 to 0.99; 4 blocks of one prompt)"
     )
 
 
@@ -332,11 +332,11 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     assert same.comparison is not None
     assert same.comparison.conclusion == "equivalent"
     assert sentence(same) == (
-        "moe: no difference beyond 2%; the best, draft, is 1.00x as fast "
+        "moe: no difference beyond 2%; the best tried, draft, runs at 1.00x "
         "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt)"
     )
     assert told(same)[0] == (
-        "1.00 to 1.00: 90% interval of the speedup while decoding over 4 blocks, adjusted for picking the best of 2"
+        "1.00 to 1.00: 90% interval of the decoding speedup, over 4 blocks, adjusted for picking the best of 2"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
@@ -345,7 +345,7 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
     assert no_loss.comparison is not None
     assert no_loss.comparison.conclusion == "not worse"
-    assert "no gain shown, nor a loss of more than 2%; the best, draft, is 1.01x" in sentence(no_loss)
+    assert "no gain shown, and no loss beyond 2%; the best tried, draft, runs at 1.01x" in sentence(no_loss)
 
 
 def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
@@ -354,7 +354,7 @@ def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
     assert answer.comparison.conclusion == "not worse"
     assert answer.comparison.equivalence.low is not None
     assert answer.comparison.equivalence.low > 1
-    assert sentence(answer).startswith("moe: no gain shown; the best, draft, is 1.02x as fast (0.99 to")
+    assert sentence(answer).startswith("moe: no gain shown; the best tried, draft, runs at 1.02x (0.99 to")
 
 
 def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:

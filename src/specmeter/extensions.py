@@ -29,7 +29,7 @@ OWN_CODE = "specmeter_study_"
 """How the names of modules begin that are code of a user's own study."""
 
 
-class Command(NamedTuple):
+class AddedCommand(NamedTuple):
     """A command of another package."""
 
     about: str
@@ -53,10 +53,10 @@ class Studies(Protocol):
         ...
 
 
-def commands() -> dict[str, Command]:
+def commands() -> dict[str, AddedCommand]:
     """The commands of other packages, by name."""
     named = ((*name.partition(" "), place) for name, place in _entries().get("specmeter.commands", {}).items())
-    return {name: Command(about, place) for name, _, about, place in named}
+    return {name: AddedCommand(about, place) for name, _, about, place in named}
 
 
 def studies() -> Studies | None:

@@ -112,7 +112,7 @@ def test_a_controller_is_ruled_on_by_kind_and_as_a_whole(tmp_path: Path, capsys:
     assert found.complete
     assert [it.kind for it in controller.rows] == ["edit", "fact", "all"]
     assert controller.ruling == "never-below"
-    assert "never below 0.98 of plain decoding (lowest: 1." in told(found, controller)
+    assert "at 0.98 of plain decoding or above (lowest: 1." in told(found, controller)
     assert "no oracle: the engine was simulated" in said
     assert "best fixed" in said
     whole = controller.rows[-1]
@@ -126,8 +126,8 @@ def test_a_controller_is_ruled_on_by_kind_and_as_a_whole(tmp_path: Path, capsys:
 
     page = run_page(read_document(tmp_path / "run"))
     assert 'id="controllers"' in page
-    assert "never below 0.98 of plain decoding (lowest: " in page
-    assert "从不低于普通解码的 0.98 倍" in page
+    assert "at 0.98 of plain decoding or above (lowest: " in page
+    assert "不低于普通解码的 0.98 倍" in page
     assert "没有理想上限：引擎是模拟的" in page
 
     assert invoke(["run", "--certify", str(tmp_path / "run"), "--json"]) == 0

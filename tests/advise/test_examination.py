@@ -18,7 +18,7 @@ from specmeter.advise.pipeline import Silent, advise, again
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
-from specmeter.show.advice_report import stage_of
+from specmeter.show.advice_words import stage_of
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice
@@ -55,7 +55,7 @@ def test_a_speedup_that_was_changed(folder: Path, capsys: pytest.CaptureFixture[
     told = examined(advice, folder)
     assert (told.decision, told.verdict, told.why_undecided) == ("undecided", "invalid", "changed")
     assert invoke(["show", str(folder)]) == 1
-    assert "it is not what was measured" in capsys.readouterr().out
+    assert "changed since it was measured" in capsys.readouterr().out
     with pytest.raises(UsageError, match="is not what was measured"):
         again(folder, folder.parent / "again", Silent())
 

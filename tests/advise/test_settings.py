@@ -15,8 +15,10 @@ from specmeter.engines.mock.engine import Player
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
+from specmeter.messages import Message
 from specmeter.record import EngineSettings
-from specmeter.show.terminal.advice import print_advice
+from specmeter.show.advice_report import report
+from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
@@ -124,10 +126,9 @@ def test_another_cache_is_said_to_change_the_outputs(
     assert {(arm.engine.kv_type_k, arm.engine.kv_type_v, arm.engine.flash_attention) for arm in advice.arms} == {
         ("q8_0", "q8_0", "on")
     }
-    print_advice(advice, tmp_path / "a", as_json=False, everything=True)
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "kv_type_k=q8_0" in shown
-    assert "it is not lossless" in shown
+    print_report(report(advice, tmp_path / "a"), details=True)
+    assert "kv_type_k=q8_0" in " ".join(capsys.readouterr().out.split())
+    assert Message("advised.note.kv_types") in {it.said for it in report(advice, tmp_path / "a").notes}
 
 
 def test_the_default_is_kept_where_nothing_is_faster(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from specmeter.record import (
     Arm,
     Condition,
     DeviceUse,
+    Disturbance,
     DraftPair,
     EngineIdentity,
     Finding,
@@ -180,6 +181,8 @@ class Silent:
     def request_done(self, request: Request) -> None: ...
 
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
+
+    def block_set_aside(self, found: Disturbance) -> None: ...
 
 
 # --- one thing wrong -------------------------------------------------------------------------------------------------

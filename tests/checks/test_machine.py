@@ -171,6 +171,13 @@ def test_a_gpu_that_is_slowed_down(reasons: tuple[str, ...], severity: str | Non
     assert [(it.severity, it.arm_id) for it in found(host_busy, data)] == ([(severity, SD)] if severity else [])
 
 
+def test_reasons_of_slow_gpus_have_an_order() -> None:
+    """The most frequent first, then by name: never that of a set."""
+    often, rare = ("sw_power_cap", "hw_slowdown", "hw_power_brake"), ("hw_thermal_slowdown", "hw_slowdown")
+    (finding,) = found(host_busy, while_running(SD, lambda it, n: it._replace(gpu_throttle=often if n % 3 else rare)))
+    assert finding.evidence["reasons"] == "hw_slowdown, hw_power_brake, sw_power_cap, hw_thermal_slowdown"
+
+
 def test_a_gpu_that_is_slowed_down_once() -> None:
     data = while_running(SD, lambda it, n: it._replace(gpu_throttle=("hw_slowdown",) if n == 0 else ()))
     assert found(host_busy, data) == []

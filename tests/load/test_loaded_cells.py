@@ -41,6 +41,8 @@ class Silent:
         if self.requests == self._interrupt_after:
             raise KeyboardInterrupt
 
+    def block_set_aside(self, found: object) -> None: ...
+
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failed.append(arm_id)
 

@@ -84,9 +84,9 @@ def array(kind: int, count: int, content: bytes = b"") -> bytes:
 
 
 HOSTILE = {
-    "empty": (b"", "begins with b''"),
-    "short": (b"GG", "begins with b'GG'"),
-    "wrong magic": (b"PK\3\4" + bytes(100), "instead of b'GGUF'"),
+    "empty": (b"", "does not begin with the letters GGUF"),
+    "short": (b"GG", "does not begin with the letters GGUF"),
+    "wrong magic": (b"PK\3\4" + bytes(100), "does not begin with the letters GGUF"),
     "only magic": (b"GGUF", "truncated"),
     "version 0": (raw_gguf(version=0), "version 0"),
     "version 1": (raw_gguf(version=1), "version 1"),

@@ -66,7 +66,7 @@ def test_folders(tmp_path: Path, model: Path) -> None:
 
 def test_files_that_are_no_models(tmp_path: Path, model: Path) -> None:
     (tmp_path / "text.gguf").write_text("hello")
-    assert "b'hell' instead of b'GGUF'" in refusal("text.gguf", tmp_path).message
+    assert "does not begin with the letters GGUF" in refusal("text.gguf", tmp_path).message
     content = model.read_bytes()
     (tmp_path / "cut.gguf").write_bytes(content[:-100])
     assert "truncated" in refusal("cut.gguf", tmp_path).message

@@ -20,17 +20,17 @@ def widely(low: float, point: float, high: float) -> CostCurve:
 
 
 @pytest.mark.parametrize(
-    ("changes", "doubt"),
+    ("changes", "code", "values"),
     [
-        ({"target_ms": widely(42, 125, 358)}, "T(1) came out as 125 ms [42, 358]"),
-        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "other programs used 50% of the machine"),
-        ({"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0)}, "up to 14%"),
-        ({"plain_rounds_ms": (10.0, 10.1, 9.9, 10.0, 14.0, 14.1, 13.9, 14.2)}, "T(1) moved from 10 to 14"),
+        ({"target_ms": widely(42, 125, 358)}, "uncertain", {"ms": 125, "low": 42, "high": 358}),
+        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "busy", {"mean": 0.5, "most": 0.6}),
+        ({"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0)}, "busy", {"mean": 0.39 / 11, "most": 0.14}),
+        ({"plain_rounds_ms": (10.0, 10.1, 9.9, 10.0, 14.0, 14.1, 13.9, 14.2)}, "drift", {"early": 10, "late": 14.05}),
     ],
 )
-def test_what_speaks_against_a_probe(changes: dict[str, object], doubt: str) -> None:
+def test_what_speaks_against_a_probe(changes: dict[str, object], code: str, values: dict[str, float]) -> None:
     (said,) = suspicions(probe(**changes))
-    assert doubt in str(said)
+    assert (said.code, said.values) == (f"probe-doubt.{code}", pytest.approx(values))
 
 
 def test_a_quiet_probe_and_one_of_a_single_round_stand() -> None:
@@ -51,7 +51,7 @@ def test_a_suspect_probe_that_is_named_works_with_a_warning(tmp_path: Path, caps
     path = save_probe(probe(target_ms=widely(42, 125, 358)), tmp_path / "busy.json")
     assert invoke(["predict", "--probe", str(path), "--no-draft", "--alpha", "0.7", "--gamma", "4"]) == 0
     told = capsys.readouterr()
-    assert "suspect probe: T(1) came out as 125 ms" in told.err
+    assert "suspect probe: T(1) is 125 ms" in told.err
     assert load_probe(path).plain_rounds_ms == ()
 
 

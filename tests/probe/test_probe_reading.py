@@ -79,7 +79,6 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
 def test_the_gamma_that_was_measured_is_spoken_of() -> None:
     for lengths, n in (((1, 2, 4, 9), 4), ((1, 9), 9), ((1, 2), 2)):
         assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, lengths))).values["n"] == n
-    assert "drafts of one token" in str(sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2)))))
     assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,)))) == Message("break-even.only_plain")
     assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
 

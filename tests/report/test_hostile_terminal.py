@@ -18,7 +18,6 @@ from specmeter.cli import invoke
 from specmeter.host.machine import read_host
 from specmeter.show.table import Cell, Row, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, say_json
-from specmeter.show.terminal.probe import print_probe
 from specmeter_studies.show.machines import print_report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -88,10 +87,6 @@ def test_neither_do_names_of_models_and_machines(tmp_path: Path, capsys: pytest.
     told = report(quality("aa", 500, points(6, 8), [5, 6]), quality(evil, 400, points(6, 8), [5, 6]))
     print_report(told, tmp_path / evil.replace("/", "-").replace("\0", ""), as_json=False)
     print_report(told, tmp_path, as_json=True)
-    probe = mock_probe()
-    target = probe.target.model_copy(update={"reference": evil})
-    host = probe.host.model_copy(update={"cpu": ATTACK})
-    print_probe(probe.model_copy(update={"target": target, "host": host}), tmp_path, as_json=False)
     shown = capsys.readouterr()
     assert acting(shown.out) == acting(shown.err) == set()
 

@@ -12,6 +12,7 @@ import pytest
 
 import specmeter
 from report_pages import measured
+from said import codes, said_of
 from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
 from specmeter.analysis.prediction.forecast import CrossoverOutcome
 from specmeter.analysis.prediction.speedup import expected_crossover
@@ -60,7 +61,7 @@ def test_the_screen_has_the_crossover_the_matrix_and_what_clients_saw(
     ]
     assert matrix[2].count("[") == 3
     assert "per client" in shown
-    assert "ramp and drain are left out" in shown
+    assert "Only steady state counts" in shown
 
 
 def test_everything_has_the_answer_at_each_load(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,43 +171,27 @@ def at(low: float | None, high: float | None) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("found", "told"),
     [
-        (
-            crossover("stops", clients=at(2.6, 3.8)),
-            "dense: speculation pays up to 3.1 clients [2.6, 3.8], with small draft, 4 "
-            "tokens; measured at 1, 2, 4 clients",
-        ),
+        (crossover("stops", clients=at(2.6, 3.8)), {"crossover.stops", "crossover.interval", "crossover.with"}),
         (
             crossover("stops", clients=at(2.6, 4), open_high=True),
-            "dense: speculation pays up to 3.1 clients [2.6, 4 or more], with small draft, 4 tokens; measured "
-            "at 1, 2, 4 clients",
+            {"crossover.stops", "crossover.interval", "crossover.or_more", "crossover.with"},
         ),
         (
             crossover("starts", clients=at(1, 3.8), open_low=True, ways=2, arm=""),
-            "dense: speculation starts to pay at 3.1 clients [1 or fewer, 3.8], with the "
-            "best of 2 ways to draft at each; measured at 1, 2, 4 clients",
+            {"crossover.starts", "crossover.interval", "crossover.or_fewer", "crossover.ways"},
         ),
-        (
-            crossover("pays"),
-            "dense: speculation pays at every load measured (1, 2, 4 clients), with small draft, 4 tokens",
-        ),
-        (
-            crossover("never", depth=512),
-            "dense, 512 tokens deep: speculation pays at no load measured (1, 2, 4 clients), "
-            "with small draft, 4 tokens",
-        ),
-        (
-            crossover("not shown"),
-            "dense: nothing shown of where speculation stops paying or starts to, at 1, 2, 4 clients, with "
-            "small draft, 4 tokens",
-        ),
+        (crossover("pays"), {"crossover.pays", "crossover.with"}),
+        (crossover("never", depth=512), {"crossover.never", "crossover.deep", "crossover.with"}),
+        (crossover("not shown"), {"crossover.not shown", "crossover.with"}),
     ],
 )
-def test_what_is_said_of_a_crossover(found: Crossover, sentence: str) -> None:
-    names = Names(ARMS)
-    assert words("en").render(crossover_sentence(found, names)) == sentence
-    assert "dense" in words("zh").render(crossover_sentence(found, names))
+def test_what_is_said_of_a_crossover(found: Crossover, told: set[str]) -> None:
+    said = crossover_sentence(found, Names(ARMS))
+    loads = {"crossover.over", "crossover.clients"}
+    assert {it for it in codes(said) if it.startswith("crossover.")} == told | loads
+    assert said_of(said, "crossover.clients").values["counts"] == [1, 2, 4]
 
 
 def test_arms_are_called_by_their_load() -> None:

@@ -205,7 +205,7 @@ def test_a_run_without_any_request_can_be_shown(sweep: Path, tmp_path: Path) -> 
     with RunStore.open(folder, readonly=True) as store:
         assert store.state().ok == 0
     page = run_page(read_document(folder), ["en"])
-    assert "No arm could be compared" in page
+    assert "No configuration could be compared" in page
 
 
 def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:

@@ -27,7 +27,7 @@ Look = Callable[..., Looked]
 COUNTED = {
     "supported": "supported",
     "contradicted": "contradicted",
-    "cannot tell": "cannot be told",
+    "cannot tell": "undecided",
     "does not apply here": "not applicable here",
 }
 """Rulings as the index words them."""
@@ -138,7 +138,7 @@ def test_studies_are_listed_with_their_verdict_and_how_their_claims_were_ruled(l
     assert ours.locator(".rulings .chip").all_inner_texts() == told
     assert ours.locator(".facts .chip").inner_text() == "invalid"
     assert "complete" in ours.inner_text()
-    assert "Some of it was not measured" in ours.inner_text()
+    assert "Not everything was measured" in ours.inner_text()
     published = cards.nth(2)
     (document,) = published_documents("moe-306")
     told = [f"{document.counts[ruling]} {word}" for ruling, word in COUNTED.items()]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
+from said import all_said
 from specmeter.messages import Message, Value
 from specmeter_studies import find
 from specmeter_studies.study import ClaimRuling, RulingWord, StudyData
@@ -22,21 +23,6 @@ def said(data: StudyData, claim: str) -> Message:
     return ruled(data)[claim].found
 
 
-def within(message: Value) -> Iterator[Message]:
-    """A message, and all that it holds."""
-    if isinstance(message, Message):
-        yield message
-        for value in message.values.values():
-            yield from within(value)
-    elif isinstance(message, Sequence) and not isinstance(message, str):
-        for value in message:
-            yield from within(value)
-
-
-def codes(message: Value) -> list[str]:
-    return [it.code for it in within(message)]
-
-
 def values(message: Value, code: str, *, at: int = 0) -> Mapping[str, Value]:
     """What the message of a code holds, which may lie within another; `at` of several."""
-    return [it for it in within(message) if it.code == code][at].values
+    return [it for it in all_said(message) if it.code == code][at].values

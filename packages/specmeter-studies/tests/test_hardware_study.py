@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import stand_in_quality
-from claims_of import ruled, values, within
+from claims_of import ruled, values
+from said import all_said
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter_studies import findings, measured
@@ -74,7 +75,7 @@ def test_the_page_divides_gib_by_gb() -> None:
 def test_the_document_shows_a_ratio_and_not_what_it_concludes_from_it() -> None:
     claims = ruled(published())
     assert claims["machine-ratio"].ruling == "supported"
-    ratios = [it.values for it in within(claims["machine-ratio"].found) if it.code == "study.row"]
+    ratios = [it.values for it in all_said(claims["machine-ratio"].found) if it.code == "study.row"]
     (ratio,) = (it["number"] for it in ratios if it["name"] == "9B_Q8")
     assert values(ratio, "study.single")["point"] == pytest.approx(3.34, abs=0.005)
     assert claims["scales-with-bandwidth"].ruling == "contradicted"
@@ -82,7 +83,7 @@ def test_the_document_shows_a_ratio_and_not_what_it_concludes_from_it() -> None:
     assert claims["memory-bound"].ruling == "contradicted"
     # One rule for values without an interval: those of a printed table count, all of them.
     assert claims["memory-bound"].rests_on == "printed values"
-    shares = [it.values for it in within(claims["memory-bound"].found) if it.code == "hardware-comparison.on_machine"]
+    shares = [it.values for it in all_said(claims["memory-bound"].found) if it.code == "hardware-comparison.on_machine"]
     assert [(it["subject"], it["machine"]) for it in shares[:2]] == [("0.8B_Q8", "M2 Ultra"), ("0.8B_Q8", "M1 Max")]
     assert values(shares[0]["share"], "study.interval")["point"] == pytest.approx(20.8, abs=0.05)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 import moe306_data as made
-from claims_of import codes, rulings, said, values
+from claims_of import rulings, said, values
 from moe306_data import Config
+from said import codes
 from specmeter.messages import Message
 from specmeter_studies import find
 from specmeter_studies.library.moe_306.lines import DENSE, SMALL, label

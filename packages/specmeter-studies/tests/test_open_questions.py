@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 import specmeter_studies as studies
-from claims_of import codes, ruled, rulings, said, values
+from claims_of import ruled, rulings, said, values
 from moe306_data import estimate
+from said import all_said
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.analysis.requests import Consumption
 from specmeter.experiments.file import load
@@ -141,7 +142,7 @@ def test_memory_of_two_drafts_of_one_target() -> None:
     prices = tuple(price(gamma, draft=draft, kv=kv) for gamma in (4, 64) for draft, kv in drafts.items())
     made = data(*lines, memory=prices)
     assert rulings(made)["gamma-memory"] == "contradicted"
-    assert codes(said(made, "gamma-memory")).count("open-questions.cache") == 2
+    assert [it.code for it in all_said(said(made, "gamma-memory"))].count("open-questions.cache") == 2
     longer = data(*lines, memory=(price(4), price(64, draft="draft_2b", kv=9)))
     assert rulings(longer)["gamma-memory"] == "cannot tell"
 

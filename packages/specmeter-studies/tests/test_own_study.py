@@ -51,7 +51,7 @@ def test_the_documented_example_runs_shows_and_reports(capsys: pytest.CaptureFix
     assert invoke(["study", "run", "./draft-lengths", "--trust", "--set", "design.blocks=3", "--out", "result"]) == 0
     printed = capsys.readouterr().out
     assert "How long drafts of a small model should be" in printed
-    assert "4 claims: 2 supported, 1 contradicted, 1 does not apply here" in printed
+    assert "2 supported, 1 contradicted, 0 undecided, 1 not applicable here" in printed
     assert invoke(["study", "show", "result", "--trust", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     rulings = {claim["id"]: claim["ruling"] for claim in shown["claims"]}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import stand_in_quality
-from claims_of import rulings, said, values, within
+from claims_of import rulings, said, values
 from quant_data import model, study
+from said import all_said
 from specmeter.analysis.quality import ModelQuality, ModelRole
 from specmeter_studies import find, findings
 from specmeter_studies.library.qat_vs_ptq.extra import CAVEAT, published
@@ -60,17 +61,17 @@ def test_what_the_published_numbers_show() -> None:
     assert (spread["point"], spread["low"], spread["high"]) == pytest.approx((0.308, 0.174, 1.148), abs=1e-3)
     assert [narrow.values[name] for name in ("over", "of", "limit")] == [0, 4, 0.3]
     assert narrow.values["highest"] == pytest.approx(0.308, abs=1e-3)
-    rates = [it.values["point"] for it in within(said(data, "qat-span").values["rates"]) if "point" in it.values]
+    rates = [it.values["point"] for it in all_said(said(data, "qat-span").values["rates"]) if "point" in it.values]
     assert rates == pytest.approx([96.4, 107.2, 119.0, 137.3], abs=0.1)
     assert values(said(data, "ptq-wide"), "study.interval")["point"] == pytest.approx(19.6, abs=0.3)
-    assert CAVEAT in within(said(data, "qat-against-ptq"))
+    assert CAVEAT in all_said(said(data, "qat-against-ptq"))
 
 
 def test_the_caveat_stands_with_every_table_and_figure() -> None:
     data = published()
     shown = (*STUDY.tables(data), *STUDY.figures(data))
     assert len(shown) == 3
-    assert all(CAVEAT in within(item.about) for item in shown)
+    assert all(CAVEAT in all_said(item.about) for item in shown)
     assert len(STUDY.tables(data)[0].rows) == 7
 
 
@@ -94,7 +95,7 @@ def test_the_opposite() -> None:
 def test_only_one_architecture_lets_the_training_decide() -> None:
     alike = both(FAST, SLOW, noise=(1e-4, 1e-4), other="gemma3")
     assert rulings(alike)["qat-against-ptq"] == "supported"
-    assert CAVEAT not in within(said(alike, "qat-against-ptq"))
+    assert CAVEAT not in all_said(said(alike, "qat-against-ptq"))
     reverse = both(SLOW, FAST, noise=(1e-4, 1e-4), other="gemma3")
     assert rulings(reverse)["qat-against-ptq"] == "contradicted"
 
@@ -112,4 +113,4 @@ def test_the_quick_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     assert named == {"qat-span", "qat-narrow", "ptq-wide"}
     others = values(rulings["qat-span"].found, "qat-vs-ptq.no_qat")["others"]
     assert values(others, "qat-vs-ptq.family")["name"] == "bench dense"
-    assert all(CAVEAT in within(item.about) for item in (*found.tables, *found.figures))
+    assert all(CAVEAT in all_said(item.about) for item in (*found.tables, *found.figures))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import rtx3090_data as made
-from claims_of import codes, ruled, rulings, said, values
+from claims_of import ruled, rulings, said, values
 from originals import rows
 from rtx3090_data import Made
+from said import codes
 from specmeter.record import Estimate
 from specmeter_studies import findings
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claims_of import within
 from originals import rows
+from said import all_said
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
@@ -110,7 +110,7 @@ def test_controls_give_the_f16_arm_a_baseline_of_its_kind(tmp_path: Path) -> Non
     assert "baseline-unlike" not in dict(reasons(known[F16].arm.why))
     found = {claim.id: claim for claim in findings("rtx3090-19", data).claims}
     assert found["kv-quantization"].found.code == "rtx3090-19.kv"
-    assert "draft-second-max16" in [it.values.get("name") for it in within(found["draft-choice"].found)]
+    assert "draft-second-max16" in [it.values.get("name") for it in all_said(found["draft-choice"].found)]
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import specmeter_studies as studies
-from claims_of import codes, ruled, values, within
+from claims_of import ruled, values
 from ratio_data import Made, data
+from said import all_said, codes
 from specmeter.experiments.file import load
 from specmeter.messages import Message
 from specmeter.theory.cost import break_even_rate
@@ -45,7 +46,7 @@ def published(name: str) -> StudyData:
 
 def _needs(found: Message) -> object:
     """Acceptance in percent that the first draft needs for break-even, were verification free."""
-    asked = next(it for it in within(found) if it.code.startswith("apple-sd.needs"))
+    asked = next(it for it in all_said(found) if it.code.startswith("apple-sd.needs"))
     return values(asked.values["least"], "study.share")["percent"]
 
 

@@ -55,7 +55,7 @@ def test_a_study_is_measured_part_by_part(monkeypatch: pytest.MonkeyPatch, capsy
     assert "part 1 of 2: demo" in printed.err
     assert "part 2 of 2: moe-sd" in printed.err
     assert "Requests were measured." in printed.out
-    assert "1 claims: 1 supported" in printed.out
+    assert "1 supported, 0 contradicted" in printed.out
     study = only_study_folder()
     assert RunStore.exists(study / "demo")
     assert RunStore.exists(study / "moe-sd")

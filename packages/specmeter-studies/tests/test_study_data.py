@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from claims_of import values, within
+from claims_of import values
+from said import all_said
 from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim
@@ -17,7 +18,7 @@ from specmeter.experiments.file import load
 from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
-from specmeter.record import Request
+from specmeter.record import Disturbance, Request
 from specmeter_studies import measured as from_claims
 from specmeter_studies import setting
 from specmeter_studies.measured import from_run, merged
@@ -32,6 +33,8 @@ class Silent:
     def session_starting(self, cell: Turn, requests: int) -> None: ...
     def request_done(self, request: Request) -> None: ...
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
+
+    def block_set_aside(self, found: Disturbance) -> None: ...
 
 
 def measured(folder: Path, **changes: Any) -> Path:
@@ -207,7 +210,7 @@ def test_a_mean_is_as_good_as_the_worst_of_its_runs() -> None:
     verdict, why = from_claims.worst_of(rows)
     assert verdict == "invalid"
     assert why is not None
-    counts = [it.values["number"] for it in within(why.values["counts"]) if it.code == "study.some"]
+    counts = [it.values["number"] for it in all_said(why.values["counts"]) if it.code == "study.some"]
     assert (counts, why.values["runs"], why.values["prompt"]) == ([1, 1], 2, "math")
     assert next(from_claims.reasons(why))[0] == "target-decode-failed"
     assert from_claims.worst_of(rows[:1])[0] == "implausible"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 import specmeter_studies
+from said import literals, never_said
 from specmeter.messages import words
 
 SOURCE = Path(specmeter_studies.__file__).parent
@@ -44,30 +44,17 @@ TEXTS = {
 }
 
 
-def literals() -> Iterator[str]:
-    """Strings of the sources, as patterns: `.+` for values within them."""
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                yield "".join(re.escape(str(it.value)) if isinstance(it, ast.Constant) else ".+" for it in node.values)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield re.escape(node.value)
-
-
 def test_every_text_of_a_study_has_its_words() -> None:
     assert {text for text in TEXTS if text not in ENGLISH} == set()
 
 
 def test_every_message_is_said_somewhere() -> None:
-    said = re.compile("|".join({it for it in literals() if "\\." in it and it[0] != "."}))
-    assert {code for code in ENGLISH if code not in TEXTS | METHODS and not said.fullmatch(code)} <= {
-        "first runs, withdrawn"
-    }
+    assert never_said(set(ENGLISH) - TEXTS - METHODS, SOURCE) <= {"first runs, withdrawn"}
 
 
 def test_every_code_of_the_source_is_known() -> None:
     begins = {code.partition(".")[0] for code in ENGLISH if re.fullmatch(r"[a-z0-9-]+\.[a-z0-9_. ]+", code)}
     code = re.compile(rf"({'|'.join(begins)})\\\.(?!json|html|yaml)[a-z0-9_]+(\\\.[a-z0-9_]+)*")
-    found = {it.replace("\\", "") for it in literals() if code.fullmatch(it)}
+    found = {it.replace("\\", "") for it in literals(SOURCE) if code.fullmatch(it)}
     known = [*words().text]
     assert {it for it in found if not any(code.startswith(it) for code in known)} == set()

@@ -1,4 +1,4 @@
-"""The course of an advice: screen, race, confirmation; within a budget, and gone on with where it was left.
+"""The course of an advice: screen, race, confirmation; within a budget; it resumes where it stopped.
 
 specmeter-runs/advise-dense-20261121-201500/
     advice.json     what was asked, what became of every arm, and what is advised: written anew after every block
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 def choose_folder(
     asked: AdviceQuestion, *, out: Path | None = None, new: bool = False, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, bool]:
-    """(folder, whether it is gone on with): `out`, or the latest unfinished advice or schedule that was asked the
+    """(folder, whether it is resumed): `out`, or the latest unfinished advice or schedule that was asked the
     same, whatever the budget, or a new folder. Raises `StoreError` where a `new` one is wanted in a folder that holds
     one, and for a folder of another question."""
     name = f"{'schedule' if asked.clients else 'advise'}-{name_of(asked.target or asked.from_file or 'advice')}"
@@ -109,7 +109,7 @@ def choose_again(
     before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, Path, bool]:
     """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
-    named, or the latest that was finished; an unfinished confirmation of it is gone on with. Raises `StoreError` where
+    named, or the latest that was finished; an unfinished confirmation of it is resumed. Raises `StoreError` where
     there is none."""
     folders = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
     advices = {it: found for it in folders if (found := _readable(it)) is not None}

@@ -8,8 +8,8 @@ How a race stands, as a function of what lies in its run folder.
 After every block `numbers.elimination` looks at all of them. Kinds of text for which the screen expects another arm to
 be best are questions of their own, raced in the same requests; the error is shared among them.
 
-A block in which other programs were busy, or a request stalled, says little about any of its arms: it is left out as a
-whole, whichever arm it favoured, and a further one is measured.
+A block in which other programs were busy says little about any of its arms: it is left out as a whole, whichever arm it
+favoured, and a further one is measured. Stalls of an arm itself stay in.
 
 Settings of the engine that are tried before anything is drafted for: threads, flash attention, type of the KV cache.
 
@@ -34,7 +34,6 @@ from specmeter.advise.screen import simplicity
 from specmeter.advise.session import AdviseSession, StagePlan, cell_s, prepared_for
 from specmeter.analysis.answer import MOST_FAILED, least_units
 from specmeter.analysis.load.summary import LoadTable, measured_cells, served
-from specmeter.analysis.requests import RequestTable, excesses, limit
 from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
@@ -164,27 +163,14 @@ def log_throughputs(cells: LoadTable, arms: Sequence[Arm], noisy: Collection[int
 
 
 def noisy_blocks(store: RunReader, host: Host | None) -> frozenset[int]:
-    """Blocks in which other programs were busy, or a request of any arm stalled; whichever arm that favoured.
+    """Blocks in which other programs were busy, by telemetry alone: what came out decides nothing, since an arm may
+    stall by itself.
 
     Where half of all blocks are like that, it is how the machine is, and none is left out. `host` is the machine; None
     where it is simulated.
     """
-    stalled = () if any(arm.load for arm in store.arms()) else _stalled(store)  # they wait for one another there
-    found = frozenset({*stalled, *(() if host is None else _busy(store, host))})
+    found = frozenset(() if host is None else _busy(store, host))
     return found if 2 * len(found) < len({row.block for row in store.rows()}) else frozenset()
-
-
-def _stalled(store: RunReader) -> Iterator[int]:
-    """Blocks with a request that took far longer than the same one in other blocks; see `analysis.stalls`."""
-    table = RequestTable(store.rows(), {arm.id: number for number, arm in enumerate(store.arms())})
-    for number in np.unique(table.arm).tolist():
-        rows = table.of_arm(number)
-        rows = rows[table.decoded[rows]]
-        times = np.full((len(table.prompts), len(table.cells)), np.nan)
-        times[table.prompt[rows], table.cell[rows]] = np.log(table.ms[rows] / table.tokens[rows])
-        excess = excesses(times)
-        known = np.where(np.isfinite(excess), excess, 0.0)
-        yield from (table.cells[cell][1] for cell in np.flatnonzero((known > limit(excess)).any(axis=0)).tolist())
 
 
 def _busy(store: RunReader, host: Host) -> Iterator[int]:

@@ -65,7 +65,7 @@ MOST = 5
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of an arm."""
+    """The prediction for an arm."""
 
     arm: Arm
     predicted: Estimate | None

@@ -4,7 +4,7 @@ One instance per invocation; its state is saved before observers are notified.
 
 Who hears how an advice goes on.
 
-One stage of an advice: a run folder that is measured, or gone on with, and what it says when it is done.
+One stage of an advice: a run folder that is measured or resumed, and what it says when it is done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import Request, Verdict
+    from specmeter.record import Disturbance, Request, Verdict
     from specmeter.store import RunReader
 
 
@@ -69,6 +69,8 @@ class Silent:
     def request_done(self, request: Request) -> None: ...
 
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
+
+    def block_set_aside(self, found: Disturbance) -> None: ...
 
     def load_starting(self, clients: int, budget_s: float) -> None: ...
 
@@ -100,7 +102,7 @@ def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
         loaded = replace(load(str(place / EXPERIMENT_NAME)), base_dir=whole.loaded.base_dir)
     else:
         only = (f"only.arms={json.dumps(plan.arms)}", f"only.prompts={json.dumps(plan.prompts)}")
-        loaded = changed(whole.loaded, *only, *plan.changes)
+        loaded = changed(whole.loaded, *only, "design.disturbed=keep", *plan.changes)
     return part_of(whole, loaded)
 
 

@@ -370,8 +370,8 @@ def _logs(
 
 
 def _log_rate(cell: Mapping[str, tuple[float, float]], prompts: frozenset[str]) -> float:
-    tokens = sum(cell[prompt][0] for prompt in prompts)
-    ms = sum(cell[prompt][1] for prompt in prompts)
+    tokens = math.fsum(cell[prompt][0] for prompt in prompts)
+    ms = math.fsum(cell[prompt][1] for prompt in prompts)
     return math.log(1000 * tokens / ms)
 
 

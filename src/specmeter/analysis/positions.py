@@ -198,7 +198,7 @@ class Divergence(NamedTuple):
         return UNKNOWN_TOKEN not in self.before
 
 
-class Text(NamedTuple):
+class RunText(NamedTuple):
     """A stored text by its digest."""
 
     request_id: int
@@ -207,7 +207,7 @@ class Text(NamedTuple):
     """Digest of its token ids; empty for a text without any."""
 
 
-def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, Text]) -> list[Divergence]:
+def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, RunText]) -> list[Divergence]:
     """All differences among the answered requests `texts`, in their order; each different text is read once."""
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
     for key, reference in references(arms, run.prompts(), texts):
@@ -224,12 +224,12 @@ def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[Req
     return [found[key] for key in texts if key in found]
 
 
-def read_texts(run: RunReader) -> dict[RequestKey, Text]:
+def read_texts(run: RunReader) -> dict[RequestKey, RunText]:
     """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
     query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
     rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
     keyed = ((row_id, RequestKey(*key), bulk) for row_id, *key, bulk in rows)
-    return {key: Text(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
+    return {key: RunText(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
 
 
 def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:

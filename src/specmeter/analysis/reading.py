@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
@@ -15,10 +15,13 @@ from specmeter.analysis.requests import energies_of
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
-from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Session, Verdict
+from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
-from specmeter.store import RunReader, RunState, RunStore
+from specmeter.store import RequestRow, RunReader, RunState, RunStore
 from specmeter.store.integrity import certificate_beside, changes, hash_data
+
+_APART = 10_000
+"""Between the number of a block and that of the same one, set aside: more than any experiment has."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class RunReport:
     """What was measured under load, cell by cell; nothing where requests came one after the other."""
     crossovers: tuple[Crossover, ...]
     """For each target that was measured with several numbers of clients: up to how many speculation pays."""
+    disturbances: tuple[Disturbance, ...] = ()
+    """Blocks that were set aside."""
+    over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
+    """Arm -> its speedup with the blocks that were set aside among the others, where there are any."""
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -133,7 +140,27 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             commands=_commands(store, arms, models),
             cells=cells,
             crossovers=crossovers(summary, arms, cells),
+            disturbances=tuple(store.disturbances()),
+            over_all_blocks=_over_all_blocks(store, arms, timing_only),
         )
+
+
+def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collection[str]) -> dict[str, Estimate]:
+    """Speedups with the blocks that were set aside, each of these a block of its own; empty where there are none."""
+    aside = store.disturbances()
+    if not aside:
+        return {}
+
+    def placed(row: RequestRow) -> RequestRow:
+        for number, it in enumerate(aside, start=1):
+            same = (row.invocation, row.block) == (it.invocation, it.block)
+            if same and it.began_at <= row.started_at <= it.ended_at:
+                return row._replace(block=row.block + number * _APART)
+        return row
+
+    rows = (placed(row) for row in store.rows(superseded=True) if row.status == "ok")
+    whole = summarize(rows, arms, timing_only=timing_only, planned=store.planned())
+    return {arm.arm_id: arm.speedup for arm in whole.arms if arm.speedup is not None}
 
 
 def repeats(store: RunReader, arms: Iterable[Arm]) -> dict[str, str]:

@@ -126,7 +126,8 @@ class RequestTable:
             arm = arms.get(row.arm_id)
             if arm is None:
                 raise UsageError(
-                    f"a request names the unknown arm {row.arm_id!r}", fix="summarise it with its own arms"
+                    f"a request names the unknown arm {row.arm_id!r}",
+                    fix="it was changed or is damaged: take another copy of the run",
                 )
             cell = cells.setdefault((row.invocation, row.block), len(cells))
             prompt = prompts.setdefault(same.get(row.prompt_id, row.prompt_id), len(prompts))

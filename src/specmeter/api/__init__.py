@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
     from specmeter.audit.reading import Audit
     from specmeter.measure import Work
-    from specmeter.record import Request, Verdict
+    from specmeter.record import Disturbance, Request, Verdict
 
 Progress: TypeAlias = "Callable[[int, int, Request], None]"
 """Called with (requests that are on disk, requests in all, the one that was added last)."""
@@ -211,6 +211,9 @@ class _Observer:
     def session_starting(self, cell: object, requests: int) -> None: ...
 
     def session_failed(self, arm_id: str, error: Exception) -> None: ...
+
+    def block_set_aside(self, found: Disturbance) -> None:
+        self._missing += found.requests if found.again else 0
 
 
 def compare(

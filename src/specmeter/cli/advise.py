@@ -27,9 +27,11 @@ from specmeter.cli.settings import (
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
-from specmeter.show.terminal.advice import AdviceProgress, print_advice, print_outline, print_schedule
+from specmeter.show import advice_report, schedule_report
+from specmeter.show.terminal.advice import AdviceProgress, print_outline
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
+from specmeter.show.terminal.report import print_report
 from specmeter.store.locate import is_schedule
 from specmeter.text import seconds_of
 
@@ -157,10 +159,10 @@ _GROUPS = {
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the advice; an unfinished one in it is gone on with. Default: a new one under specmeter-runs/.",
+    help="Folder of the advice; an unfinished one in it is resumed. Default: a new one under specmeter-runs/.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be tried and what it needs.")
-@click.option("--new", is_flag=True, help="Start anew even if an advice on the same question is unfinished.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
+@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models already on this machine.")
 @click.option("--details", is_flag=True, help="Print what became of every configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice (or the dry run) as JSON.")
@@ -289,12 +291,12 @@ def _told(found: Advice | Schedule, folder: Path, program: str, *, details: bool
             found = also_for(found, program)
             for advice in found.advices:
                 write_advice(advice, folder / folder_of(clients_of(advice)))
-        print_schedule(found, folder, as_json=as_json, everything=details)
+        print_report(schedule_report.report(found, folder), as_json=as_json, details=details)
         return _exit_code(found.advices)
     if program != MEASURED:
         found = advice_for(found, program)
         write_advice(found, folder)
-    print_advice(found, folder, as_json=as_json, everything=details)
+    print_report(advice_report.report(found, folder), as_json=as_json, details=details)
     if program in (told := elsewhere(found)):
         notes = told[program].notes
         errors().say_all(Message("scheduled.note_of", program=program, told=note) for note in notes)

@@ -21,8 +21,9 @@ from specmeter.audit.read.infer_units import table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
 from specmeter.cli import flag
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.show.terminal.audit import print_audits, print_names
-from specmeter.show.terminal.console import errors
+from specmeter.show import audit_report
+from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.terminal.report import print_report
 from specmeter.text import size
 
 MAX_PIPED = 64 * 2**20
@@ -34,7 +35,7 @@ FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchma
 reads standard input. Each row is checked against arithmetic and hardware limits, reading every rounded number in the
 row's favour. A row is impossible when it breaks arithmetic or counting; implausible when it breaks a bound that rests
 on assumptions (printed, with how wrong they would have to be); possible when it could have broken a bound and did
-not; otherwise the ruling is cannot tell. Possible does not mean true.
+not; otherwise it is undecided. Possible does not mean true.
 
 Exit codes: 0 nothing is broken, 1 a row is impossible, 2 a file cannot be read, 4 a row is implausible and none is
 impossible.
@@ -120,7 +121,7 @@ def command(
     if published is not None:
         names = documents.names()
         if published == "list":
-            print_names(names, as_json=as_json)
+            say_json({"published": names}) if as_json else output().say_all(names, wrap=False)
             return
         audits.append(_audit_published(published, names, given, share))
     unread = 0
@@ -137,7 +138,7 @@ def command(
                 raise
             unread += 1
             errors().say_all(f"error: {error}".splitlines(), wrap=False)
-    print_audits(audits, as_json=as_json, details=details)
+    print_report(audit_report.report(audits, details=details), as_json=as_json, details=details)
     ctx.exit(2 if unread else _exit_code(audits))
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from specmeter.errors import StoreError, UsageError
+from specmeter.show.check_report import report
 from specmeter.show.terminal.console import output, say_json
-from specmeter.show.terminal.run import print_inspection
+from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore, signature
 from specmeter.store.locate import find_run
 from specmeter.store.run import SIGNATURE_NAME, write_document
@@ -70,7 +71,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     if as_json:
         say_json(_document(inspection, verified))
     else:
-        print_inspection(folder, inspection, issued=issued, every=every)
+        print_report(report(folder, inspection, issued=issued, every=every))
         _print_signature(folder, sign, verified)
     refused = verified is not None and not verified.holds
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0

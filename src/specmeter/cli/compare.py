@@ -10,11 +10,12 @@ import click
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES
+from specmeter.show import comparison_report
 from specmeter.show.page.files import write_text
-from specmeter.show.page.page import compare_page
+from specmeter.show.page.page import report_page
 from specmeter.show.studies import needed
-from specmeter.show.terminal.console import errors, say_json
-from specmeter.show.terminal.run import print_comparison
+from specmeter.show.terminal.console import errors
+from specmeter.show.terminal.report import print_report
 from specmeter.store.locate import find_run
 
 
@@ -50,7 +51,11 @@ from specmeter.store.locate import find_run
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page to share.")
 @click.option(
-    "--lang", type=click.Choice([*LANGUAGES, "all"]), default="all", show_default=True, help="Language of the page."
+    "--lang",
+    type=click.Choice([*LANGUAGES, "all"]),
+    default="all",
+    show_default=True,
+    help="Language; all: switch on the page.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
@@ -97,14 +102,12 @@ def command(
     sides = [read_side(find_run(run)) for run in runs]
     by: Measure = "speedup" if measure == "speedup" else "rate"
     found = [compare_runs(sides[0], side, measure=by, threshold=threshold / 100) for side in sides[1:]]
-    if as_json:
-        say_json([one.model_dump(mode="json") for one in found])
-    else:
-        for one in found:
-            print_comparison(one)
+    report = comparison_report.report(found)
+    print_report(report, as_json=as_json)
+    if not as_json:
         _mention_machines({side.host.hostname_sha256 for side in sides if side.host is not None})
     if html is not None:
-        write_text(html, compare_page(found, languages))
+        write_text(html, report_page(report, languages))
         errors().say(str(html), wrap=False)
     return 1 if any(one.failed for one in found) else 0
 

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import click
 
-from specmeter.analysis.explain.account import explain, probes_of
-from specmeter.analysis.explain.memory_price import memory_prices
 from specmeter.analysis.quality import kept_reports, load_report
-from specmeter.analysis.reading import read_run
 from specmeter.probe import load_probe
-from specmeter.probe.draft_lengths import draft_lengths
-from specmeter.show.terminal.console import say_json
-from specmeter.show.terminal.explain import document, print_account
-from specmeter.show.terminal.probe import warn_of_suspect
+from specmeter.show import probe_report
+from specmeter.show.page.document import read_document
+from specmeter.show.terminal.console import errors
+from specmeter.show.terminal.report import print_report
+from specmeter.show.why_report import report
 from specmeter.store import RunStore
 from specmeter.store.locate import find_run
 
@@ -62,21 +60,17 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     """
     named = [(file.name, load_probe(file)) for file in probe_files]
     for file_name, probe in named:
-        warn_of_suspect(probe, file_name)
+        errors().say_all(probe_report.warnings(probe, file_name), wrap=False)
     folder = find_run(run)
-    report = read_run(folder)
+    kept = tuple(map(load_report, reports)) or kept_reports(_targets(folder))
+    document = read_document(folder, named=named, quality=kept, whole=True)
+    print_report(report(document), as_json=as_json)
+    certificate = document.run.certificate
+    return 1 if certificate is not None and certificate.verdict == "invalid" else 0
+
+
+def _targets(folder: Path) -> set[str]:
+    """SHA-256 of the target models of a run."""
     with RunStore.open(folder, readonly=True) as store:
-        probes, name = probes_of(store, report, named)
-        account = explain(store, report, probes, name)
-        lengths, routing = draft_lengths(store), store.routing()
-        targets = {arm.target for arm in report.arms}
-        hashes = {model.sha256 for model in report.models if model.name in targets}
-        kept = tuple(map(load_report, reports)) or kept_reports(hashes)
-        models = {model.name: model for model in report.models}
-        prices = memory_prices(report.arms, models, store.sessions(), kept)
-    verdict = report.certificate.verdict if report.certificate else None
-    if as_json:
-        say_json({"folder": str(folder), "verdict": verdict, **document(account, lengths, prices, routing)})
-    else:
-        print_account(account, lengths, prices, routing, report)
-    return 1 if verdict == "invalid" else 0
+        targets = {arm.target for arm in store.arms()}
+        return {model.sha256 for model in store.models() if model.name in targets}

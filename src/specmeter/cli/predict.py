@@ -14,9 +14,9 @@ from specmeter.cli import flag
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.probe import Probe, load_probe
-from specmeter.show.terminal.console import say_json
-from specmeter.show.terminal.explain import print_loads, print_prediction
-from specmeter.show.terminal.probe import warn_of_suspect
+from specmeter.show import prediction_report, probe_report
+from specmeter.show.terminal.console import errors
+from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore
 from specmeter.store.locate import find_run
 from specmeter.theory.arguments import numbers
@@ -99,24 +99,7 @@ def command(
             return probed_at(probe, named, count)
 
         loads = over_clients(acceptance, costs_at, wanted, at_once, by_model=by_model)
-    if as_json:
-        document = {
-            "cost": found.cost,
-            "acceptance": found.acceptance,
-            "drafting": "model" if by_model else "n-gram",
-            "recurrent_target": found.recurrent,
-            "by_gamma": [at.model_dump(mode="json") for at in found.by_gamma],
-            "best_gamma": found.best.gamma if found.best is not None else 0,
-            "surface": whole.model_dump(mode="json"),
-        }
-        if loads is not None:
-            crossover = loads.best_crossover.model_dump(mode="json")
-            document["loads"] = {**loads.model_dump(mode="json"), "crossover": crossover}
-        say_json(document)
-    else:
-        print_prediction(found, whole, by_model=by_model)
-        if loads is not None:
-            print_loads(loads)
+    print_report(prediction_report.report(found, whole, loads, by_model=by_model), as_json=as_json)
     return 0
 
 
@@ -128,7 +111,7 @@ def _probe(file: Path | None) -> Probe | None:
     if file is None:
         return None
     probe = load_probe(file)
-    warn_of_suspect(probe, file.name)
+    errors().say_all(probe_report.warnings(probe, file.name), wrap=False)
     return probe
 
 

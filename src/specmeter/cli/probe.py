@@ -16,9 +16,10 @@ from specmeter.probe.make import refuse_size
 from specmeter.probe.routing import RoutingSummary, save_routing, summarize
 from specmeter.probe.sweep import MOST_SEQUENCES, MOST_TOKENS
 from specmeter.record import EngineSettings, ModelIdentity
+from specmeter.show import probe_report
 from specmeter.show.terminal.console import Screen, errors
-from specmeter.show.terminal.probe import print_probe, print_routing
 from specmeter.show.terminal.progress import model_progress, part_progress
+from specmeter.show.terminal.report import print_report
 
 
 @click.command(name="probe")
@@ -130,7 +131,7 @@ def command(
             raise UsageError("a server does not show its experts", fix="leave --source server out")
         model = _model("target", target, offline, screen)
         path, summary = _read_routing(model, settings, text, routing_tokens, out, screen)
-        print_routing(model, summary, path, as_json=as_json)
+        print_report(probe_report.routing(model, summary, path), as_json=as_json)
         return
 
     request = make.ProbeSpec(
@@ -155,7 +156,7 @@ def command(
     if sequences and (large := [b for b in sequences if b not in {point.sequences for point in probe.batches}]):
         shown = ", ".join(map(str, large))
         screen.say(f"left out: b = {shown}; more tokens than llama.cpp computes at once", wrap=False)
-    print_probe(probe, save_probe(probe, out), as_json=as_json)
+    print_report(probe_report.report(probe, save_probe(probe, out)), as_json=as_json)
 
 
 def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:

@@ -13,18 +13,11 @@ from specmeter.advise.schedule import read_schedule
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.messages import LANGUAGES
-from specmeter.show.page.advice_page import (
-    ADVICE_PAGE,
-    SCHEDULE_PAGE,
-    all_figures,
-    all_schedule_figures,
-    write_advice_page,
-    write_advice_tables,
-    write_schedule_page,
-    write_schedule_tables,
-)
+from specmeter.probe import load_probe
+from specmeter.show import advice_report, schedule_report
+from specmeter.show.page.advice_page import ADVICE_PAGE, SCHEDULE_PAGE, write_advice_page, write_schedule_page
 from specmeter.show.page.document import read_document
-from specmeter.show.page.files import write_figures, write_page, write_tables
+from specmeter.show.page.files import write_figures, write_page, write_report_tables, write_tables
 from specmeter.show.page.page import document_figures
 from specmeter.show.page.site import write_site
 from specmeter.show.studies import Shown, needed
@@ -197,7 +190,7 @@ def _named(run: str, probe: Path | None, languages: Sequence[str]) -> Shown:
     if is_study(folder):
         _refuse_probe(probe, "a study")
         return needed(run).shown(folder, languages)
-    document = read_document(folder, probe=probe)
+    document = read_document(folder, named=() if probe is None else [(probe.name, load_probe(probe))])
     if document.unread_study is not None:
         errors().say(f"this run belongs to the study {document.unread_study}, whose claims are left out: {INSTALL}")
     return Shown(
@@ -215,9 +208,10 @@ def _published(name: str, probe: Path | None, languages: Sequence[str]) -> Shown
 
 def _advice(folder: Path, languages: Sequence[str]) -> Shown:
     advice = examined(read_advice(folder), folder)
+    report = advice_report.report(advice, folder)
     return Shown(
-        lambda: all_figures(advice),
-        lambda to: write_advice_tables(advice, to, languages),
+        report.figures,
+        lambda to: write_report_tables(report, to, languages),
         lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
         folder / ADVICE_PAGE,
     )
@@ -225,9 +219,10 @@ def _advice(folder: Path, languages: Sequence[str]) -> Shown:
 
 def _schedule(folder: Path, languages: Sequence[str]) -> Shown:
     schedule = read_schedule(folder)
+    report = schedule_report.report(schedule, folder)
     return Shown(
-        lambda: all_schedule_figures(schedule),
-        lambda to: write_schedule_tables(schedule, to, languages),
+        report.figures,
+        lambda to: write_report_tables(report, to, languages),
         lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
         folder / SCHEDULE_PAGE,
     )

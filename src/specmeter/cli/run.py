@@ -16,6 +16,7 @@ import click
 from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
 from specmeter.advise.controllers import certify as rule
 from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     GroupedCommand,
@@ -42,12 +43,12 @@ from specmeter.laboratory.run import choose_folder, foresee, prepare, run
 from specmeter.measure import Work
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import load_probe
-from specmeter.show.certification import print_certifications
+from specmeter.show import certification, probe_report
+from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.plan import print_plan
-from specmeter.show.terminal.probe import warn_of_suspect
 from specmeter.show.terminal.progress import MOST_REQUESTS, RunProgress, model_progress
-from specmeter.show.terminal.run import print_findings, print_run
+from specmeter.show.terminal.report import print_blocks, print_report
 from specmeter.store import RequestKey, RequestRow, RunState, RunStore
 from specmeter.store.locate import RUNS_FOLDER, find_run
 from specmeter.text import counted
@@ -140,8 +141,8 @@ _GROUPS = {
     metavar="KEY=VALUE",
     help="Change a value of the file, after variants; repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be run and what it needs.")
-@click.option("--new", is_flag=True, help="Start a new run even if one of this experiment is unfinished.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
+@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models already on this machine.")
 @click.option(
     "--probe",
@@ -247,7 +248,7 @@ def command(
         asked = [_loaded(described, what, changes, variants, save)]
     probes = [(file.name, load_probe(file)) for file in probe_files]
     for name, probe in probes:
-        warn_of_suspect(probe, name)
+        errors().say_all(probe_report.warnings(probe, name), wrap=False)
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
@@ -266,7 +267,7 @@ def command(
         folder, resumed = choose_folder(
             prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new
         )
-        print_findings(screen, foresee(prepared), notes=False)
+        print_blocks(screen, found(foresee(prepared), with_notes=False))
         arms = list(prepared.work.arms.values())
         for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
             screen.say(f"warning: {warning}", tone="doubtful")
@@ -279,14 +280,19 @@ def command(
         folders.append(folder)
         if state.state != "complete":
             unfinished.append(state)
-    passes = (
-        _rule(folders, as_json) if certify else print_run(folders[0], as_json=as_json, everything=details) != "invalid"
-    )
+    passes = _rule(folders, as_json) if certify else _told(folders[0], as_json=as_json, details=details)
     for state in unfinished:
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
     if unfinished:
         return 3
     return 0 if passes else 1
+
+
+def _told(folder: Path, *, as_json: bool, details: bool) -> bool:
+    """Print a run; whether it is not invalid."""
+    measured = read_run(folder)
+    print_report(report(measured), as_json=as_json, details=details)
+    return measured.certificate is None or measured.certificate.verdict != "invalid"
 
 
 def _to_certify(
@@ -307,7 +313,7 @@ def _to_certify(
 def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     """Print the rulings on the controllers of these runs; whether all of them pass."""
     found = [rule(folder) for folder in folders]
-    print_certifications(found, as_json=as_json)
+    print_report(certification.report(found), as_json=as_json)
     return all(it.passes for it in found)
 
 

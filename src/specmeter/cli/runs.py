@@ -102,7 +102,7 @@ def list_runs(as_json: bool) -> None:
 def _advice_in_a_line(folder: Path) -> dict[str, str]:
     """An advice in a line, or what is wrong with its folder."""
     from specmeter.advise.advice import read_advice
-    from specmeter.show.advice_report import headline, names_of
+    from specmeter.show.advice_words import headline, names_of
 
     try:
         advice = read_advice(folder)
@@ -128,13 +128,13 @@ def _unreadable(folder: Path, problem: str) -> dict[str, str]:
 
 
 def _told(folder: Path, answer: Message, made_at: float, *, finished: bool) -> dict[str, str]:
-    from specmeter.show.advice_report import day
+    from specmeter.show.advice_words import day
 
     return {
         "folder": str(folder),
         "state": "complete" if finished else "unfinished",
         "started": day(made_at),
-        "headline": answer.render(words()),
+        "headline": words().render(answer),
     }
 
 
@@ -162,28 +162,30 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
     \b
     Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
-    from specmeter.show.terminal.run import print_run
+    from specmeter.analysis.positions import positions as arm_positions
+    from specmeter.analysis.reading import read_run
+    from specmeter.show.run_report import report
+    from specmeter.show.terminal.report import print_report
 
     folder = find_run(run)
     if is_advice(folder):
         return _show_advice(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
     if is_schedule(folder):
         return _show_schedule(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
-    verdict = print_run(
-        folder,
-        as_json=as_json,
-        everything=details,
-        by_kind=by_kind,
-        by_prompt=by_prompt,
-        with_positions=positions,
-    )
-    return 1 if verdict == "invalid" else 0
+    found = None
+    if positions:
+        with RunStore.open(folder, readonly=True) as store:
+            found = arm_positions(store)
+    measured = read_run(folder, by_prompt=by_prompt)
+    print_report(report(measured, by_kind=by_kind, positions=found), as_json=as_json, details=details)
+    return 1 if measured.certificate is not None and measured.certificate.verdict == "invalid" else 0
 
 
 def _show_advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
     from specmeter.advise.advice import read_advice
     from specmeter.advise.confirm import examined
-    from specmeter.show.terminal.advice import print_advice
+    from specmeter.show.advice_report import report
+    from specmeter.show.terminal.report import print_report
 
     if others:
         raise UsageError(
@@ -191,13 +193,14 @@ def _show_advice(folder: Path, *, everything: bool, as_json: bool, others: bool)
             fix=f"show one of its runs: `specmeter show {folder / 'confirm'} --by-kind`",
         )
     advice = examined(read_advice(folder), folder)
-    print_advice(advice, folder, as_json=as_json, everything=everything)
+    print_report(report(advice, folder), as_json=as_json, details=everything)
     return 1 if advice.verdict == "invalid" else 0
 
 
 def _show_schedule(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
     from specmeter.advise.schedule import folder_of, read_schedule
-    from specmeter.show.terminal.advice import print_schedule
+    from specmeter.show.schedule_report import report
+    from specmeter.show.terminal.report import print_report
 
     schedule = read_schedule(folder)
     if others:
@@ -206,7 +209,7 @@ def _show_schedule(folder: Path, *, everything: bool, as_json: bool, others: boo
             f"{folder}: is a schedule, which has no --by-kind, --by-prompt or --positions",
             fix=f"show one of its runs: `specmeter show {run} --by-kind`",
         )
-    print_schedule(schedule, folder, as_json=as_json, everything=everything)
+    print_report(report(schedule, folder), as_json=as_json, details=everything)
     return 1 if schedule.verdict == "invalid" else 0
 
 

@@ -5,6 +5,7 @@ What an arm is called: everything that tells it from the others, in words that a
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Any, Literal, cast
 
@@ -162,6 +163,11 @@ class Constraint(Record):
     require: Exclusion
 
 
+def _disturbed() -> Literal["repeat", "keep"]:
+    """`keep` is for machines on which others are always busy, as those of continuous integration."""
+    return "keep" if os.environ.get("SPECMETER_DISTURBED") == "keep" else "repeat"
+
+
 class Design(Record):
     """How measurements are arranged in time."""
 
@@ -185,6 +191,14 @@ class Design(Record):
     """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
     (`auto`; never where the engine is simulated), two rounds of it whatever they take (`always`), or not (`off`)."""
 
+    disturbed: Literal["repeat", "keep"] = Field(default_factory=_disturbed)
+    """What becomes of a block in which other programs were busy, or a GPU was slowed down by heat: it is set aside
+    whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
+    (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`.
+    Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
+    a fifth of the samples, or a GPU was slowed in 5% of them. A `grouped` order has no such blocks."""
+    wait_s: Annotated[float, Field(ge=0, le=3_600)] = 300
+    """Longest wait for a calm machine, before blocks that are measured again: for all of them together."""
     stopping: Literal["planned", "decided"] = "planned"
     """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
     were measured decide which arm is the fastest (`decided`; only `specmeter advise` measures like that)."""

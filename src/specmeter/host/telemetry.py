@@ -18,7 +18,7 @@ from typing import Self
 import psutil
 
 from specmeter.host import read_int, read_text, scaled
-from specmeter.host.machine import Nvml, find_cgroup, read_power_source
+from specmeter.host.machine import Nvml, OtherPrograms, find_cgroup, read_power_source
 from specmeter.record import Telemetry
 
 # A battery's controller is slow to answer, and its state does not change often.
@@ -124,9 +124,12 @@ class _Probe:
         self._cpu = CpuSensors()
         self._cgroup = find_cgroup()
         self._battery: tuple[float, bool | None] | None = None
+        self._others = OtherPrograms()
+        self._others.taken(pids)
         self.watch(pids)
 
     def watch(self, pids: tuple[int, ...]) -> None:
+        self._pids = pids
         self._timer = CpuTimer(pids)
         self._before: CpuTime = self._timer.read()
 
@@ -134,6 +137,7 @@ class _Probe:
         now = self._timer.read()
         used = share(self._before, now)
         self._before = now
+        programs = self._others.taken(self._pids) if used.other_percent > SPIKE_PERCENT else ()
         available = psutil.virtual_memory().available
         left = self._cgroup.memory_available_bytes()
         return Telemetry(
@@ -146,6 +150,7 @@ class _Probe:
             cpu_celsius=self._cpu.celsius(),
             on_battery=self._on_battery(),
             gpus=self._gpus.samples(),
+            programs=programs,
         )
 
     def close(self) -> None:
@@ -290,6 +295,7 @@ in the worst of 334 single samples."""
 SPIKE_PERCENT = 10.0
 _SPIKES = 0.2
 _LEAST_SPIKES = 3
+_CALM_S = 3
 
 
 def is_busy(shares: Sequence[float], gate: float = BUSY_PERCENT) -> bool:
@@ -310,3 +316,48 @@ def busy_percent(threads: int | None, cores: int, logical_cores: int) -> float:
     if threads is None or threads < cores:
         return BUSY_PERCENT
     return min(BUSY_PERCENT, 100 / logical_cores)
+
+
+HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
+"""Clocks of a GPU lowered by settings, the same for every arm."""
+POWER_CAP = frozenset({"sw_power_cap"})
+"""A GPU at its power limit: what it does at full load, and part of what an arm costs."""
+THROTTLED = 0.05
+"""Share of the samples (and two at least) with a GPU slowed by heat or its hardware that says something."""
+
+
+Seen = tuple[float, bool]
+"""Of a sample: the share of the machine that others took, in percent, and whether a GPU was slowed down."""
+
+
+def is_slowing(reasons: Iterable[str]) -> bool:
+    """Whether heat or its hardware slowed a GPU down."""
+    return bool(set(reasons) - HARMLESS - POWER_CAP)
+
+
+def seen(sample: Telemetry) -> Seen:
+    """What a sample says of disturbances."""
+    return sample.other_cpu_percent, any(is_slowing(gpu.throttle_reasons) for gpu in sample.gpus)
+
+
+def is_disturbed(sessions: Sequence[Sequence[Seen]], gate: float = BUSY_PERCENT) -> bool:
+    """Whether others were busy in some sessions, by the samples of each: in all of them together, or in one of three
+    samples or more; or a GPU was slowed down."""
+    whole = [it for samples in sessions for it in samples]
+    parts = [whole, *(samples for samples in sessions if len(samples) >= _LEAST_SPIKES)]
+    slowed = sum(slow for _, slow in whole)
+    return any(is_busy([percent for percent, _ in part], gate) for part in parts) or (
+        slowed >= max(2, THROTTLED * len(whole))
+    )
+
+
+def wait_for_calm(limit_s: float, gate: float = BUSY_PERCENT, *, sleep: Callable[[float], object] = time.sleep) -> bool:
+    """Wait until others took little of the machine for three seconds, no longer than the limit; whether they did."""
+    timer = CpuTimer()
+    before, calm, ends = timer.read(), 0, time.monotonic() + limit_s
+    while calm < _CALM_S and time.monotonic() < ends:
+        sleep(1.0)
+        now = timer.read()
+        calm = calm + 1 if share(before, now).other_percent <= gate else 0
+        before = now
+    return calm >= _CALM_S

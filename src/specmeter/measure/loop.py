@@ -10,20 +10,25 @@ A cell of an arm with a load is measured by its clients and stored when it has e
 
 from __future__ import annotations
 
+import math
+import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
-from specmeter.host.telemetry import TelemetrySampler
+from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
+from specmeter.measure.calm import disturbance
 from specmeter.measure.load import DueRequest, Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
+    Disturbance,
     EngineTraits,
     Generation,
     Load,
@@ -41,7 +46,7 @@ from specmeter.record import (
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
     from specmeter.host.energy import EnergyMeter, Spent
-    from specmeter.store import RunStore
+    from specmeter.store import RequestKey, RunStore
 
 SHORT_WARMUP_TOKENS = 8
 START_FAILURES = 3
@@ -63,6 +68,9 @@ class Observer(Protocol):
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """A session ended before its time."""
 
+    def block_set_aside(self, found: Disturbance) -> None:
+        """Others disturbed a block, which does not count; before it is measured again calm is waited for."""
+
 
 class Foresight(Protocol):
     """Predicts an arm before its first session; `prediction.forecast.Forecaster` is one."""
@@ -75,7 +83,7 @@ class Foresight(Protocol):
         ...
 
     def predict(self, arm: Arm, now: float) -> Prediction:
-        """What is expected of an arm that was not measured yet."""
+        """The prediction for an arm that was not measured yet."""
         ...
 
 
@@ -120,36 +128,23 @@ def measure(
     """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session,
     and what `meter` says of every request.
 
+    A block that others disturbed is set aside and measured again (`measure.calm`).
+
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
     model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
     on. Everything measured before is in the store.
     """
     bench = _Bench(work, engine, store, observer, foresight, meter)
-    done = store.done_keys()
-    whole = {(it.invocation, it.block, it.arm_id) for it in store.load_cells() if it.complete}
     bench.recall()
-    failures = 0
-    for cell in work.cells:
-        prompts = work.due(cell)
-        order = item_order([prompt.id for prompt in prompts], cell.invocation, cell.block, work.experiment.design.seed)
-        missing = [
-            (item, prompts[index])
-            for item, index in enumerate(order)
-            if (cell.invocation, cell.block, cell.arm_id, prompts[index].id) not in done
-        ]
-        if not missing and (work.arms[cell.arm_id].load is None or _place(cell) in whole):
-            continue
-        if work.arms[cell.arm_id].load is not None:  # half a cell is not a measurement
-            missing = [(item, prompts[index]) for item, index in enumerate(order)]
-        bench.foresee(work.arms[cell.arm_id])
-        observer.session_starting(cell, len(missing))
-        error = bench.measure_cell(cell, missing)
-        failures = failures + 1 if error else 0
-        if error and failures == START_FAILURES:
-            raise EngineStartError(
-                f"{failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
-            )
+    given_up = {(it.invocation, it.block) for it in store.disturbances() if not it.again}
+    for block, cells in groupby(work.cells, key=lambda cell: (cell.invocation, cell.block)):
+        turns = tuple(cells)
+        while block not in given_up:
+            for cell in turns:
+                bench.measure_missing(cell)
+            if not bench.set_aside(block):
+                break
 
 
 def _place(cell: Turn) -> tuple[int, int, str]:
@@ -166,9 +161,16 @@ class _Bench:
     observer: Observer
     foresight: Foresight | None = None
     meter: EnergyMeter | None = None
+    done: set[RequestKey] = field(default_factory=set["RequestKey"])
+    """Requests that have an answer which counts."""
+    whole: set[tuple[int, int, str]] = field(default_factory=set[tuple[int, int, str]])
+    """Cells under load that came to their end."""
     predicted: set[str] = field(default_factory=set[str])
     """Arms whose prediction is on record."""
-    """Arms that had a session before this start of the run."""
+    waited_s: float = 0.0
+    """For a calm machine, in all."""
+    failures: int = 0
+    """Sessions in a row that never became ready."""
     fitting: set[str] = field(default_factory=set[str])
     """Arms whose prompts are known to fit the context."""
     lengths: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -176,6 +178,13 @@ class _Bench:
 
     def recall(self) -> None:
         """What an earlier start of the run left."""
+        self.done = self.store.done_keys()
+        aside = {(it.invocation, it.block): it.ended_at for it in self.store.disturbances()}
+        self.whole = {
+            (it.invocation, it.block, it.arm_id)
+            for it in self.store.load_cells()
+            if it.complete and it.began_at > aside.get((it.invocation, it.block), -math.inf)
+        }
         if self.foresight is None:
             return
         self.predicted = {prediction.arm_id for prediction in self.store.predictions()}
@@ -188,13 +197,55 @@ class _Bench:
         return any(arm.speculates and arm.id not in self.predicted for arm in self.work.arms.values())
 
     def foresee(self, arm: Arm) -> None:
-        """Write down what is expected of an arm, once, before its first session."""
+        """Store the prediction for an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
         self.observer.looking_ahead(arm.id)
         self.foresight.prepare(arm)
         self.store.add_prediction(self.foresight.predict(arm, self.engine.clock()))
         self.predicted.add(arm.id)
+
+    def measure_missing(self, cell: Turn) -> None:
+        """Measure what the run folder lacks of a cell. Raises `EngineStartError` where engines fail to start."""
+        arm, prompts = self.work.arms[cell.arm_id], self.work.due(cell)
+        seed = self.work.experiment.design.seed
+        order = item_order([prompt.id for prompt in prompts], cell.invocation, cell.block, seed)
+        missing = [
+            (item, prompts[index])
+            for item, index in enumerate(order)
+            if (cell.invocation, cell.block, cell.arm_id, prompts[index].id) not in self.done
+        ]
+        if not missing and (arm.load is None or _place(cell) in self.whole):
+            return
+        if arm.load is not None:  # half a cell is not a measurement
+            missing = [(item, prompts[index]) for item, index in enumerate(order)]
+        self.foresee(arm)
+        self.observer.session_starting(cell, len(missing))
+        error = self.measure_cell(cell, missing)
+        self.failures = self.failures + 1 if error else 0
+        if error and self.failures == START_FAILURES:
+            raise EngineStartError(
+                f"{self.failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
+            )
+
+    def set_aside(self, block: tuple[int, int]) -> bool:
+        """Set a block aside that was disturbed, and wait for a calm machine; whether it is to be measured again."""
+        design = self.work.experiment.design
+        if self.work.simulated or design.disturbed == "keep" or design.order == "grouped":
+            return False
+        *_, host = self.store.hosts()
+        found = disturbance(self.store, block, self.work.arms, host)
+        if found is None:
+            return False
+        self.store.set_aside(found)
+        self.observer.block_set_aside(found)
+        self.done = self.store.done_keys()
+        self.whole = {it for it in self.whole if it[:2] != block}
+        if found.again:
+            began = time.monotonic()
+            wait_for_calm(design.wait_s - self.waited_s)
+            self.waited_s += time.monotonic() - began
+        return found.again
 
     def measure_cell(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
         """Measure the items, with a new session after every death of the engine.

@@ -91,10 +91,6 @@ class Message:
         """In English: for logs, errors, and programs that ask for text."""
         return words("en").render(self)
 
-    def render(self, words: Words) -> str:
-        """In the words of a language."""
-        return words.render(self)
-
     def to_json(self) -> dict[str, Any]:
         """Code, values and the English text; the text is for those who read the file, and never read back."""
         return {**_given(self), "text": str(self)}
@@ -159,9 +155,7 @@ class Words:
 
         `own` is applied to words of the catalogue before their values are filled in, `outside` to every other text.
         """
-        if isinstance(said, str):
-            return outside(said[:_LONG])
-        return _cut(self._rendered(said, "", _DEEP, own, outside))
+        return _Rendering(self, own, outside).value(said, "", _DEEP)
 
     def listed(self, items: Iterable[str], joint: str = "") -> str:
         """`a, b, c` as the language writes it; `;` between sentences, `and` before the last."""
@@ -170,62 +164,78 @@ class Words:
             return self.listed(first) + self.text["list.and"] + last
         return self.text.get(f"list.{joint or ','}", ", ").join([*first, last])
 
-    def _rendered(
-        self, said: Message, form: str, depth: int, own: Callable[[str], str], outside: Callable[[str], str]
-    ) -> str:
-        if depth == 0:
-            return "..."
-        if said.code in self.text:
-            known = own(self.text[said.code])
-        else:
-            known = outside(self.others.get(said.code, said.code)[:_LONG])
-            if said.values and not _HOLE.search(known):
-                known += " (" + ", ".join(f"{name}: {{{name}}}" for name in said.values if name.isidentifier()) + ")"
-        parts, at = list[str](), 0
-        for hole in _HOLE.finditer(known):
-            parts.append(known[at : hole.start()])
-            at, name = hole.end(), hole[1]
-            if name is None:
-                parts.append(hole[0][0])
-            elif name in said.values:
-                parts.append(self._shown(said.values[name], hole[2] or form, depth, own, outside))
-            else:
-                parts.append(hole[0])
-        parts.append(known[at:])
-        return _cut("".join(parts))
 
-    def _shown(
-        self, value: Value, form: str, depth: int, own: Callable[[str], str], outside: Callable[[str], str]
-    ) -> str:
+class _Rendering:
+    """One text in the making. What comes from outside has so much room in all of it, whatever a stranger nested."""
+
+    def __init__(self, words: Words, own: Callable[[str], str], outside: Callable[[str], str]) -> None:
+        self._words = words
+        self._own = own
+        self._outside = outside
+        self._room = _LONG
+
+    def text(self, text: str) -> str:
+        """A text from outside, cut before it is escaped."""
+        shown = text[: self._room]
+        self._room -= len(shown)
+        return self._outside(shown if len(shown) == len(text) else f"{shown}...")
+
+    def value(self, value: Value, form: str, depth: int) -> str:
+        """A message or another value; `form` is for numbers that have none of their own."""
         match value:
             case Message():
-                return self._rendered(value, form, depth - 1, own, outside)
+                if depth == 0 or self._room <= 0:
+                    return "..."
+                known, at = self._known(value), 0
+                parts: list[str] = []
+                for hole in _HOLE.finditer(known):
+                    parts.append(known[at : hole.start()])
+                    at, name = hole.end(), hole[1]
+                    self._room -= 1
+                    if name is None:
+                        parts.append(hole[0][0])
+                    elif name in value.values:
+                        parts.append(self.value(value.values[name], hole[2] or form, depth - 1))
+                    else:
+                        parts.append(hole[0])
+                return "".join((*parts, known[at:]))
             case str():
-                return outside(quoted(value[:_LONG]) if form == "quoted" else value[:_LONG])
+                return self.text(quoted(value[:_LONG]) if form == "quoted" else value)
             case bool():
-                return self.text.get(f"cell.{'yes' if value else 'no'}", str(value))
+                return self._words.text.get(f"cell.{'yes' if value else 'no'}", str(value))
             case int() | float():
-                return self._number(value, form)
+                return _number(value, form)
             case None:
                 return "?"
             case _:
-                if depth == 0:
+                if depth == 0 or self._room <= 0:
                     return "..."
-                joint, form = (form, "") if f"list.{form}" in self.text else ("", form)
-                shown = [self._shown(it, form, depth - 1, own, outside) for it in value[:_WIDE]]
-                return self.listed([*shown, "..."] if len(value) > _WIDE else shown, joint)
+                joint, form = (form, "") if f"list.{form}" in self._words.text else ("", form)
+                self._room -= len(value[:_WIDE])
+                shown = [self.value(it, form, depth - 1) for it in value[:_WIDE]]
+                return self._words.listed([*shown, "..."] if len(value) > _WIDE else shown, joint)
 
-    def _number(self, value: float, form: str) -> str:
-        try:
-            if "#" in form:
-                one, *several = form.split("|")
-                shown = f"{value:,}" if isinstance(value, int) else f"{value:,g}"
-                return (one if value == 1 or not several else several[0]).replace("#", shown)
-            if form in _FORMS:
-                return _FORMS[form](value)
-            return format(value, form if _NUMBER.fullmatch(form) else "")
-        except (OverflowError, ValueError):  # a whole number beyond all floats, or of thousands of digits
-            return "?"
+    def _known(self, said: Message) -> str:
+        """The words of a code, with holes."""
+        if said.code in self._words.text:
+            return self._own(self._words.text[said.code])
+        known = self.text(self._words.others.get(said.code, said.code))
+        if said.values and not _HOLE.search(known):
+            known += " (" + ", ".join(f"{name}: {{{name}}}" for name in said.values if name.isidentifier()) + ")"
+        return known
+
+
+def _number(value: float, form: str) -> str:
+    try:
+        if "#" in form:
+            one, *several = form.split("|")
+            shown = f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+            return (one if value == 1 or not several else several[0]).replace("#", shown)
+        if form in _FORMS:
+            return _FORMS[form](value)
+        return format(value, form if _NUMBER.fullmatch(form) else "")
+    except (OverflowError, ValueError):  # a whole number beyond all floats, or of thousands of digits
+        return "?"
 
 
 LANGUAGES = tuple(sorted((it.stem for it in Path(__file__).parent.glob("*.json")), key=lambda it: (it != "en", it)))
@@ -283,7 +293,3 @@ def _read(value: object, depth: int) -> Value:
             return tuple(_read(it, depth - 1) for it in items)
         case _:
             raise ValueError("has values that no message can have")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONG else text[:_LONG] + "..."

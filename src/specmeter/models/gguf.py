@@ -271,7 +271,7 @@ def _read(cursor: _Cursor) -> Header:
                 f"{cursor.path}: an experiment file, not a model",
                 fix="name a GGUF file here; `specmeter run FILE.yaml` runs an experiment",
             )
-        raise cursor.damaged(f"it begins with {magic!r} instead of b'GGUF'")
+        raise cursor.damaged("it does not begin with the letters GGUF")
     version = cursor.u32()
     if version and version & 0xFFFF == 0:
         raise cursor.damaged("it is a big-endian file, which llama.cpp loads on big-endian machines only")

@@ -268,7 +268,7 @@ def _walk(lengths: Sequence[int], wanted: Sequence[int], longest: int, limits: L
 
 
 @dataclass(frozen=True)
-class Fit:
+class LengthFit:
     """Costs, and how well they explain what they were learnt from."""
 
     costs: LengthCosts
@@ -284,7 +284,7 @@ class Fit:
 
 def fit_costs(
     walks: Sequence[Walk], measured: Sequence[float], gammas: Sequence[int], shape: Sequence[float] | None = None
-) -> Fit:
+) -> LengthFit:
     """c, and r where there are replays, from what `walks` of fixed lengths `gammas` took: `measured`, in plain tokens.
 
     `shape` is c(d) for d = 0 .. D up to a factor that changes slowly with d. r is a straight line in the tokens
@@ -313,4 +313,4 @@ def fit_costs(
     known = np.concatenate([[1.0], found[: len(knots) - 1]])
     again = found[len(knots) - 1] + found[len(knots)] * steps if replays.any() else None
     residuals = np.log(times / (matrix @ found + plain))
-    return Fit(LengthCosts(weights @ known, again), residuals, matrix.shape[1])
+    return LengthFit(LengthCosts(weights @ known, again), residuals, matrix.shape[1])

@@ -109,7 +109,7 @@ def told(faults: Sequence[Any]) -> str:
         case "value_error" | "assertion_error":
             return str(first["msg"]).partition(", ")[2]
         case "json_invalid":
-            return f"is not JSON ({context.get('error', 'it ends too early')})"
+            return f"cannot be read as JSON ({context.get('error', 'it ends too early')})"
         case "union_tag_not_found":
             return f"{context['discriminator'].strip(_QUOTE)} is missing"
         case "union_tag_invalid":

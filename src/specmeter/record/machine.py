@@ -34,6 +34,8 @@ class Telemetry(Record):
     """Whether the machine ran on its battery."""
     gpus: tuple[GpuSample, ...] = ()
     """State of each GPU."""
+    programs: tuple[str, ...] = ()
+    """Other programs that took the most since the sample before, looked for where they took much."""
 
 
 class GpuSample(Record):
@@ -66,7 +68,7 @@ class RequestEnergy(Record):
     """Electric energy that the machine took during one request, its prompt included."""
 
     invocation: int
-    """Of the request, as the next three."""
+    """Of the request."""
     block: int
     """Of the request."""
     arm_id: str

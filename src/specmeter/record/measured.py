@@ -411,7 +411,7 @@ class Sending(Record):
     """How a request of a cell under load was sent; its `Request` has what came back."""
 
     invocation: int
-    """Run of the whole experiment, from 0. Like the next three that of the request."""
+    """Run of the whole experiment, from 0."""
     block: int
     """Pass over all arms, from 0."""
     arm_id: str
@@ -452,6 +452,35 @@ class LoadCell(Record):
     counters: dict[str, float] = {}
     """What the engine's counters grew by over the cell: `n_decode_total`, `n_busy_slots_total` (forwards of all slots
     added up), `spec_decode_num_draft_tokens_total`, ..."""
+
+
+class Disturbance(Record):
+    """A block that was set aside by telemetry alone, with all its numbers, which are kept and do not count."""
+
+    invocation: int
+    block: int
+    attempt: Annotated[int, Field(ge=1)]
+    """Which time it was that the block was measured."""
+    requests: int
+    """Requests of the block that had an answer."""
+    began_at: float
+    ended_at: float
+    samples: int
+    """Samples of telemetry in that time."""
+    mean_percent: float
+    """Share of the machine that other programs took, 0-100."""
+    highest_percent: float
+    slowed: int
+    """Samples with a GPU slowed down by heat or its hardware."""
+    programs: tuple[str, ...] = ()
+    """Other programs that took the most, where they were seen: `python3 (0.98 cores)`."""
+    again: bool
+    """Whether the block is measured again; not where there were three times as many blocks as planned."""
+
+    @property
+    def others(self) -> list[str | Message]:
+        """Who disturbed it, as far as is known."""
+        return [*self.programs] or [Message("disturbed.others")]
 
 
 class BatchPoint(Record):

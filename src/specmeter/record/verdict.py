@@ -41,7 +41,7 @@ class Finding(Record):
     arm_id: str | None = None
     """The arm; None for the whole run."""
     invocation: int | None = None
-    """Of the request; None unless the scope is `request`, as the next two."""
+    """Of the request; None unless the scope is `request`."""
     block: int | None = None
     """Of the request."""
     prompt_id: str | None = None
@@ -106,34 +106,21 @@ Findings = Iterator[Finding | Unchecked]
 Evidence = bool | int | float | str | Message | None
 
 
+def about_run(check: str, severity: Severity, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
+    """A finding about the run as a whole. Its evidence is the values of its message, and what else is given here."""
+    shown = _shown_by(message) | evidence
+    return Finding(check=check, severity=severity, scope="run", message=message, remedy=remedy, evidence=shown)
+
+
 def about_arm(
     check: str, severity: Severity, arm_id: str, message: Message, remedy: Message, **evidence: Evidence
 ) -> Finding:
-    """A finding about an arm as a whole. Its evidence is the values of its message, and what else is given here."""
-    return Finding(
-        check=check,
-        severity=severity,
-        scope="arm",
-        message=message,
-        remedy=remedy,
-        evidence=shown_by(message) | evidence,
-        arm_id=arm_id,
-    )
+    """A finding about an arm as a whole, with its evidence as above."""
+    found = about_run(check, severity, message, remedy, **evidence)
+    return found.model_copy(update={"scope": "arm", "arm_id": arm_id})
 
 
-def about_run(check: str, severity: Severity, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
-    """A finding about the run as a whole, with its evidence as above."""
-    return Finding(
-        check=check,
-        severity=severity,
-        scope="run",
-        message=message,
-        remedy=remedy,
-        evidence=shown_by(message) | evidence,
-    )
-
-
-def shown_by(message: Message) -> dict[str, Evidence]:
+def _shown_by(message: Message) -> dict[str, Evidence]:
     """Values of a message that are evidence as they stand: numbers, texts, yes or no."""
     shown: dict[str, Evidence] = {}
     for name, value in message.values.items():

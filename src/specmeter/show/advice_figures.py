@@ -1,29 +1,22 @@
-"""Figures of an advice: each compared arm as predicted, raced and confirmed; the grid as a matrix of predictions.
-
-The figure of a schedule: the speedup of what is best with each number of clients, and where it is 1.
-"""
+"""Figures of an advice: each compared arm as predicted, raced and confirmed; the grid as a matrix of predictions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.advise.schedule import clients_of
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.show import figure as charts
-from specmeter.show.advice_report import HEADINGS, fate_in_short, is_compared, shown_fates, stage_of_basis
+from specmeter.show.advice_words import HEADINGS, fate_in_short, is_compared, shown_fates, stage_of_basis
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, ratio, ratio_axis, rows, shown, single, tooltip
-from specmeter.show.load_figures import clients_axis, crossing_marks
 from specmeter.show.matrix_figure import by_length, heat, heated
 from specmeter.show.names import Names
-from specmeter.show.schedule_report import interval, speedup_of, use
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from specmeter.advise.advice import Advice, Fate
-    from specmeter.advise.schedule import Schedule
     from specmeter.messages import Words
     from specmeter.record import Arm, Estimate
     from specmeter.show.figure import Palette
@@ -34,12 +27,6 @@ _MOST_ROWS = 30
 """Of the matrix; beyond it kinds are left out, then the ways of drafting that promise least."""
 _MOST_LENGTHS = 16
 _SIGNS = {"winner": "★ ", "no-room": "? ", "failed": "✕"}
-
-
-def advice_figures(advice: Advice, names: Names) -> dict[str, Figure]:
-    """All figures that an advice has something for, by name."""
-    made = (advised(advice, names), grid(advice))
-    return {figure.name: figure for figure in made if figure is not None}
 
 
 def advised(advice: Advice, names: Names) -> Figure | None:
@@ -151,7 +138,7 @@ def _cell(fate: Fate, advice: Advice, names: Names, way: str, kind: str, gamma: 
     predicted = fate.by_kind.get(kind) if kind else fate.predicted
     head = f"{printable(kind)} · " if kind else ""
     told = {f"row_{one}": head + names.render(way, words(one)) for one in LANGUAGES}
-    short = {f"fate_{one}": fate_in_short(fate, advice).render(words(one)) for one in LANGUAGES}
+    short = {f"fate_{one}": words(one).render(fate_in_short(fate, advice)) for one in LANGUAGES}
     sign = "" if kind else _SIGNS.get(fate.code, "")
     text = f"{sign}{predicted.point:.2f}×" if predicted is not None else sign.strip() or "–"
     colour = {"heat": heat(predicted.point) if predicted is not None and predicted.point > 0 else None, "cell": text}
@@ -163,69 +150,3 @@ def _cell(fate: Fate, advice: Advice, names: Names, way: str, kind: str, gamma: 
         "gamma": gamma,
         "compared": is_compared(fate) and not kind,
     }
-
-
-_BESIDE = {"predicted": 0.96, "raced": 1.0, "confirmed": 1.04}
-"""Where the numbers of a stage stand, beside the number of clients that they are of."""
-
-
-def schedule_figures(schedule: Schedule) -> dict[str, Figure]:
-    """All figures that a schedule has something for, by name."""
-    found = scheduled(schedule)
-    return {} if found is None else {found.name: found}
-
-
-def scheduled(schedule: Schedule) -> Figure | None:
-    """Speedups over the clients: as predicted, hollow, and as measured, with intervals. False ones are left out."""
-    data: list[Datum] = []
-    estimates: list[Estimate] = []
-    for advice in schedule.advices:
-        for stage, heading in HEADINGS.items():
-            found = speedup_of(advice, stage)
-            if found is None or advice.verdict == "invalid":
-                continue
-            estimates.append(found)
-            of = {f"stage_{one}": words(one)(f"column.{heading}") for one in LANGUAGES}
-            using = {f"use_{one}": words(one).render(use(advice)) for one in LANGUAGES}
-            verdict = "unchecked" if stage == "predicted" or advice.verdict is None else advice.verdict
-            count = clients_of(advice)
-            place: Datum = {"count": count, "clients": count * _BESIDE[stage], "verdict": verdict}
-            data.append({**place, **of, **using, **shown(found, 2)})
-    if not data:
-        return None
-    counts = sorted({int(datum["count"] or 0) for datum in data})
-    crossed = _crossed(schedule)
-    limits, ticks = ratio_axis(estimates)
-
-    def draw(one: Words, palette: Palette) -> Spec:
-        stage = f"stage_{one.language}"
-        x, y = clients_axis(counts, one), ratio("point", one("axis.speedup_plain"), limits, ticks)
-        order = [name for it in HEADINGS.values() if (name := one(f"column.{it}")) in distinct(data, stage)]
-        look = charts.series(stage, one("column.stage"), order, palette)
-        tips = tooltip(
-            one,
-            ("count", "column.clients"),
-            (f"use_{one.language}", "column.use"),
-            (stage, "column.stage"),
-            ("shown", "column.speedup"),
-            ("verdict", "column.verdict"),
-        )
-        return {
-            "height": 260,
-            "layer": [
-                charts.one_line(palette, across=True),
-                *(crossing_marks(x, one, palette) if crossed else ()),
-                *charts.numbers(x, y, look, tips, across=False),
-            ],
-        }
-
-    return single("scheduled", [*data, *crossed], draw)
-
-
-def _crossed(schedule: Schedule) -> list[Datum]:
-    found = schedule.crossover
-    if found is None or found.clients is None:
-        return []
-    at = found.clients
-    said: Datum = {f"crossing_{one}": f"{at.point:.1f}{words(one).render(interval(found))}" for one in LANGUAGES}
-    return [{"crossing": at.point, "from": at.low, "to": at.high, **said}]

@@ -1,385 +1,158 @@
-"""What an advice says, sentence by sentence, in any language: the answer, why, what became of the rest, what to mind.
-
-Everything in an advice may come from a stranger's folder: it is filled into our sentences and cleaned there.
-
-Tables of an advice: what was compared, and every arm of the grid with what became of it.
-"""
+"""The report of an advice: the answer and what to paste, what was compared, the whole grid, and what to mind."""
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.confirm import LONGER, SECOND
-from specmeter.advise.export_commands import MEASURED, elsewhere
-from specmeter.engines import Launch
-from specmeter.engines.registry import serving_command
-from specmeter.messages import Message, Value, words
-from specmeter.numbers.estimates import MARGIN
-from specmeter.show.names import Names, clients_name
-from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell, row
-from specmeter.text import brackets, duration, estimated, quoted
+from specmeter.messages import Message
+from specmeter.show import advice_figures
+from specmeter.show.advice_words import (
+    HEADINGS,
+    about_numbers,
+    by_kind,
+    commands,
+    counts,
+    fate_in_short,
+    fate_told,
+    headline,
+    is_elsewhere,
+    names_of,
+    notes,
+    reason,
+    shown_fates,
+    target_of,
+    what_next,
+    would_decide,
+)
+from specmeter.show.report import (
+    Chart,
+    Command,
+    Facts,
+    Links,
+    Report,
+    Section,
+    Tabled,
+    Text,
+    engine,
+    hints,
+    machine,
+    moment,
+)
+from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, row
+from specmeter.store.environment import private
+from specmeter.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, StageRun, TriedSettings
+    from specmeter.advise.advice import Advice, Fate
     from specmeter.record import Estimate
+    from specmeter.show.names import Names
+    from specmeter.show.report import Block, Look
 
 
-_STAGES = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}
-"""Stage that measured what an answer rests on."""
-_LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
-"""Fates of arms that were not raced, in the order in which they are told."""
-_SHORT = 6
-"""Configurations that are told without a race, the most promising first."""
+_LOOKS: dict[str, Look] = {"speculate": "speculate", "off": "stop"}
 
 
-class Note(NamedTuple):
-    text: Message
-    tone: Tone = ""
-
-
-def names_of(advice: Advice) -> Names:
-    """What its arms are called; of all at one load, without it."""
-    kinds = (it.arm for it in advice.by_kind)
-    known = {arm.id: arm for arm in (*advice.arms, advice.baseline, advice.arm, *kinds) if arm is not None}
-    return Names(arm if advice.asked.load is None else arm.model_copy(update={"load": None}) for arm in known.values())
-
-
-def target_of(advice: Advice) -> str:
-    """What its target is called."""
-    arm = advice.arm or advice.baseline
-    return advice.target.name if advice.target else arm.target if arm else advice.asked.target
-
-
-def stage_of(advice: Advice) -> StageRun | None:
-    """The stage that the answer rests on, as it was carried out last."""
-    return stage_of_basis(advice, advice.basis)
-
-
-def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
-    """The stage that predicted, raced or confirmed, as it was carried out last."""
-    named = advice.confirmation if basis == "confirmed" else ""
-    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis] and named in ("", it.folder)), None)
-
-
-# --- the answer ------------------------------------------------------------------------------------------------------
-
-
-def headline(advice: Advice, names: Names) -> Message:
-    """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
-    said: dict[str, Value] = {"target": _asked_of(advice)}
-    best = best_of(advice)
-    if best is not None and advice.speedup is not None:
-        said |= {"method": names[best], "speedup": ratio(advice.speedup), "rests": _rests(advice)}
-    has_number = len(said) > 1
-    if advice.again is not None:
-        return _again(advice, said)
-    if is_open(advice):
-        said["why"] = why_undecided(advice)
-        if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
-            return Message("advised.undecided_slower", **said)
-        return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
-    if advice.basis == "predicted" and has_number:
-        return Message(f"advised.predicted.{advice.decision}", **said)
-    if advice.decision == "off":
-        return Message("advised.off" if has_number else "advised.off_none", **said)
-    return Message("advised.speculate", **said) if has_number else _nothing(advice, said)
-
-
-def _asked_of(advice: Advice) -> str | Message:
-    """`dense`, `dense, 4 clients`."""
-    load = advice.asked.load
-    if load is None:
-        return target_of(advice)
-    return Message("arm.parts", parts=(target_of(advice), clients_name(load)))
-
-
-def is_open(advice: Advice) -> bool:
-    """Whether it is told as undecided: it is, or it was interrupted before anything was confirmed. What the screen
-    alone predicts is told as such."""
-    stopped = advice.why_undecided == "interrupted" and advice.basis != "confirmed"
-    waits = advice.basis == "predicted" and not advice.why_undecided and advice.speedup is not None
-    return stopped or (advice.decision == "undecided" and not waits)
-
-
-def best_of(advice: Advice) -> str | None:
-    """Id of the arm that the speedup is of."""
-    return advice.arm.id if advice.arm is not None else advice.speedup_of
-
-
-def _nothing(advice: Advice, said: dict[str, Value]) -> Message:
-    return Message("advised.undecided_none", **(said | {"why": why_undecided(advice)}))
-
-
-def _again(advice: Advice, said: dict[str, Value]) -> Message:
-    again = advice.again
-    assert again is not None
-    if "speedup" not in said:
-        told = Message("advised.again.nothing")
-    elif again.before is None:
-        told = Message("advised.again.now_alone", **said)
-    else:
-        kept_off = advice.decision == "off" and advice.arm is None
-        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
-    return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
-
-
-def why_undecided(advice: Advice) -> str | Message:
-    """Why it is undecided, in a few words; a code of a later version as it is."""
-    code = advice.why_undecided or "unfinished"
-    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words() else code
-
-
-def ratio(speedup: Estimate) -> Message:
-    """`1.92x [1.85, 1.99]`."""
-    return Message("advised.ratio", point=speedup.point, interval=brackets(speedup, 2))
-
-
-def _rests(advice: Advice) -> Message:
-    stage = stage_of(advice)
-    if advice.basis == "predicted":
-        return Message("advised.rests.predicted")
-    unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
-    basis = "measured" if advice.basis == "confirmed" and unsettled else advice.basis
-    if stage is None or not stage.blocks or (advice.basis == "confirmed" and not stage.prompts):
-        return Message(f"advised.rests.{basis}_short")
-    other = "other" if advice.held_out else "same"
-    said: dict[str, Value] = {
-        "prompts": Message(f"advised.prompts.{other}", count=stage.prompts),
-        "blocks": Message("advised.blocks", count=stage.blocks),
-    }
-    return Message(f"advised.rests.{basis}", **said)
-
-
-def by_kind(advice: Advice, names: Names) -> Message | None:
-    """`By kind of text: code: small draft, 8 tokens, 1.90x [1.80, 2.01]; chat: off`, where kinds differ."""
-    told = [_of_kind(it, names) for it in advice.by_kind]
-    return Message("advised.by_kind", kinds=told) if told else None
-
-
-def _of_kind(it: AdviceOfKind, names: Names) -> Message:
-    said: dict[str, Value] = {"kind": it.kind}
-    if it.speedup is not None:
-        said["speedup"] = ratio(it.speedup)
-    if it.decision == "off":
-        return Message("advised.of_kind.off_at" if it.speedup else "advised.of_kind.off", **said)
-    if it.arm is None or it.speedup is None:
-        return Message("advised.of_kind.undecided", **said)
-    said["method"] = names[it.arm.id]
-    return Message(
-        "advised.of_kind.speculate" if it.decision == "speculate" else "advised.of_kind.undecided_at", **said
+def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = None) -> Report:
+    """An advice that lies in `folder`; `reports`: folder of a stage -> its report, relative to the page."""
+    names = names_of(advice)
+    return Report(
+        target=target_of(advice),
+        headline=headline(advice, names),
+        document=lambda: document(advice, folder, names),
+        decision=advice.decision,
+        look=_LOOKS.get(advice.decision, "") if advice.basis == "confirmed" else "",
+        verdict=advice.verdict,
+        answer=[
+            *_said(by_kind(advice, names), would_decide(advice, folder)),
+            *_to_paste(advice),
+        ],
+        sections=[*_sections(advice, names), *_page_sections(advice, reports or {})],
+        notes=list(notes(advice, folder, names)),
+        facts=facts(advice.seconds, advice, advice.made_at),
+        closing=closing(what_next(advice), folder, Message("advised.folder", folder=str(folder), took=_took(advice))),
+        folder=folder,
     )
 
 
-def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
-    """Program -> its command line to paste; none where the numbers are false.
-
-    The record may be a stranger's, and its reader may paste. So the line that was measured starts the program of
-    the engine.
-    """
-    if not advice.command or advice.verdict == "invalid" or not _is_measured(advice, advice.command[0]):
-        return {}
-    others = {program: it.line for program, it in elsewhere(advice).items() if it.line}
-    return {advice.command[0]: advice.command, **others}
+def _said(*told: Message | None) -> list[Text]:
+    return [Text(it) for it in told if it is not None]
 
 
-def _is_measured(advice: Advice, program: str) -> bool:
-    """Whether a program is that of the engine that measured: another author's engine says so only where it measured."""
-    arm = advice.arm or advice.baseline
-    if program == MEASURED or arm is None or advice.target is None or advice.engine is None:
-        return program == MEASURED
-    line = serving_command(advice.engine.kind, Launch(arm, advice.target, advice.draft, Path()), ())
-    return line is not None and line[0] == program
+def _to_paste(advice: Advice) -> Iterator[Block]:
+    for program, line in commands(advice).items():
+        if is_elsewhere(program):
+            yield Text(Message("advised.elsewhere", program=program), "faint")
+        else:
+            yield Text(Message("page.paste", target=target_of(advice)), "faint", "page")
+        yield Command(line)
 
 
-def would_decide(advice: Advice, folder: Path) -> Message | None:
-    """What would decide an undecided advice."""
-    name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
-    if not is_open(advice) or name not in words():
-        return None
-    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder))
+def _sections(advice: Advice, names: Names) -> Iterator[Section]:
+    """Why, what was compared, and the whole grid."""
+    about = [Text(it, "faint") for it in about_numbers(advice)]
+    table = Tabled(compared(advice, names), caption=False)
+    first = [Chart(lambda: advice_figures.advised(advice, names)), table, *about] if advice.fates else []
+    whole = [Chart(lambda: advice_figures.grid(advice)), Tabled(grid(advice, names), "details")]
+    yield Section("comparison", [*_said(reason(advice)), *first, *_said(counts(advice))])
+    if advice.fates:
+        yield Section("grid", whole)
 
 
-def _stage_folder(advice: Advice, folder: Path) -> str:
-    """The run that the answer rests on, as it is pasted."""
-    stage = stage_of(advice)
-    return quoted(str(folder / stage.folder if stage else folder))
-
-
-# --- why, and the rest of the grid -----------------------------------------------------------------------------------
-
-
-def reason(advice: Advice) -> Message | None:
-    """`Why: each step emits 3.10 tokens in the time of 1.61 plain steps.`"""
-    decoding = advice.asked.goal == "throughput"
-    if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
-        return None
-    cost = advice.tau.point / advice.speedup.point
-    return Message("advised.reason", tau=advice.tau.point, cost=cost)
-
-
-def is_compared(fate: Fate) -> bool:
-    """Whether its arm was measured against others."""
-    return fate.raced is not None or fate.confirmed is not None or fate.code in ("slower", "equivalent")
-
-
-def shown_fates(advice: Advice) -> list[Fate]:
-    """Fates that the short table has: what was compared; before there is any, what is most promising."""
-    compared = [fate for fate in advice.fates if is_compared(fate) or fate.code == "winner"]
-    if any(is_compared(fate) for fate in compared):
-        return compared
-    known = [fate for fate in advice.fates if fate.predicted is not None]
-    might_win = [fate for fate in known if fate.code in ("winner", "open", "no-room")] or known
-    return sorted(might_win, key=lambda fate: -(fate.predicted.point if fate.predicted else 0))[:_SHORT]
-
-
-def counts(advice: Advice) -> Message | None:
-    """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
-    if not advice.fates:
-        return None
-    found = Counter("measured" if is_compared(fate) else fate.code for fate in advice.fates)
-    order = ("measured", *_LEFT_OUT)
-    found["other"] = sum(found.values()) - sum(found[code] for code in order)
-    parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
-    return Message("advised.counts", count=len(advice.fates), parts=parts)
-
-
-def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
-    """What became of an arm, with the numbers behind it."""
-    said: dict[str, Value] = {"margin": MARGIN, "blocks": Message("advised.blocks", count=fate.blocks)}
-    if fate.predicted is not None:
-        said["predicted"] = ratio(fate.predicted)
-    if fate.than is not None and fate.ratio is not None:
-        said |= {"than": names[fate.than], "ratio": estimated(fate.ratio, 2)}
-    if fate.why:
-        said["why"] = fate.why
-    needs = {
-        "cannot-gain": ("predicted",),
-        "no-room": ("predicted",),
-        "failed": ("why",),
-        "winner": (),
-    }.get(fate.code, ("than", "ratio"))
-    if fate.code == "winner":
-        return Message(f"advised.fate.{_winner(advice)}")
-    complete = all(name in said for name in needs) and (
-        fate.code not in ("slower", "equivalent", "open") or fate.blocks
-    )
-    return Message(f"advised.fate.{fate.code}" if complete else f"advised.fate.{fate.code}_bare", **said)
-
-
-def fate_in_short(fate: Fate, advice: Advice) -> Message:
-    """The same in a word or two."""
-    return Message(f"advised.short.{_winner(advice) if fate.code == 'winner' else fate.code}")
-
-
-def _winner(advice: Advice) -> str:
-    if advice.decision == "off":
-        return "winner_off"
-    settled = advice.decision == "speculate" and advice.basis == "confirmed" and not is_open(advice)
-    return "winner" if settled else "winner_so_far"
-
-
-def about_numbers(advice: Advice) -> list[Message]:
-    """What the speedups and the brackets of the table are."""
-    of = [Message("advised.latency")] if advice.asked.goal == "latency" else []
-    return [*of, _intervals(advice)]
-
-
-def _intervals(advice: Advice) -> Message:
-    if any(fate.confirmed is not None for fate in advice.fates):
-        return Message("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
-    raced = any(is_compared(fate) for fate in advice.fates)
-    return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
-
-
-# --- what to mind ----------------------------------------------------------------------------------------------------
-
-
-def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Note]:
-    """What a reader should know, what matters most first."""
+def _page_sections(advice: Advice, reports: Mapping[str, str]) -> Iterator[Section]:
+    if advice.stages:
+        links = [(Message("advised.report", stage=name), href) for name, href in reports.items()]
+        yield Section("stages", [Tabled(stages(advice), "page"), Links(links)])
+    on = [machine(advice.host)] if advice.host is not None else []
+    by = [engine(advice.engine)] if advice.engine is not None else []
     models = [it for it in (advice.target, advice.draft) if it is not None]
-    if any(model.simulated for model in models):
-        yield Note(Message("advised.note.simulated"), "strong")
-    if advice.why_undecided == "changed":
-        yield Note(Message("advised.note.changed_since"), "bad")
-    elif advice.verdict in ("invalid", "suspect"):
-        place: dict[str, Value] = {"folder": _stage_folder(advice, folder)}
-        yield Note(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
-    if advice.again is not None:
-        changes = [Note(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
-        yield from changes or [Note(Message("advised.note.unchanged"))]
-    if not advice.finished and not is_open(advice):
-        yield Note(Message("advised.note.unfinished"), "doubtful")
-    if advice.basis == "confirmed" and not advice.held_out:
-        yield Note(Message("advised.note.same_prompts"), "doubtful")
-    if advice.basis == "confirmed" and advice.confirmation == SECOND:
-        yield Note(Message("advised.note.second"))
-    if advice.basis == "confirmed" and advice.confirmation == LONGER:
-        yield Note(Message("advised.note.longer"))
-    alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
-    if alike and advice.decision == "speculate" and advice.finished:
-        yield Note(Message("advised.note.not_told_apart", count=alike))
-    yield from _settings(advice)
-    missed = sum(fate.code == "no-room" for fate in advice.fates)
-    if missed:
-        yield Note(Message("advised.note.no_room", count=missed))
-    for fate in advice.fates:
-        if fate.code == "failed" and fate.why:
-            yield Note(Message("advised.note.failed", method=names[fate.arm_id], why=fate.why), "doubtful")
-    for it in advice.left_out:
-        yield Note(Message("advised.note.left_out", draft=it.reference, why=it.why))
-    if any(model.origin == "bench" for model in models):
-        yield Note(Message("advised.note.bench"), "faint")
+    files = Facts([(it.name, f"{private(it.reference)} {it.sha256}") for it in models], Message("table.models"))
+    yield Section("environment", [*on, *by, files])
 
 
-def _settings(advice: Advice) -> Iterator[Note]:
-    """What came of trying settings of the engine."""
-    chosen = next((it for it in advice.settings if it.code == "chosen"), None)
-    if chosen is not None and chosen.speedup is not None:
-        said: dict[str, Value] = {"settings": _setting(chosen), "speedup": ratio(chosen.speedup)}
-        yield Note(Message("advised.note.settings", **said))
-        if chosen.changes_text:
-            yield Note(Message("advised.note.kv_types"), "doubtful")
-    elif advice.settings:
-        tried = "; ".join(map(_setting, advice.settings))
-        yield Note(Message("advised.note.settings_kept", settings=tried))
+def facts(seconds: float, of: Advice | None, made_at: float) -> list[str | Message]:
+    """How long it took, on what, and when."""
+    on = [] if of is None or of.host is None else [of.host.cpu]
+    by = [] if of is None or of.engine is None else [f"{of.engine.kind} {of.engine.version}"]
+    return [Message("advised.took", took=duration(seconds)), *on, *by, moment(made_at)]
 
 
-def _setting(tried: TriedSettings) -> str:
-    return ", ".join(f"{name}={value}" for name, value in tried.engine.items())
+def closing(after: Message | None, folder: Path, place: Message) -> list[Block]:
+    """When to ask again, and where it lies."""
+    again = [Text(after), Command(("specmeter", "advise", "--again", str(folder)), "page")] if after else []
+    return [*again, Text(place, at="screen", whole=True), *hints(folder, "page")]
 
 
-def _changed(what: str, before: str, now: str) -> Message:
-    return Message("advised.note.changed", what=Message(f"advised.changed.{what}"), before=before, now=now)
+def _took(advice: Advice) -> Message | str:
+    parts = [Message("advised.stage_took", stage=it.stage, took=duration(it.seconds)) for it in advice.stages]
+    took = duration(advice.seconds)
+    return Message("advised.took_in", took=took, parts=parts) if parts else took
 
 
-def what_next(advice: Advice) -> Message | None:
-    """When to measure again; nothing while it is not decided, which says itself what to do."""
-    if is_open(advice) or not advice.finished:
-        return None
-    stale = advice.again is not None and advice.again.holds == "does-not-hold"
-    return Message("advised.renew" if stale else "advised.measure_again")
+def document(advice: Advice, folder: Path, names: Names) -> dict[str, Any]:
+    """The record as it is, with the answer in words, what people call each arm, and program -> its line."""
+    return {
+        "folder": str(folder),
+        "headline": str(headline(advice, names)),
+        "names": {fate.arm_id: str(names[fate.arm_id]) for fate in advice.fates},
+        "commands": commands(advice),
+        **advice.model_dump(mode="json"),
+    }
 
 
-def _budget(advice: Advice) -> str:
-    """`10 min`."""
-    return duration(advice.asked.budget_s).removesuffix(" 00 s")
-
-
-def day(seconds: float) -> str:
-    """`2026-11-22`; a time that there is not stays a number."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
-
-
-HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
-"""Field of a fate -> the column that shows it."""
+def stages(advice: Advice) -> Table:
+    """What was carried out, and how long it took."""
+    return made(
+        "stages",
+        advice.stages,
+        ("stage", "text", lambda it: Message(f"stage.{it.stage}")),
+        ("seconds", "number", lambda it: Cell(duration(it.seconds), it.seconds)),
+        ("blocks", "number", lambda it: counted(it.blocks)),
+        ("on_prompts", "number", lambda it: counted(it.prompts)),
+        ("verdict", "text", lambda it: Message(f"verdict.{it.verdict or 'unchecked'}")),
+        ("report", "text", lambda it: Cell(it.folder, code=True)),
+    )
 
 
 def compared(advice: Advice, names: Names) -> Table:

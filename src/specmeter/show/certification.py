@@ -1,27 +1,24 @@
-"""What a certification of controllers says: a sentence and a table for each, in any language.
-
-Prints rulings on controllers: a sentence and a table for each.
-"""
+"""What a certification of controllers says: a sentence and a table for each, in any language."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.advise.controllers import ALL, FLOOR
-from specmeter.messages import Message, Value, words
+from specmeter.messages import Message, Value
 from specmeter.show.names import Names
-from specmeter.show.table import TONES as VERDICTS
-from specmeter.show.table import Cell, Column, Table, Tone, estimate_cell, row
-from specmeter.show.terminal.console import output, say_json
+from specmeter.show.report import Report, Section, Tabled, Text
+from specmeter.show.table import Cell, Column, Table, estimate_cell, row
 from specmeter.text import estimated as told
 
 if TYPE_CHECKING:
     from specmeter.advise.controllers import Certification, Certified, Held
+    from specmeter.show.report import Block
 
 
 _NUMBERS = ("off", "best_fixed", "over_off", "over_best", "over_oracle", "of_oracle")
-TONES: dict[str, Tone] = {"never-below": "good", "not-shown": "doubtful", "fails": "bad", "invalid": "bad"}
 
 
 def names_of(found: Certification) -> Names:
@@ -87,27 +84,25 @@ def notes(controller: Certified) -> Iterator[Message]:
         yield Message("certify.left_out", count=left)
 
 
-def print_certifications(found: Sequence[Certification], *, as_json: bool) -> None:
-    """Write the rulings to stdout, as JSON or for people."""
-    if as_json:
-        say_json([it.model_dump(mode="json") | {"passes": it.passes} for it in found])
-        return
-    for it in found:
-        _print(it)
+def report(found: Sequence[Certification]) -> Report:
+    """The rulings of some runs: a sentence for each controller, then its table and notes."""
+    each = [(it, controller) for it in found for controller in it.controllers]
+    (ruling, *first), *others = (
+        _told(it, controller, f"certify{place}") for place, (it, controller) in enumerate(each)
+    )
+    unfinished = [Message("certify.unfinished", folder=it.folder) for it in found if not it.complete]
+    folders = [Message("certify.folder", folder=it.folder) for it in found]
+    return Report(
+        target=" · ".join(it.name for it in found),
+        document=lambda: [it.model_dump(mode="json") | {"passes": it.passes} for it in found],
+        answer=[ruling, *(Text(it, "doubtful") for it in unfinished)],
+        sections=[Section("controllers", it) for it in (first, *others)],
+        closing=[Text(Message("certify.intervals"), "faint"), *(Text(it, at="screen", whole=True) for it in folders)],
+    )
 
 
-def _print(found: Certification) -> None:
-    screen, names, english = output(), names_of(found), words()
-    if not found.complete:
-        screen.say("unfinished: what was measured so far", tone="doubtful")
-    for controller in found.controllers:
-        verdict = controller.verdict
-        said = ("not checked", "doubtful") if verdict is None else (verdict, VERDICTS[verdict])
-        screen.say((sentence(controller, names), TONES[controller.ruling]), "; ", said)
-        screen.line()
-        if controller.rows:
-            screen.table(table(controller, found))
-        screen.say_all(notes(controller), tone="faint")
-        screen.line()
-    screen.say(english("certify.intervals"), tone="faint")
-    screen.say(f"run folder: {found.folder}", wrap=False)
+def _told(found: Certification, controller: Certified, name: str) -> list[Block]:
+    ruling = Text(sentence(controller, names_of(found)), "strong", verdict=controller.verdict or "unchecked")
+    shown = replace(table(controller, found), name=name, title=Message("table.certify"))
+    of = [Tabled(shown, caption=False)] if controller.rows else []
+    return [ruling, *of, *(Text(it, "faint") for it in notes(controller))]

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import Advice
 from specmeter.advise.schedule import Schedule
 from specmeter.analysis.comparison import RunComparison
 from specmeter.analysis.prediction.speedup import Predicted
-from specmeter.audit.judge import in_words
-from specmeter.audit.reading import Audit, tally
+from specmeter.audit.reading import Audit
 from specmeter.messages import words
-from specmeter.record.verdict import grouped
-from specmeter.show import advice_report as said
-from specmeter.show import schedule_report
-from specmeter.show.advice_report import compared
+from specmeter.show import (
+    advice_report,
+    advice_words,
+    audit_report,
+    comparison_report,
+    prediction_report,
+    run_report,
+    schedule_report,
+)
 from specmeter.show.names import Names
-from specmeter.show.run_tables import brief
-from specmeter.show.schedule_report import by_clients
-from specmeter.show.sentence import comparison_sentence, crossover_sentence, main_crossovers, sentence, untold
-from specmeter.show.table import Cell, Table, estimate_cell, html, numbers, row, text
-from specmeter.show.terminal.explain import best_line
+from specmeter.show.report import Command, Tabled, Text
+from specmeter.show.sentence import crossover_sentence, main_crossovers, sentence, untold
+from specmeter.show.table import Table, html, row, text
 from specmeter.text import pasted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from specmeter.analysis.reading import RunReport
-    from specmeter.record.verdict import Verdict
+    from specmeter.show.report import Report
 
 _MOST_ROWS = 20
 """Of a table in a notebook; the object has them all."""
@@ -42,98 +46,73 @@ def run_text(run: RunReport) -> str:
 
 
 def run_html(run: RunReport) -> str:
-    """The same with a table of the arms and the findings about them; everything from outside is escaped.
-
-    Speedups of invalid arms are not shown.
-    """
-    verdict = _verdict(run)
-    colour = _COLOURS.get(verdict, "#57606a")
-    answers = "".join(f"<p><strong>{_safe(line)}</strong></p>" for line in _answers(run))
-    findings = "".join(
-        f"<li>{_safe(it.first.severity)} <code>{_safe(it.first.check)}</code> {_safe(str(it.where))}: "
-        f"{_safe(str(it.first.message))}</li>"
-        for it in grouped(run.findings)
-        if it.first.severity != "note"
-    )
-    return (
-        f'<div>{answers}<p><strong style="color:{colour}">{verdict}</strong>: {_safe(_about(run))}</p>'
-        f"{''.join(html(table, words('en')) for table in brief(run))}{f'<ul>{findings}</ul>' if findings else ''}</div>"
-    )
+    """The same with a table of the arms and notes; everything from outside is escaped."""
+    return report_html(run_report.report(run))
 
 
 class ShownComparison(RunComparison):
     """A comparison that shows itself."""
 
     def _repr_html_(self) -> str:
-        names = Names(self.asked)
-        rows = [
-            row(
-                names.in_full(arm.arm_id),
-                *(estimate_cell(rate, 1) for rate in (arm.reference_rate, arm.other_rate)),
-                *(estimate_cell(ratio, 3) for ratio in (arm.rate, arm.speedup)),
-                Cell(arm.conclusion or "-"),
-            )
-            for arm in self.arms
-        ]
-        ratios = numbers("reference, tok/s", "other, tok/s", "rate, x", "speedup, x")
-        columns = (*text(" "), *ratios, *text("conclusion"))
-        return _page(str(comparison_sentence(self)), Table("arms", columns, rows))
+        return report_html(comparison_report.report([self]))
 
 
 class ShownAdvice(Advice):
     """An advice that shows itself."""
 
     def __str__(self) -> str:
-        return said.headline(self, said.names_of(self)).render(words())
+        return str(advice_words.headline(self, advice_words.names_of(self)))
 
     def _repr_html_(self) -> str:
-        english, names = words(), said.names_of(self)
-        phrases = (said.by_kind(self, names), said.reason(self), said.counts(self))
-        commands = "".join(f"<pre>{_safe(pasted(command))}</pre>" for command in said.commands(self).values())
-        verdict = _verdict_html(self.verdict)
-        told = "".join(f"<p>{_safe(phrase.render(english))}</p>" for phrase in phrases if phrase is not None)
-        table = html(compared(self, names), english) if self.fates else ""
-        return f"<div><p><strong>{_safe(str(self))}</strong>{verdict}</p>{commands}{told}{table}</div>"
+        return report_html(advice_report.report(self, Path()))
 
 
 class ShownSchedule(Schedule):
     """A schedule that shows itself."""
 
     def __str__(self) -> str:
-        return schedule_report.headline(self).render(words())
+        return str(schedule_report.headline(self))
 
     def _repr_html_(self) -> str:
-        english = words()
-        commands = "".join(
-            f"<p>{_safe(load.render(english))}</p><pre>{_safe(pasted(line))}</pre>"
-            for load, _, line in schedule_report.commands(self)
-        )
-        table = html(by_clients(self), english)
-        return f"<div><p><strong>{_safe(str(self))}</strong>{_verdict_html(self.verdict)}</p>{table}{commands}</div>"
+        return report_html(schedule_report.report(self, Path()))
 
 
 class ShownAudit(Audit):
     """An audit that shows itself."""
 
     def _repr_html_(self) -> str:
-        rows = [row(it.claim.row, in_words(it.verdict), it.reason) for it in self.rulings[:_MOST_ROWS]]
-        return _page(
-            f"{self.source}: {words().render(tally(self.rulings))}",
-            Table("rulings", text("row", "verdict", "why"), rows),
-            more=len(self.rulings) - len(rows),
-        )
+        return report_html(audit_report.report([self]))
 
 
 class ShownPrediction(Predicted):
     """A prediction that shows itself."""
 
     def _repr_html_(self) -> str:
-        rows = [
-            row(str(at.gamma), estimate_cell(at.speedup, 2), f"{at.tau:.2f}", f"{at.parts.total:.2f}")
-            for at in self.by_gamma
-        ]
-        columns = numbers("draft tokens", "speedup", "tokens per step", "cost of a step, plain steps")
-        return _page(best_line(self), Table("predicted", columns, rows))
+        return report_html(prediction_report.report(self))
+
+
+def report_html(report: Report) -> str:
+    """What a terminal has of a report without being asked for more."""
+    english = words()
+    head = [] if report.headline is None else [Text(report.headline, "strong", verdict=report.verdict)]
+    blocks = [*head, *report.answer, *(block for section in report.sections for block in section.blocks)]
+    told: list[str] = []
+    for block in (it for it in (*blocks, *report.notes) if it.at == "everywhere"):
+        match block:
+            case Text():
+                line = _safe(english.render(block.said))
+                line = f"<strong>{line}</strong>" if block.tone == "strong" else line
+                told.append(f"<p>{line}{_verdict_html(block.verdict)}</p>")
+            case Command():
+                told.append(f"<pre>{_safe(pasted(block.argv))}</pre>")
+            case Tabled():
+                rows = block.table.rows[:_MOST_ROWS]
+                told.append(html(replace(block.table, rows=rows), english))
+                if left := len(block.table.rows) - len(rows):
+                    told.append(f"<p>{_safe(english('report.more_rows', count=left))}</p>")
+            case _:
+                pass
+    return f"<div>{''.join(told)}</div>"
 
 
 def rows_html(name: str, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
@@ -143,13 +122,14 @@ def rows_html(name: str, columns: Sequence[str], rows: Iterable[Mapping[str, obj
     return _page(f"{name}: the first {len(first)} rows", Table(name, text(*columns), first))
 
 
-def _page(answer: str, table: Table, more: int = 0) -> str:
-    left = f"<p>and {more} more</p>" if more else ""
-    return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}{left}</div>"
+def _page(answer: str, table: Table) -> str:
+    return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}</div>"
 
 
-def _verdict_html(verdict: Verdict | None) -> str:
-    return f'; <strong style="color:{_COLOURS[verdict]}">{verdict}</strong>' if verdict else ""
+def _verdict_html(verdict: str | None) -> str:
+    if verdict is None:
+        return ""
+    return f'; <strong style="color:{_COLOURS.get(verdict, "#57606a")}">{words()(f"verdict.{verdict}")}</strong>'
 
 
 def _answers(run: RunReport) -> list[str]:

@@ -136,10 +136,10 @@ def parts(document: Document) -> Table:
     columns = (
         Column("target"),
         Column("arm"),
-        Column("ms_per_token", "number"),
-        *(Column(f"part_{name}", "number") for name in used),
-        Column("reason"),
-        Column("means"),
+        Column("ms_per_token", "number", narrow="point"),
+        *(Column(f"part_{name}", "number", narrow="point") for name in used),
+        Column("reason", narrow="drop"),
+        Column("means", narrow="drop"),
     )
     rows: list[Row] = []
     for arm in accounts:
@@ -412,7 +412,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
     energy = ("J/token", "energy") if metered else ()
     columns = (*text(arms[group[0].arm_id].target), rate, *numbers("speedup", "accepted", "tau", *energy, "requests"))
     columns = (*columns, Column("id", title="id"))
-    return Table("results", columns, rows)
+    return Table(f"results-{group[0].arm_id}", columns, rows, Message("table.results"))
 
 
 def _mark(verdict: Verdict | None) -> Mark | None:

@@ -1,39 +1,118 @@
-"""What a schedule says, sentence by sentence, in any language: at which loads to speculate, and what is still open.
+"""What a schedule says: at which loads to speculate, what to use with each number of clients, and what is still open.
 
 What one load is advised, and why, its own advice says. Everything may come from a stranger's folder, as there.
-
-Tables of a schedule: what to use with each number of clients, and draft lengths by batch size for other programs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from specmeter.advise import export_commands
 from specmeter.advise.export_commands import PROGRAMS, TABLES, Elsewhere, tables
 from specmeter.advise.schedule import clients_of, folder_of, is_decided
-from specmeter.messages import Message, Value
-from specmeter.show import advice_report as said
-from specmeter.show.advice_report import HEADINGS, Note
+from specmeter.messages import LANGUAGES, Message, Value, words
+from specmeter.show import advice_words as said
+from specmeter.show import figure as charts
+from specmeter.show.advice_report import closing, facts, grid
+from specmeter.show.advice_words import HEADINGS, is_elsewhere, names_of
+from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, shown, single, tooltip
+from specmeter.show.load_figures import clients_axis, crossing_marks
+from specmeter.show.report import Chart, Command, Links, Report, Section, Tabled, Text
 from specmeter.show.sentence import clients, spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
+from specmeter.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from specmeter.advise.advice import Advice, Fate
     from specmeter.advise.schedule import Schedule
     from specmeter.analysis.prediction.speedup import ExpectedCrossover
+    from specmeter.messages import Words
     from specmeter.record import Estimate
+    from specmeter.show.figure import Palette
     from specmeter.show.names import Name
+    from specmeter.show.report import Block, Look
 
 
+_BESIDE = {"predicted": 0.96, "raced": 1.0, "confirmed": 1.04}
+"""Where the numbers of a stage stand, beside the number of clients that they are of."""
 _COURSES = {"up to": ("stops",), "from": ("starts",), "open": ("stops", "starts")}
 """Pattern -> courses of a crossover that say the same."""
 _HOLDS = ("holds", "does-not-hold", "cannot-tell")
+_LOOKS: dict[str, Look] = {"always": "speculate", "never": "stop"}
+_MOST_NOTES = 6
 _TONES = ("strong", "bad", "doubtful")
 """Notes of a single load that are told of the schedule, too."""
+
+
+def report(schedule: Schedule, folder: Path, pages: Mapping[int, str] | None = None) -> Report:
+    """A schedule that lies in `folder`; `pages`: number of clients -> the page of its advice, relative to its own."""
+    first = schedule.advices[0] if schedule.advices else None
+    took = sum(it.seconds for it in schedule.advices)
+    return Report(
+        target=target_of(schedule),
+        headline=headline(schedule),
+        document=lambda: document(schedule, folder),
+        decision=schedule.pattern,
+        look=_LOOKS.get(schedule.pattern, ""),
+        verdict=schedule.verdict,
+        answer=[Text(told)] if (told := again(schedule)) is not None else [],
+        sections=list(_sections(schedule, pages or {})),
+        notes=list(notes(schedule, folder)),
+        most_notes=_MOST_NOTES,
+        facts=facts(took, first, schedule.made_at),
+        closing=closing(
+            what_next(schedule), folder, Message("scheduled.folder", folder=str(folder), took=duration(took))
+        ),
+        folder=folder,
+    )
+
+
+def _sections(schedule: Schedule, pages: Mapping[int, str]) -> Iterator[Section]:
+    about = [Text(it, "faint") for it in ABOUT_NUMBERS]
+    chart = Chart(lambda: scheduled(schedule))
+    yield Section("comparison", [Tabled(by_clients(schedule), caption=False), *about, chart])
+    lines: list[Block] = []
+    for load, program, line in commands(schedule):
+        other = [_other(program)] if is_elsewhere(program) else []
+        lines += [Text(load, "faint"), *other, Command(line)]
+    linked = [(Message("scheduled.advice", loads=clients([at])), href) for at, href in pages.items()]
+    yield Section("advices", [*lines, Links(linked)])
+    for program, found in elsewhere(schedule).items():
+        lengths = [_other(program), Tabled(by_batch_size(program, found), caption=False)] if found.lengths else []
+        line = [Command(found.line)] if found.line else []
+        told = [Text(Message("scheduled.note_of", program=program, told=it), "faint") for it in found.notes]
+        yield Section("other_programs", [*lengths, *line, *told])
+    for advice in schedule.advices:
+        if advice.fates:
+            at = clients_of(advice)
+            table = replace(grid(advice, names_of(advice)), name=f"grid-{folder_of(at)}", title=clients([at]))
+            yield Section("grid", [Tabled(table, "details")])
+
+
+def _other(program: str) -> Text:
+    return Text(Message("advised.elsewhere", program=program), "faint")
+
+
+def document(schedule: Schedule, folder: Path) -> dict[str, Any]:
+    """The record as it is, with the answers in words, of all loads and of each."""
+    crossover = schedule.crossover
+    whole = schedule.model_dump(mode="json")
+    advices = [
+        {"headline": str(said.headline(it, names_of(it))), "commands": said.commands(it), **dumped}
+        for it, dumped in zip(schedule.advices, whole["advices"], strict=True)
+    ]
+    return {
+        "folder": str(folder),
+        "headline": str(headline(schedule)),
+        "pattern": schedule.pattern,
+        "crossover": None if crossover is None else crossover.model_dump(mode="json"),
+        **whole,
+        "advices": advices,
+    }
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -168,29 +247,29 @@ def elsewhere(schedule: Schedule) -> dict[str, Elsewhere]:
 # --- what to mind ----------------------------------------------------------------------------------------------------
 
 
-def notes(schedule: Schedule, folder: Path) -> Iterator[Note]:
+def notes(schedule: Schedule, folder: Path) -> Iterator[Text]:
     """What a reader should know of single loads: what would decide them, and their graver notes; those that several
     loads have in common once."""
-    found: dict[str, tuple[Note, list[int]]] = {}
+    found: dict[str, tuple[Text, list[int]]] = {}
     for advice in schedule.advices:
         for note in _of_load(advice, schedule, folder / folder_of(clients_of(advice))):
             found.setdefault(repr(note), (note, []))[1].append(clients_of(advice))
     for note, loads in sorted(found.values(), key=lambda it: it[0].tone not in ("strong", "bad")):
         everywhere = len(loads) == len(schedule.asked.clients) and note.tone == "strong"
-        told = note.text if everywhere else Message("scheduled.of", loads=clients(loads), told=note.text)
-        yield Note(told, note.tone)
+        told = note.said if everywhere else Message("scheduled.of", loads=clients(loads), told=note.said)
+        yield Text(told, note.tone)
     begun = _begun(schedule)
     if missing := [count for count in schedule.asked.clients if count not in begun]:
-        yield Note(Message("scheduled.not_begun", loads=clients(missing)), "doubtful")
+        yield Text(Message("scheduled.not_begun", loads=clients(missing)), "doubtful")
     if begun:
-        yield Note(Message("scheduled.beyond", last=clients([begun[-1]])))
+        yield Text(Message("scheduled.beyond", last=clients([begun[-1]])))
 
 
-def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Note]:
+def _of_load(advice: Advice, schedule: Schedule, folder: Path) -> Iterator[Text]:
     whole = advice.model_copy(update={"asked": advice.asked.model_copy(update={"budget_s": schedule.asked.budget_s})})
     decide = said.would_decide(whole, folder)
     if decide is not None:
-        yield Note(decide, "doubtful")
+        yield Text(decide, "doubtful")
     for note in said.notes(advice, folder, said.names_of(advice)):
         if note.tone in _TONES:
             yield note
@@ -253,10 +332,67 @@ def speedup_of(advice: Advice, stage: str) -> Estimate | None:
     return getattr(fate, stage) if fate is not None and stage == "predicted" else None
 
 
-def by_batch_size(found: Elsewhere) -> Table:
+def by_batch_size(program: str, found: Elsewhere) -> Table:
     """The draft length for each batch size, as another program takes it."""
     rows = [
         row(Cell(f"{first}" if first == last else f"{first}-{last}", float(first)), counted(length))
         for first, last, length in found.lengths
     ]
-    return Table("lengths", (Column("batch_size", "number"), Column("drafted_tokens", "number")), rows)
+    columns = (Column("batch_size", "number"), Column("drafted_tokens", "number"))
+    return Table(f"lengths-{program}", columns, rows, Message("table.lengths"))
+
+
+def scheduled(schedule: Schedule) -> Figure | None:
+    """Speedups over the clients: as predicted, hollow, and as measured, with intervals. False ones are left out."""
+    data: list[Datum] = []
+    estimates: list[Estimate] = []
+    for advice in schedule.advices:
+        for stage, heading in HEADINGS.items():
+            found = speedup_of(advice, stage)
+            if found is None or advice.verdict == "invalid":
+                continue
+            estimates.append(found)
+            of = {f"stage_{one}": words(one)(f"column.{heading}") for one in LANGUAGES}
+            using = {f"use_{one}": words(one).render(use(advice)) for one in LANGUAGES}
+            verdict = "unchecked" if stage == "predicted" or advice.verdict is None else advice.verdict
+            count = clients_of(advice)
+            place: Datum = {"count": count, "clients": count * _BESIDE[stage], "verdict": verdict}
+            data.append({**place, **of, **using, **shown(found, 2)})
+    if not data:
+        return None
+    counts = sorted({int(datum["count"] or 0) for datum in data})
+    crossed = _crossed(schedule)
+    limits, ticks = ratio_axis(estimates)
+
+    def draw(one: Words, palette: Palette) -> Spec:
+        stage = f"stage_{one.language}"
+        x, y = clients_axis(counts, one), ratio("point", one("axis.speedup_plain"), limits, ticks)
+        order = [name for it in HEADINGS.values() if (name := one(f"column.{it}")) in distinct(data, stage)]
+        look = charts.series(stage, one("column.stage"), order, palette)
+        tips = tooltip(
+            one,
+            ("count", "column.clients"),
+            (f"use_{one.language}", "column.use"),
+            (stage, "column.stage"),
+            ("shown", "column.speedup"),
+            ("verdict", "column.verdict"),
+        )
+        return {
+            "height": 260,
+            "layer": [
+                charts.one_line(palette, across=True),
+                *(crossing_marks(x, one, palette) if crossed else ()),
+                *charts.numbers(x, y, look, tips, across=False),
+            ],
+        }
+
+    return single("scheduled", [*data, *crossed], draw)
+
+
+def _crossed(schedule: Schedule) -> list[Datum]:
+    found = schedule.crossover
+    if found is None or found.clients is None:
+        return []
+    at = found.clients
+    said: Datum = {f"crossing_{one}": f"{at.point:.1f}{words(one).render(interval(found))}" for one in LANGUAGES}
+    return [{"crossing": at.point, "from": at.low, "to": at.high, **said}]

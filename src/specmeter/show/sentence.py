@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.requests import Stalls
     from specmeter.analysis.summary import ArmSummary
-    from specmeter.record import Estimate, Load
+    from specmeter.record import Disturbance, Estimate, Load
 
 
 _PATIENCE = 200
@@ -389,12 +389,12 @@ def foreseen_sentence(found: CrossoverOutcome, names: Names) -> Message:
         "crossover.foreseen",
         over=Message("crossover.over", target=measured.target, deep=deep),
         method=way,
-        predicted=_crossing(found.predicted, ""),
-        measured=_crossing(measured, interval(measured)),
+        predicted=crossing(found.predicted),
+        measured=crossing(measured, interval(measured)),
     )
 
 
-def _crossing(found: ExpectedCrossover | Crossover, within: Name) -> Message:
+def crossing(found: ExpectedCrossover | Crossover, within: Name = "") -> Message:
     """What a curve does, after `predicted` or `measured`; its interval `within` where that is told with open ends."""
     at = found.clients
     if at is None:
@@ -443,6 +443,17 @@ def clients(counts: Iterable[int]) -> Message:
     if listed == [1]:
         return Message("crossover.one_client")
     return Message("crossover.clients", counts=listed)
+
+
+def set_aside(found: Disturbance) -> Message:
+    """Which block was disturbed, by what, and what becomes of it."""
+    return Message(
+        "disturbed.block",
+        block=found.block + 1,
+        programs=found.others,
+        percent=found.mean_percent,
+        then=Message("disturbed.again" if found.again else "disturbed.given_up"),
+    )
 
 
 def loaded(report: RunReport) -> list[tuple[ArmSummary, LoadSummary]]:
@@ -494,7 +505,8 @@ def _speedups(report: RunReport, target: str, loads: Sequence[Load]) -> Table:
     columns = [
         Column(named, "number", named, narrow="point") for named in [words().render(load_name(load)) for load in loads]
     ]
-    return Table("speedups_by_load", (Column("configuration", title=target), *columns), shown)
+    name = "-".join(("speedups_by_load", target, *sorted(labels)))
+    return Table(name, (Column("configuration", title=target), *columns), shown, Message("table.speedups_by_load"))
 
 
 def _of_load(report: RunReport, arm: ArmSummary | None) -> Cell:
@@ -614,7 +626,7 @@ def load_overview(report: RunReport) -> Table:
     titles += [*(["requests/s"] if arriving else []), *(["good/s"] if good else []), *(["busy slots"] if busy else [])]
     columns = (Column("configuration", title=" "), *numbers(*titles))
     rows = [Row((*row.cells, *(Cell(""),) * (len(columns) - len(row.cells))), tone=row.tone) for row in rows]
-    return Table("load", columns, rows)
+    return Table("load_overview", columns, rows, Message("table.load"))
 
 
 def _latency(found: LatencySummary | None, digits: int, *, far: bool, struck: bool) -> tuple[Cell, ...]:

@@ -97,7 +97,8 @@ class Column:
     title: str | Message = ""
     """A heading of its own, instead of `column.KEY` among the words."""
     narrow: Literal["keep", "point", "drop"] = "keep"
-    """On a screen that is too narrow for the table: the column as it is, without intervals, or not at all."""
+    """On a screen that is too narrow for the table: the column as it is, without intervals, or, from the last column
+    on until the others fit, not at all."""
     most: int | None = None
     """Characters beyond which a terminal breaks its text into lines."""
 
@@ -243,7 +244,7 @@ def markdown(table: Table, words: Words) -> str:
     rows = [[shown(cell) for cell in row.cells] for row in table.rows]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
     about = f"{markdown_escaped(words.render(table.about))}\n\n" if table.about else ""
-    legend = "".join(f"\n{markdown_escaped(phrase.render(words))}\n" for phrase in table.legend)
+    legend = "".join(f"\n{markdown_escaped(words.render(phrase))}\n" for phrase in table.legend)
     return f"**{markdown_escaped(words.render(table.caption))}**\n\n{about}" + "\n".join(lines) + "\n" + legend
 
 
@@ -299,7 +300,7 @@ def latex(table: Table, words: Words) -> str:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
-        *(f"% {phrase.render(words)}" for phrase in table.legend),
+        *(f"% {words.render(phrase)}" for phrase in table.legend),
     ]
     return "\n".join(lines) + "\n"
 
@@ -316,7 +317,7 @@ def html(table: Table, words: Words) -> str:
 
     head = line("th", (safe(words.render(column.heading)) for column in table.columns))
     rows = "".join(line("td", map(shown, row.cells)) for row in table.rows)
-    legend = "".join(f"<p>{safe(phrase.render(words))}</p>" for phrase in table.legend)
+    legend = "".join(f"<p>{safe(words.render(phrase))}</p>" for phrase in table.legend)
     return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{legend}"
 
 

@@ -110,6 +110,14 @@ _STATEMENTS = (
     "CREATE TABLE telemetry (id INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL)",
     # Electric energy of each request, where it was read; none for requests that failed.
     "CREATE TABLE energy (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)",
+    # Blocks that were set aside. Their requests are `superseded`; of one that was given up the plan does not count.
+    """CREATE TABLE disturbance (
+        seq INTEGER PRIMARY KEY,
+        invocation INTEGER NOT NULL,
+        block INTEGER NOT NULL,
+        again INTEGER NOT NULL,
+        json TEXT NOT NULL
+    )""",
     # Cells under load, and how each of their requests was sent. One that was broken off keeps both.
     "CREATE TABLE load_cell (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)",
     """CREATE TABLE sending (

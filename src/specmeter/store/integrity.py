@@ -64,6 +64,7 @@ _TABLES = {
     "step-probes": "SELECT json FROM step_probe ORDER BY seq",
     "profiles": "SELECT zlib_json FROM profile ORDER BY seq",
     "profiled": "SELECT json FROM profiled",
+    "disturbances": "SELECT invocation, block, again, json FROM disturbance ORDER BY seq",
     "energy": "SELECT json FROM energy ORDER BY seq",
     "routing": "SELECT target, json FROM routing ORDER BY seq",
     "load-cells": "SELECT json FROM load_cell ORDER BY seq",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import sqlite3
 import zlib
 from collections import Counter
@@ -26,6 +27,7 @@ from specmeter.files import read_inside
 from specmeter.record import (
     Arm,
     Certificate,
+    Disturbance,
     DraftPair,
     EngineIdentity,
     EngineTraits,
@@ -179,6 +181,11 @@ class RunState:
         return checked and self.state == "complete"
 
 
+_PLAN = """(SELECT * FROM plan WHERE NOT EXISTS (
+    SELECT 1 FROM disturbance d WHERE d.again = 0 AND d.invocation = plan.invocation AND d.block = plan.block))"""
+"""What is to be measured: all that was planned but for blocks that were given up."""
+
+
 class RunReader:
     """The reading half of a run folder. Every method may raise `StoreError`; use it in the thread that opened it."""
 
@@ -269,7 +276,7 @@ class RunReader:
         started_at, finished_at, interrupted, reason = self._one(
             "SELECT started_at, finished_at, interrupted, reason FROM run"
         )
-        planned = int(self._one("SELECT count(*) FROM plan")[0])
+        planned = int(self._one(f"SELECT count(*) FROM {_PLAN}")[0])
         counts = dict(self._query("SELECT status, count(*) FROM request WHERE superseded = 0 GROUP BY status"))
         ok = int(counts.get("ok", 0))
         ended = finished_at is not None and not interrupted
@@ -278,7 +285,7 @@ class RunReader:
 
     def planned(self) -> dict[str, int]:
         """Arm id -> number of requests that make it complete."""
-        return dict(self._query("SELECT arm_id, count(*) FROM plan GROUP BY arm_id"))
+        return dict(self._query(f"SELECT arm_id, count(*) FROM {_PLAN} GROUP BY arm_id"))
 
     def cells(self) -> tuple[Turn, ...]:
         """Arms in blocks, in the order in which the plan has them; those without any request are left out."""
@@ -301,7 +308,7 @@ class RunReader:
     def missing(self) -> list[RequestKey]:
         """Planned requests without an ok record, failed ones included, in the order of the plan."""
         rows = self._query(
-            """SELECT invocation, block, arm_id, prompt_id FROM plan p WHERE NOT EXISTS (
+            f"""SELECT invocation, block, arm_id, prompt_id FROM {_PLAN} p WHERE NOT EXISTS (
                 SELECT 1 FROM request r WHERE r.superseded = 0 AND r.status = 'ok' AND r.invocation = p.invocation
                 AND r.block = p.block AND r.arm_id = p.arm_id AND r.prompt_id = p.prompt_id) ORDER BY seq"""
         )
@@ -345,13 +352,29 @@ class RunReader:
                 raise unreadable(self.path, "a row of the table session", error) from None
             yield session
 
-    def telemetry(self) -> Iterator[Telemetry]:
-        """Samples in the order of time."""
-        return self._documents(Telemetry, "telemetry", "ORDER BY at, id")
+    def telemetry(self, since: float = -math.inf) -> Iterator[Telemetry]:
+        """Samples in the order of time, from a moment on."""
+        where = "" if since == -math.inf else f"WHERE at >= {since!r}"
+        return self._documents(Telemetry, "telemetry", f"{where} ORDER BY at, id")
 
     def energies(self) -> Iterator[RequestEnergy]:
-        """Energy of each request that was measured, in that order; none where the machine tells nothing."""
-        return self._documents(RequestEnergy, "energy", "ORDER BY seq")
+        """Energy of each request that counts, in the order of measurement; none where the machine tells nothing."""
+        found = self._documents(RequestEnergy, "energy", "ORDER BY seq")
+        if not self.disturbances():
+            return found
+        last = {RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id): it for it in found}
+        done = self.done_keys()
+        return (it for key, it in last.items() if key in done)
+
+    def disturbances(self) -> list[Disturbance]:
+        """Blocks that were set aside, in the order of measurement."""
+        return list(self._documents(Disturbance, "disturbance", "ORDER BY seq"))
+
+    def replaced(self) -> dict[RequestKey, int]:
+        """How often a request had an answer that does not count."""
+        columns = ", ".join(RequestKey._fields)
+        query = f"SELECT {columns}, count(*) FROM request WHERE superseded = 1 AND status = 'ok' GROUP BY {columns}"
+        return {RequestKey(*key): int(count) for *key, count in self._query(query)}
 
     def load_cells(self) -> Iterator[LoadCell]:
         """Cells under load in the order of measurement, those that were broken off included."""

@@ -28,6 +28,7 @@ from specmeter.files import (
 from specmeter.record import (
     Arm,
     Certificate,
+    Disturbance,
     DraftPair,
     Finding,
     Host,
@@ -143,7 +144,10 @@ class RunStore(RunReader):
             folder = folder.parent
         if not folder.is_dir():
             problem = "is not a folder" if folder.exists() else "does not exist"
-            raise StoreError(f"{folder}: {problem}", fix="name a folder made by `specmeter run`")
+            raise StoreError(
+                f"{folder}: {problem}",
+                fix="name a folder made by `specmeter run`; `specmeter list` shows those that are here",
+            )
         path = folder / DATABASE_NAME
         if not path.is_file() and not is_link(path):
             fix = "name the folder that has it"
@@ -291,7 +295,7 @@ class RunStore(RunReader):
             db.execute("UPDATE run SET state = ?", (self.state().state,))
 
     def add_prediction(self, prediction: Prediction) -> None:
-        """Keep what is expected of an arm. Raises `StoreError` for an arm that has a prediction, or was measured."""
+        """Store the prediction for an arm. Raises `StoreError` for an arm that has a prediction, or was measured."""
         name = f"prediction of {prediction.arm_id}"
         with self._transaction() as db:
             measured = db.execute("SELECT 1 FROM request WHERE arm_id = ? LIMIT 1", (prediction.arm_id,)).fetchone()
@@ -389,6 +393,16 @@ class RunStore(RunReader):
             _insert_telemetry(db, telemetry)
             if energy is not None:
                 db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
+
+    def set_aside(self, found: Disturbance) -> None:
+        """Keep a block and do not count it. Raises `StoreError` where it has no request that counts."""
+        place = (found.invocation, found.block)
+        with self._transaction() as db:
+            done = "UPDATE request SET superseded = 1 WHERE invocation = ? AND block = ? AND superseded = 0"
+            if db.execute(done, place).rowcount == 0:
+                raise StoreError(f"block {place}: has nothing to set aside", fix="set a block aside once")
+            values = (*place, found.again, found.model_dump_json())
+            db.execute("INSERT INTO disturbance (invocation, block, again, json) VALUES (?, ?, ?, ?)", values)
 
     def add_telemetry(self, samples: Iterable[Telemetry]) -> None:
         """Store samples. Not while a request runs: an fsync is load, and a sampler's thread may not write."""

@@ -28,7 +28,7 @@ from typing import Literal
 from specmeter.testing import answers, lives
 from specmeter.testing.subject import Case, NotApplicable, NotMet, Subject
 
-__all__ = ["CASES", "Case", "NotApplicable", "NotMet", "Report", "Result", "Subject", "examine"]
+__all__ = ["CASES", "Case", "Examination", "NotApplicable", "NotMet", "Result", "Subject", "examine"]
 
 CASES: tuple[Case, ...] = (
     answers.identity_is_stable,
@@ -70,7 +70,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Report:
+class Examination:
     """What came of all cases; as text, a line for each."""
 
     results: tuple[Result, ...]
@@ -90,10 +90,10 @@ class Report:
         return "\n".join([*lines, f"{count['passed']} of {len(self.results)} cases passed, {count['failed']} failed"])
 
 
-def examine(subject: Subject, cases: tuple[Case, ...] = CASES) -> Report:
+def examine(subject: Subject, cases: tuple[Case, ...] = CASES) -> Examination:
     """Try all cases on an engine. Whatever one of them raises is its failure; Ctrl-C passes on."""
     with subject:
-        return Report(tuple(_tried(case, subject) for case in cases))
+        return Examination(tuple(_tried(case, subject) for case in cases))
 
 
 def _tried(case: Case, subject: Subject) -> Result:

@@ -227,17 +227,13 @@ class CostCurve(Record):
 
 
 @dataclass(frozen=True)
-class CostFit:
-    """One model, fitted to one curve."""
+class Fit:
+    """Of a model: what was found, and how well it fits."""
 
-    model: CostModel
     parameters: dict[str, float]
-    tokens: tuple[float, ...]
-    """n of the measured points."""
+    """All in ms but `knee`, in tokens, and `s`, a factor per token."""
     residuals: tuple[float, ...]
     """(fitted - measured) / measured, point by point."""
-    union: Callable[[Floats], float | Floats] | None = None
-    """U(n) that was given (`experts` only)."""
 
     @property
     def rms(self) -> float:
@@ -248,6 +244,17 @@ class CostFit:
     def aicc(self) -> float:
         """Akaike's criterion for small samples; infinite with too few points to judge the model at all."""
         return aicc(self.rms, len(self.residuals), len(self.parameters))
+
+
+@dataclass(frozen=True)
+class CostFit(Fit):
+    """One model, fitted to one curve."""
+
+    model: CostModel
+    tokens: tuple[float, ...]
+    """n of the measured points."""
+    union: Callable[[Floats], float | Floats] | None = None
+    """U(n) that was given (`experts` only)."""
 
     def covers(self, tokens: float) -> bool:
         """Whether n lies within the measured range; outside it a prediction is an extrapolation, to be called so."""
@@ -309,7 +316,7 @@ def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float
     values = (*linear, knee) if model == "roofline" else linear
     residuals = tuple(float(value) for value in fitted / ms - 1)
     parameters = dict(zip(PARAMETERS[model], values, strict=True))
-    return CostFit(model, parameters, tuple(float(value) for value in n), residuals, union)
+    return CostFit(parameters, residuals, model, tuple(float(value) for value in n), union)
 
 
 def compare_fits(curve: CostCurve, union: Callable[[Floats], float | Floats] | None = None) -> tuple[CostFit, ...]:
@@ -516,24 +523,10 @@ def _mixed(around: list[tuple[float, Estimate]], at: float, what: str) -> Estima
 
 
 @dataclass(frozen=True)
-class SurfaceFit:
+class SurfaceFit(Fit):
     """One model, fitted to one surface."""
 
     model: SurfaceModel
-    parameters: dict[str, float]
-    """All in ms but `knee`, in tokens, and `s`, a factor per token."""
-    residuals: tuple[float, ...]
-    """(fitted - measured) / measured, point by point."""
-
-    @property
-    def rms(self) -> float:
-        """Root mean square of the residuals."""
-        return math.sqrt(math.fsum(value**2 for value in self.residuals) / len(self.residuals))
-
-    @property
-    def aicc(self) -> float:
-        """Akaike's criterion for small samples; infinite with too few points to judge the model at all."""
-        return aicc(self.rms, len(self.residuals), len(self.parameters))
 
 
 def fit_surface(points: Iterable[BatchPoint], experts: int = 0, used: int = 0) -> tuple[SurfaceFit, ...]:
@@ -569,7 +562,7 @@ def fit_surface(points: Iterable[BatchPoint], experts: int = 0, used: int = 0) -
                 best = (loss, (*linear, *shape), fitted)
         assert best is not None
         residuals = tuple(float(value) for value in best[2] / ms - 1)
-        found.append(SurfaceFit(model, dict(zip(names, best[1], strict=True)), residuals))
+        found.append(SurfaceFit(dict(zip(names, best[1], strict=True)), residuals, model))
     return tuple(sorted(found, key=lambda fit: fit.aicc))
 
 

@@ -74,7 +74,7 @@ class BenchWorkload(WorkloadBase):
 
     source: Literal["bench"]
     name: Name = "bench"
-    """Name of the workload, for arms that run only some workloads."""
+    """For arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the text as it is, or put it into the model's chat template as the user's turn."""
     kinds: Kinds = ALL_KINDS
@@ -90,7 +90,7 @@ class StudiesWorkload(WorkloadBase):
 
     source: Literal["studies"]
     name: Name = "studies"
-    """Name of the workload, for arms that run only some workloads."""
+    """For arms that run only some workloads."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
     collection: Literal["rtx3090-19"] | None = None
@@ -116,7 +116,7 @@ class LengthWorkload(WorkloadBase):
 
     source: Literal["length"]
     name: Name = "length"
-    """Name of the workload, for arms that run only some workloads."""
+    """For arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the text as it is, or put it into the model's chat template, whose tokens come on top."""
     lengths: Lengths = (32, 128, 512, 1024)
@@ -134,7 +134,7 @@ class FileWorkload(WorkloadBase):
 
     source: Literal["file"]
     name: Name = "file"
-    """Name of the workload, for arms that run only some workloads."""
+    """For arms that run only some workloads."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
     paths: Annotated[
@@ -159,7 +159,7 @@ class RandomWorkload(WorkloadBase):
 
     source: Literal["random"]
     name: Name = "random"
-    """Name of the workload, for arms that run only some workloads."""
+    """For arms that run only some workloads."""
     format: PromptFormat = "completion"
     """Continue the tokens as they are, or put them into the model's chat template, whose tokens come on top."""
     lengths: Lengths = (128,)

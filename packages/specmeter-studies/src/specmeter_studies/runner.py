@@ -192,7 +192,7 @@ def _reason(error: SpecmeterError) -> Message:
 
 
 class StudyWatch(Protocol):
-    """Hears what happens, and measures an experiment in its own way (with a progress display, say)."""
+    """Observer for progress displays; may measure an experiment in its own way."""
 
     def part_starting(self, part: Part, number: int, of: int) -> None:
         """A part that is not complete yet is about to be measured."""

@@ -540,6 +540,11 @@ def sentence(said: Message) -> Message:
     return Message("study.sentence", said=said)
 
 
+def where_any(code: str, *, n: int, **values: Value) -> Message | str:
+    """What is added where there is any of it."""
+    return Message(code, n=n, **values) if n else ""
+
+
 def several(items: Iterable[Value], most: int | None = None) -> Message:
     """`a; b; and 3 more`, of which at most so many are said."""
     known = list(items)

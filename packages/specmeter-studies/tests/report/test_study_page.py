@@ -53,7 +53,7 @@ def test_claims_come_first_and_nothing_is_loaded(pages: dict[str, Path]) -> None
 
 def test_a_page_says_whose_numbers_they_are() -> None:
     ours, theirs = (study_page([found(origin)], ["en"]) for origin in ("measured", "published"))
-    printed = "These are the numbers that the document printed"
+    printed = "the document's own numbers, judged by bounds"
     assert printed in theirs
     assert printed not in ours
     assert "not refuted" in theirs
@@ -74,7 +74,7 @@ def test_it_draws_every_panel_and_a_cross_for_every_false_number(look: Look, pag
     assert looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.innerText)") == [
         "contradicted",
         "supported",
-        "cannot tell",
+        "undecided",
     ]
     assert looked.said == []
     assert looked.network == []

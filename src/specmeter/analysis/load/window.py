@@ -13,16 +13,12 @@ A window holds its end and not its beginning, (start, end]: it runs from one eve
 beginning is not counted and one at the end is, and a steady stream is counted exactly. Tokens are counted by when they
 arrive, so a request across an edge counts by its part.
 
-The requests of a cell under load as columns of times.
+Requests of a cell are held as columns of times, in ms from the moment the cell began, by the clock of the engine.
+Tokens keep their arrival times, 8 bytes each, for as long as one cell is looked at.
 
-All times are in ms from the moment the cell began, by the clock of the engine. Tokens keep their arrival times, 8 bytes
-each, for as long as one cell is looked at.
-
-What a cell and its requests say twice, and not alike.
-
-When a client's request is due follows from the end of its last one, how late it was from when it was due and sent, and
-a forward has no more slots than there are: arithmetic on the record. That requests lie within their cell rests on two
-clocks, so that it is doubted and not refused.
+What a cell and its requests say twice must agree: when a client's request is due follows from the end of its last one,
+how late it was from when it was due and sent, and a forward has no more slots than there are. That requests lie within
+their cell rests on two clocks, so that it is doubted and not refused.
 """
 
 from __future__ import annotations

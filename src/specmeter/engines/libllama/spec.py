@@ -78,9 +78,7 @@ def longest(arm: Arm) -> int:
     """Most tokens that a draft of this arm may have; 0 for plain decoding."""
     if not arm.speculates:
         return 0
-    return arm.gamma or max(
-        NGRAM_GAMMA if "ngram-simple" in arm.methods else 0, DRAFT_GAMMA if "draft-simple" in arm.methods else 0
-    )
+    return arm.gamma or max(DRAFT_GAMMA if it == "draft-simple" else NGRAM_GAMMA for it in arm.methods)
 
 
 def parameters(arm: Arm) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run, repeats
 from specmeter.analysis.requests import Tallies, read_tallies
 from specmeter.messages import LANGUAGES, Message, words
-from specmeter.probe import Probe, load_probe
+from specmeter.probe import Probe
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
 from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
 from specmeter.record.verdict import Group, grouped
@@ -33,6 +33,7 @@ from specmeter.store.environment import private, render_environment
 from specmeter.text import printable
 
 if TYPE_CHECKING:
+    from specmeter.analysis.quality import QualityReport
     from specmeter.analysis.summary import ArmSummary
     from specmeter.show.figure import Datum
 
@@ -150,8 +151,14 @@ class Document:
         return self.run.because(arm_id)
 
 
-def read_document(folder: Path, *, probe: Path | None = None) -> Document:
-    """Read a run for a page. Raises `StoreError` for the run, `UsageError` for the probe."""
+def read_document(
+    folder: Path, *, named: Sequence[tuple[str, Probe]] = (), quality: Sequence[QualityReport] = (), whole: bool = False
+) -> Document:
+    """Read a run for a page. `named`: probes to explain it by, before those that are kept; `quality`: what is known of
+    quantizations of its targets; `whole`: explain also a run of more than `MOST_EXPLAINED` requests.
+
+    Raises `StoreError` for the run, `UsageError` for a probe of other models.
+    """
     with RunStore.open(folder, readonly=True) as store:
         again = repeats(store, store.arms())
         prompt_count = len({again.get(str(name), str(name)) for (name,) in store.raw("SELECT id FROM prompt")})
@@ -160,10 +167,10 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
         engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
         points, bins = _rates(store.rows(), count=run.state.planned)
-        named = [] if probe is None else [(probe.name, load_probe(probe))]
         probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None and arm.load is None for arm in run.summary.arms)
-        explained = run.state.ok <= MOST_EXPLAINED
+        small = run.state.ok <= MOST_EXPLAINED
+        explained = whole or small
         tallies: Tallies = read_tallies(store) if explained else {}
         return Document(
             run=run,
@@ -178,13 +185,15 @@ def read_document(folder: Path, *, probe: Path | None = None) -> Document:
             points=points,
             bins=bins,
             probes=tuple({probe.model_dump_json(): probe for probe in probes.values()}.values()),
-            account=explain(store, run, probes, name, tallies=tallies) if told and explained and run.state.ok else None,
+            account=explain(store, run, probes, name, tallies=tallies)
+            if whole or (told and explained and run.state.ok)
+            else None,
             lengths=draft_lengths(store) if explained else (),
-            memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions),
-            positions=positions(store, tallies) if explained else (),
+            memory=memory_prices(run.arms, {model.name: model for model in run.models}, sessions, quality),
+            positions=positions(store, tallies) if small else (),
             routing=tuple(store.routing()),
             study=None if (package := studies()) is None else package.of_run(run),
-            certification=_certification(run) if explained else None,
+            certification=_certification(run) if small else None,
             ceilings=ceilings(run.arms, run.summary.arms, probes),
         )
 

@@ -32,6 +32,7 @@ from specmeter.store.locate import is_advice, is_schedule, is_study
 if TYPE_CHECKING:
     from specmeter.show.figure import Figure
     from specmeter.show.page.document import Document
+    from specmeter.show.report import Report
     from specmeter.show.studies import StudySection
     from specmeter.show.table import Table
 
@@ -144,6 +145,12 @@ def write_tables(document: Document, folder: Path, languages: Sequence[str]) -> 
         written.append(folder / f"requests.{ending}")
         write_requests(document.run.folder, written[-1])
     return written
+
+
+def write_report_tables(report: Report, folder: Path, languages: Sequence[str]) -> list[Path]:
+    """Write every table of a report as Markdown, CSV and LaTeX."""
+    make_folder(folder)
+    return [path for table in report.tables() for path in write_table(table, table.name, folder, languages)]
 
 
 def write_requests(run: Path, path: Path) -> None:

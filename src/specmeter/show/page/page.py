@@ -3,8 +3,6 @@
 What comes from outside is cleaned of control and direction characters before it is escaped, and isolated (`bdi`), so
 that it can neither act nor rearrange its surroundings. The page's own policy forbids every request and every script but
 the two whose hashes it names; Vega's expressions are therefore interpreted, never compiled to functions.
-
-Comparisons of runs as one page.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,44 +19,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
 from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
-from specmeter.show import certification, run_tables
-from specmeter.show import figure as charts
+from specmeter.show import certification, run_tables, why_report
 from specmeter.show.figure import (
     PAGE,
-    Datum,
     Figure,
-    Spec,
-    distinct,
-    ratio,
-    ratio_axis,
-    rows,
-    shown,
-    single,
     specification,
-    tooltip,
 )
 from specmeter.show.load_figures import load_figures
 from specmeter.show.names import Names
 from specmeter.show.page.document import choices
+from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import (
     at_load,
-    comparison_sentence,
     crossover_sentence,
     details,
     foreseen_sentence,
     left_out,
     loaded,
     main_crossovers,
-    ratio_of,
     sentence,
     untold,
     window_span,
 )
 from specmeter.show.step_figures import called, probe_figures
-from specmeter.show.table import Cell, Table, counted, estimate_cell, made
 from specmeter.store.environment import private
-from specmeter.text import pasted, printable, printable_lines, size
+from specmeter.text import pasted, printable, printable_lines
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,11 +52,9 @@ if TYPE_CHECKING:
 
     from specmeter.advise.controllers import Certified
     from specmeter.analysis.answer import Answer
-    from specmeter.analysis.comparison import RunComparison
     from specmeter.analysis.load.crossover import Crossover
-    from specmeter.record import Host
-    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+    from specmeter.show.report import Block, Report
 
 
 _LONGEST_TEXT = 400_000
@@ -138,7 +121,12 @@ def run_page(
         started=None if run.state.started_at is None else moment(run.state.started_at),
         checked=None if run.certificate is None else moment(run.certificate.checked_at),
         anchors=_first_of_check(document),
+        why=[
+            _seen(make(document), [])
+            for make in (why_report.time, why_report.drafts, why_report.memory, why_report.told)
+        ],
         machine=machine,
+        engine=engine,
         called=called,
         run_folder=run.folder.resolve().name,
         index=index,
@@ -151,6 +139,46 @@ def document_figures(document: Document) -> dict[str, Figure]:
     of_study = {figure.name: figure for figure in document.study.figures} if document.study else {}
     by_probes = probe_figures(document.probes, document.model_names, document.routing)
     return of_study | load_figures(document) | run_figures(document) | by_probes
+
+
+_MOST_NOTES = 60
+
+
+def report_page(report: Report, languages: Sequence[str] = LANGUAGES) -> str:
+    """The page of a report."""
+    drawn: list[Figure] = []
+    sections = [(it.name, blocks) for it in report.sections if (blocks := _seen(it.blocks, drawn))]
+    return render(
+        "report.html",
+        languages,
+        drawn,
+        title=f"{printable(report.target)} · specmeter",
+        report=report,
+        answer=_seen(report.answer, drawn),
+        notes=_seen(report.notes[:_MOST_NOTES], drawn),
+        sections=[*sections, *([("repeat", blocks)] if (blocks := _seen(report.closing, drawn)) else [])],
+        folder="" if report.folder is None else report.folder.name,
+    )
+
+
+def _seen(blocks: Iterable[Block], drawn: list[Figure]) -> list[tuple[str, object]]:
+    """(kind, what the template shows) of blocks: figures, which join those `drawn`, lines as others may see them, and
+    tables with rows."""
+    shown: list[tuple[str, object]] = []
+    for block in (it for it in blocks if it.at not in ("screen", "brief")):
+        match block:
+            case Chart():
+                if (figure := block.make()) is not None:
+                    drawn.append(figure)
+                    shown.append(("figure", figure))
+            case Command():
+                shown.append(("command", shareable(block.argv)))
+            case Tabled():
+                if block.table.rows:
+                    shown.append(("folded" if block.at == "details" else "table", block.table))
+            case _:
+                shown.append((block.kind, block))
+    return shown
 
 
 def render(
@@ -360,124 +388,9 @@ def shareable(argv: Sequence[str]) -> str:
     return " ".join(f"~/{pasted([word[2:]])}" if word[:2] == "~/" and word[2:] else pasted([word]) for word in told)
 
 
-def moment(seconds: float) -> str:
-    """`2026-11-22 10:15 UTC`; a time that there is not stays a number."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
-
-
 def _first_of_check(document: Document) -> set[int]:
     """Places of the first group of each check: where links to a check lead."""
     places: dict[str, int] = {}
     for place, group in enumerate(document.groups):
         places.setdefault(group.first.check, place)
     return set(places.values())
-
-
-def machine(host: Host) -> list[tuple[str, str | None]]:
-    """(fact, what it is) of a machine."""
-    gpus = [f"{gpu.name} ({size(gpu.memory_bytes)})" if gpu.memory_bytes else gpu.name for gpu in host.gpus]
-    return [
-        ("cpu", host.cpu),
-        ("cores", f"{host.physical_cores or '?'} / {host.logical_cores}"),
-        ("memory", size(host.memory_bytes)),
-        ("gpu", ", ".join(gpus) or None),
-        ("system", f"{host.os} {host.os_version}, {host.kernel} ({host.machine})"),
-        ("container", host.container),
-        ("power", host.power_source),
-        ("energy", ", ".join(host.power_meter.sources) or None if host.power_meter else None),
-        ("governor", host.governor),
-        ("python", host.python),
-        ("specmeter", host.specmeter),
-        ("machine_id", host.hostname_sha256[:16]),
-    ]
-
-
-def compare_page(found: Sequence[RunComparison], languages: Sequence[str] = LANGUAGES) -> str:
-    """The page: each run against the first, the worst news first in words, then in a chart and tables."""
-    figure = ratios(found)
-    names = " · ".join(printable(name) for name in (found[0].reference, *(one.other for one in found)))
-    return render(
-        "compare.html",
-        languages,
-        [] if figure is None else [figure],
-        figures={} if figure is None else {figure.name: figure},
-        title=f"{names} · specmeter",
-        found=found,
-        tables=[arms(one) for one in found],
-        differences=[differences(one) for one in found],
-        told=comparison_sentence,
-    )
-
-
-def ratios(found: Sequence[RunComparison]) -> Figure | None:
-    """Ratio of every arm in every pair, with its interval, the threshold and 1."""
-    data: list[Datum] = []
-    for one in found:
-        for arm in one.arms:
-            value = ratio_of(arm, one)
-            name = printable(f"{one.other} · {arm.arm_id}")
-            who: Datum = {"arm": name, "run": printable(one.other), "conclusion": arm.conclusion}
-            who["verdict"] = "invalid" if arm.conclusion == "invalid" else arm.verdict or "unchecked"
-            if value is None:
-                data += [who] if arm.conclusion == "invalid" else []
-                continue
-            data.append({**who, **shown(value, 3)})
-    if not data:
-        return None
-    floor = 1 - found[0].threshold
-    estimates = [value for one in found for arm in one.arms if (value := ratio_of(arm, one)) is not None]
-    limits, ticks = ratio_axis([*estimates, floor])
-    runs = distinct(data, "run")
-
-    def draw(words: Words, palette: Palette) -> Spec:
-        x, y = ratio("point", words(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data)
-        look = charts.series("run", words("column.run"), runs, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.ratio"), ("verdict", "column.verdict"))
-        line: Spec = {
-            "data": {"values": [{}]},
-            "mark": {"type": "rule", "stroke": palette.bad, "strokeDash": [6, 3], "aria": False},
-            "encoding": {"x": {"datum": floor, "type": "quantitative"}},
-        }
-        return {
-            "height": {"step": 26},
-            "layer": [
-                line,
-                charts.one_line(palette),
-                *charts.numbers(x, y, look, tips),
-                charts.withheld(words, palette, y),
-            ],
-        }
-
-    return single("ratios", data, draw)
-
-
-def arms(found: RunComparison) -> Table:
-    """The arms of one pair."""
-    names = Names(found.asked)
-    return made(
-        "arms",
-        found.arms,
-        ("arm", "text", lambda arm: Cell(names[arm.arm_id], id=arm.arm_id)),
-        ("reference_rate", "number", lambda arm: estimate_cell(arm.reference_rate, 1)),
-        ("other_rate", "number", lambda arm: estimate_cell(arm.other_rate, 1)),
-        ("ratio_rate", "number", lambda arm: estimate_cell(arm.rate, 3)),
-        ("ratio_speedup", "number", lambda arm: estimate_cell(arm.speedup, 3)),
-        ("prompts", "number", lambda arm: counted(arm.prompts)),
-        ("conclusion", "text", lambda arm: Message(f"conclusion.{arm.conclusion}") if arm.conclusion else "-"),
-        ("verdict", "text", lambda arm: Message(f"verdict.{arm.verdict or 'unchecked'}")),
-        verdict=lambda arm: arm.verdict,
-    )
-
-
-def differences(found: RunComparison) -> Table:
-    """What else is not the same."""
-    return made(
-        "differences",
-        found.differences,
-        ("what", "text", lambda it: it.what),
-        ("reference_run", "text", lambda it: it.reference),
-        ("other_run", "text", lambda it: it.other),
-    )

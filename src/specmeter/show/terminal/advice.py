@@ -1,139 +1,35 @@
-"""Prints an advice: the answer in one line, the line to paste, why, what was compared, and three notes; or JSON.
-
-Prints what an advice would try, and what it needs (`specmeter advise --dry-run`).
-
-Prints a schedule: the answer in one line, what to use with how many clients, the lines to paste, notes; or JSON.
-
-What a person sees on stderr while an advice is found: the stage, who is still in, time left, and the best so far.
-"""
+"""What an advice would try and what it needs, and, while it is found, the stage, who is still in, and time left."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID
 from rich.text import Text
 
-from specmeter.advise.export_commands import MEASURED, PROGRAMS, TABLES
-from specmeter.advise.schedule import clients_of
-from specmeter.messages import Message, words
+from specmeter.messages import words
 from specmeter.numbers.rates import decode_rate
-from specmeter.show import advice_report, schedule_report
 from specmeter.show import advice_report as said
-from specmeter.show.advice_report import compared, grid
 from specmeter.show.names import Names, label
-from specmeter.show.schedule_report import by_batch_size, by_clients
-from specmeter.show.table import TONES, Tone
-from specmeter.show.terminal.console import WIDTH, Screen, output, say_json
+from specmeter.show.sentence import set_aside
+from specmeter.show.terminal.console import Screen
 from specmeter.show.terminal.progress import plain_column
-from specmeter.text import counted, duration, pasted, printable, quoted, rate, size
+from specmeter.text import counted, duration, printable, rate, size
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from specmeter.advise.advice import Advice, Stage
     from specmeter.advise.question import Outline
-    from specmeter.advise.schedule import Schedule
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
-    from specmeter.record import Arm, Request
+    from specmeter.record import Arm, Disturbance, Request
 
 
-MOST_NOTES = 3
-_WIDE = 160
-"""Of details off a terminal."""
 _ENGLISH = words()
-
-
-def print_advice(advice: Advice, folder: Path, *, as_json: bool, everything: bool = False) -> None:
-    """Write an advice to stdout, as JSON or for people; `everything`: with every arm of the grid and every note."""
-    names = said.names_of(advice)
-    if as_json:
-        say_json(advice_document(advice, folder, names))
-        return
-    screen = output(_WIDE if everything else WIDTH)
-    _print_answer(screen, advice, folder, names)
-    _print_grounds(screen, advice, names, everything=everything)
-    _print_notes(screen, advice, folder, names, everything=everything)
-    screen.line()
-    after = said.what_next(advice)
-    if after is not None:
-        _say(screen, after)
-    screen.say(f"advice folder: {folder} ({_took(advice)})", wrap=False)
-    if not everything:
-        here = quoted(str(folder))
-        shown = (f"everything: `specmeter show {here} --details`", f"page: `specmeter report {here}`")
-        screen.say_all(shown, tone="faint", wrap=False)
-
-
-def advice_document(advice: Advice, folder: Path, names: Names) -> dict[str, Any]:
-    """The record as it is, with the answer in words, what people call each arm, and program -> its line."""
-    return {
-        "folder": str(folder),
-        "headline": said.headline(advice, names).render(_ENGLISH),
-        "names": {fate.arm_id: names.render(fate.arm_id, _ENGLISH) for fate in advice.fates},
-        "commands": said.commands(advice),
-        **advice.model_dump(mode="json"),
-    }
-
-
-def _print_answer(screen: Screen, advice: Advice, folder: Path, names: Names) -> None:
-    verdict: tuple[tuple[str, Tone], ...] = ()
-    if advice.verdict is not None:
-        verdict = (("; ", ""), (advice.verdict, TONES[advice.verdict]))
-    screen.say((said.headline(advice, names).render(_ENGLISH), "strong"), *verdict)
-    for phrase in (said.by_kind(advice, names), said.would_decide(advice, folder)):
-        if phrase is not None:
-            _say(screen, phrase)
-    for program, command in said.commands(advice).items():
-        if program in PROGRAMS and program != MEASURED:
-            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
-        screen.say(f"  {pasted(command)}", wrap=False)
-
-
-def _print_grounds(screen: Screen, advice: Advice, names: Names, *, everything: bool) -> None:
-    """Why, the short table, and what became of the rest; or of every arm."""
-    screen.line()
-    reason, table = said.reason(advice), compared(advice, names)
-    if reason is not None:
-        _say(screen, reason)
-    if advice.fates:
-        screen.table(table)
-        for phrase in said.about_numbers(advice):
-            _say(screen, phrase, tone="faint")
-    counts = said.counts(advice)
-    if counts is not None:
-        _say(screen, counts)
-    if everything and advice.fates:
-        screen.line()
-        screen.table(grid(advice, names), caption=True)
-
-
-def _print_notes(screen: Screen, advice: Advice, folder: Path, names: Names, *, everything: bool) -> None:
-    found = list(said.notes(advice, folder, names))
-    shown = found if everything else found[:MOST_NOTES]
-    if shown:
-        screen.line()
-    for note in shown:
-        screen.say(f"- {note.text.render(_ENGLISH)}", tone=note.tone)
-    if len(found) > len(shown):
-        more = counted(len(found) - len(shown), "more note")
-        screen.say(f"- {more}, with `--details`", tone="faint")
-
-
-def _took(advice: Advice) -> str:
-    stages = ", ".join(f"{it.stage} {duration(it.seconds)}" for it in advice.stages)
-    return f"{duration(advice.seconds)}{': ' if stages else ''}{stages}"
-
-
-def _say(screen: Screen, phrase: Message, tone: Tone = "") -> None:
-    screen.say(phrase.render(_ENGLISH), tone=tone)
 
 
 def print_outline(screen: Screen, outline: Outline) -> None:
@@ -169,111 +65,6 @@ def print_outline(screen: Screen, outline: Outline) -> None:
     screen.say(("disk    ", "faint"), f"{size(outline.disk_bytes)} to be written")
     for problem in outline.problems:
         screen.say(f"warning: {problem}", tone="doubtful")
-
-
-MOST_SCHEDULE_NOTES = 6
-
-
-def print_schedule(schedule: Schedule, folder: Path, *, as_json: bool, everything: bool = False) -> None:
-    """Write a schedule to stdout, as JSON or for people; `everything`: with the grid of each load and every note."""
-    if as_json:
-        say_json(schedule_document(schedule, folder))
-        return
-    screen = output(_WIDE if everything else WIDTH)
-    _print_schedule_answer(screen, schedule)
-    _print_lines(screen, schedule)
-    _print_schedule_notes(screen, schedule, folder, everything=everything)
-    if everything:
-        _print_grids(screen, schedule)
-    screen.line()
-    after = schedule_report.what_next(schedule)
-    if after is not None:
-        _say(screen, after)
-    took = duration(sum(it.seconds for it in schedule.advices))
-    screen.say(f"schedule folder: {folder} ({took})", wrap=False)
-    if not everything:
-        here = quoted(str(folder))
-        shown = (f"everything: `specmeter show {here} --details`", f"page: `specmeter report {here}`")
-        screen.say_all(shown, tone="faint", wrap=False)
-
-
-def schedule_document(schedule: Schedule, folder: Path) -> dict[str, Any]:
-    """The record as it is, with the answers in words, of all loads and of each."""
-    crossover = schedule.crossover
-    whole = schedule.model_dump(mode="json")
-    advices = [
-        {
-            "headline": advice_report.headline(it, advice_report.names_of(it)).render(_ENGLISH),
-            "commands": advice_report.commands(it),
-            **dumped,
-        }
-        for it, dumped in zip(schedule.advices, whole["advices"], strict=True)
-    ]
-    return {
-        "folder": str(folder),
-        "headline": schedule_report.headline(schedule).render(_ENGLISH),
-        "pattern": schedule.pattern,
-        "crossover": None if crossover is None else crossover.model_dump(mode="json"),
-        **whole,
-        "advices": advices,
-    }
-
-
-def _print_schedule_answer(screen: Screen, schedule: Schedule) -> None:
-    verdict: tuple[tuple[str, Tone], ...] = ()
-    if schedule.verdict is not None:
-        verdict = (("; ", ""), (schedule.verdict, TONES[schedule.verdict]))
-    screen.say((schedule_report.headline(schedule).render(_ENGLISH), "strong"), *verdict)
-    again = schedule_report.again(schedule)
-    if again is not None:
-        _say(screen, again)
-    screen.line()
-    screen.table(by_clients(schedule))
-    for phrase in schedule_report.ABOUT_NUMBERS:
-        _say(screen, phrase, tone="faint")
-
-
-def _print_lines(screen: Screen, schedule: Schedule) -> None:
-    """The line of each load, then what other programs are told."""
-    lines = schedule_report.commands(schedule)
-    if lines:
-        screen.line()
-    for load, program, line in lines:
-        _say(screen, load, tone="faint")
-        if program in PROGRAMS and program != MEASURED:
-            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
-        screen.say(f"  {pasted(line)}", wrap=False)
-    for program, found in schedule_report.elsewhere(schedule).items():
-        if program in TABLES:
-            screen.line()
-        if found.lengths:
-            _say(screen, Message("advised.elsewhere", program=program), tone="faint")
-            screen.table(by_batch_size(found))
-        if found.line:
-            screen.say(f"  {pasted(found.line)}", wrap=False)
-        for note in found.notes:
-            screen.say(f"- {program}: ", note)
-
-
-def _print_schedule_notes(screen: Screen, schedule: Schedule, folder: Path, *, everything: bool) -> None:
-    found = list(schedule_report.notes(schedule, folder))
-    shown = found if everything else found[:MOST_SCHEDULE_NOTES]
-    if shown:
-        screen.line()
-    for note in shown:
-        screen.say(f"- {note.text.render(_ENGLISH)}", tone=note.tone)
-    if len(found) > len(shown):
-        screen.say(f"- {counted(len(found) - len(shown), 'more note')}, with `--details`", tone="faint")
-
-
-def _print_grids(screen: Screen, schedule: Schedule) -> None:
-    """What became of every configuration at each load."""
-    for advice in schedule.advices:
-        if advice.fates:
-            screen.line()
-            found = grid(advice, advice_report.names_of(advice))
-            title = schedule_report.clients([clients_of(advice)]).render(_ENGLISH)
-            screen.table(replace(found, title=title), caption=True)
 
 
 _DOES = {
@@ -348,7 +139,7 @@ class AdviceProgress:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
         if advice.speedup is None:
             return
-        answer = said.headline(advice, said.names_of(advice)).render(_ENGLISH)
+        answer = _ENGLISH.render(said.headline(advice, said.names_of(advice)))
         if answer == self._answer:
             return
         first = "first answer" if not self._answer else "so far"
@@ -382,6 +173,10 @@ class AdviceProgress:
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""
         self._line(f"warning: {self._called(arm_id)}: {error.message}")
+
+    def block_set_aside(self, found: Disturbance) -> None:
+        """See `measure.Observer`."""
+        self._line(_ENGLISH.render(set_aside(found)))
 
     def _display(self) -> RenderableType:
         assert self._progress is not None

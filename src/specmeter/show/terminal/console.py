@@ -22,7 +22,7 @@ from specmeter.messages import Message, words
 from specmeter.text import as_started, encodable, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -34,6 +34,8 @@ Said: TypeAlias = "str | Message"
 WIDTH = 120
 """Of tables off a terminal: there is no width to respect there, and a wrapped table cannot be read."""
 _ENDLESS = 100_000
+_BROAD = 110
+"""Columns of a screen on which names are not cut in halves."""
 STYLES: dict[Tone, str] = {
     "": "",
     "good": "green",
@@ -65,12 +67,21 @@ class Screen(Console):
     def table(self, table: Table, *, caption: bool = False, heads: bool = True) -> None:
         """A table, and below it what its marks mean; `caption`: under its title, `heads`: with headings."""
         english = words()
-        drawn = _drawn(table, english, heads=heads)
-        unbounded = self.options.update(max_width=_ENDLESS)
+        unbounded, kept = self.options.update(max_width=_ENDLESS), list(range(len(table.columns)))
+
+        def draw(*, narrow: bool) -> Drawn:
+            return _drawn(table, english, kept, heads=heads, narrow=narrow, part=1 if self.width >= _BROAD else 2)
+
+        drawn = draw(narrow=False)
         narrow = self.measure(drawn, options=unbounded).maximum > self.width
+        dropped = [place for place in kept if narrow and table.columns[place].narrow == "drop"]
         if narrow:
-            drawn = _drawn(table, english, heads=heads, narrow=True)
-        drawn.title = Text(english.render(table.caption), "bold") if caption else None
+            drawn = draw(narrow=True)
+        while dropped and self.measure(drawn, options=unbounded).maximum > self.width:
+            kept.remove(dropped.pop())
+            drawn = draw(narrow=True)
+        if caption:
+            self.say(table.caption, tone="strong")
         self.print(drawn)
         if narrow and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
@@ -121,21 +132,20 @@ def _toned(text: Said, tone: Tone) -> tuple[str, str]:
     return as_started(words().render(text)), STYLES[tone]
 
 
-def _drawn(table: Table, english: Words, *, heads: bool, narrow: bool = False) -> Drawn:
+def _drawn(table: Table, english: Words, kept: Sequence[int], *, heads: bool, narrow: bool, part: int) -> Drawn:
     drawn = Drawn(box=None, pad_edge=False, show_header=heads, title_justify="left")
-    kept = [place for place, column in enumerate(table.columns) if not (narrow and column.narrow == "drop")]
     for column in (table.columns[place] for place in kept):
         number = column.kind == "number"
         drawn.add_column(
             Text(english.render(column.heading)),
             justify="right" if number else "left",
             no_wrap=number and not narrow,
-            max_width=column.most,
+            max_width=column.most and column.most // part,
             overflow="fold",
         )
     for row in table.rows:
         cells = ((row.cells[place], table.columns[place]) for place in kept)
-        shown = (_shown(cell, english, point=narrow and column.narrow == "point") for cell, column in cells)
+        shown = (_shown(cell, english, point=narrow and column.narrow != "keep") for cell, column in cells)
         drawn.add_row(*shown, style=STYLES[row.tone])
     return drawn
 

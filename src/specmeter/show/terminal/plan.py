@@ -65,7 +65,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
 
 def print_needs(screen: Screen, plan: Plan, how: str, indent: str = "") -> None:
     """Memory, disk and time, and what to mind."""
-    rough = "cannot be told yet" if plan.seconds is None else f"about {duration(plan.seconds)}"
+    rough = "not known yet" if plan.seconds is None else f"about {duration(plan.seconds)}"
     screen.say(f"{indent}memory: {_size(plan.memory_bytes)} of {_size(plan.memory_available_bytes)} free")
     screen.say(f"{indent}disk:   {_size(plan.disk_bytes)} to be written, {_size(plan.disk_free_bytes)} free")
     screen.say(f"{indent}time:   {rough} ({how})")

@@ -35,8 +35,9 @@ from specmeter.errors import EngineError
 from specmeter.messages import words
 from specmeter.numbers.rates import decode_rate, target_forwards
 from specmeter.numbers.stats import Pool, geometric_speedup
-from specmeter.record import Arm, Estimate, Request
+from specmeter.record import Arm, Disturbance, Estimate, Request
 from specmeter.show.names import Names
+from specmeter.show.sentence import set_aside
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
 if TYPE_CHECKING:
@@ -143,6 +144,14 @@ class Interim:
             )
         )
 
+    def drop(self, invocation: int, block: int) -> Counter[str]:
+        """Forget a block; arm -> how many of its requests that were."""
+        gone = [it for it in self._rows if (it.invocation, it.block) == (invocation, block)]
+        self._rows = [it for it in self._rows if (it.invocation, it.block) != (invocation, block)]
+        for cells in self._cells.values():
+            cells.pop((invocation, block), None)
+        return Counter(it.arm_id for it in gone if it.status == "ok")
+
     def update(self) -> None:
         """Summarise what there is; between sessions, so that every cell under load is finished."""
         self._under_load = {
@@ -202,6 +211,14 @@ class TimeLeft:
         self._done[arm_id] += 1
         self._left[arm_id] -= 1
         self._last = now
+
+    def to_do_again(self, arm_id: str, count: int) -> None:
+        """So many requests of the arm do not count."""
+        self._left[arm_id] += count
+
+    def waited(self) -> None:
+        """What passed since the last request belongs to none."""
+        self._last = time.monotonic()
 
     def seconds(self) -> float | None:
         """None before anything has been measured. Arms not measured yet count with the mean of the others."""
@@ -303,6 +320,15 @@ class RunProgress:
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""
         self._line(f"warning: {self._called[arm_id]}: {error.message}")
+
+    def block_set_aside(self, found: Disturbance) -> None:
+        """See `measure.Observer`."""
+        for arm_id, count in self._interim.drop(found.invocation, found.block).items():
+            self._done_of_arm[arm_id] -= count
+            self._time_left.to_do_again(arm_id, count if found.again else 0)
+        self._done -= found.requests
+        self._total -= 0 if found.again else found.requests
+        self._line(words().render(set_aside(found)))
 
     def _display(self) -> RenderableType:
         """The bar, and below it the arms as far as they fit on the screen."""

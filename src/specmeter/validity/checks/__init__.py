@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     *records.STALL_CHECKS,
     *engine.SETTINGS_CHECKS,
     *engine.CHECKS,
+    *machine.CALM_CHECKS,
     *machine.CHECKS,
     *machine.POWER_CHECKS,
     *controls.CHECKS,

@@ -16,7 +16,7 @@ from specmeter.audit.read.engine_log import LogSigns, Sign
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES
 from specmeter.messages import Message
 from specmeter.record import Arm, EngineIdentity, Finding, Session, Severity, Truth, Unchecked
-from specmeter.record.verdict import Evidence, Findings, shown_by
+from specmeter.record.verdict import Evidence, Findings, about_run
 from specmeter.validity.checks.run_data import RequestData, RunData
 
 
@@ -47,18 +47,9 @@ def about_request(
 ) -> Finding:
     """A finding about one request."""
     row = request.row
-    return Finding(
-        check=check,
-        severity=severity,
-        scope="request",
-        message=message,
-        remedy=remedy,
-        evidence=shown_by(message) | evidence,
-        arm_id=row.arm_id,
-        invocation=row.invocation,
-        block=row.block,
-        prompt_id=row.prompt_id,
-    )
+    found = about_run(check, severity, message, remedy, **evidence)
+    where = {name: getattr(row, name) for name in ("arm_id", "invocation", "block", "prompt_id")}
+    return found.model_copy(update={"scope": "request", **where})
 
 
 LONGEST_DRAFT = 64

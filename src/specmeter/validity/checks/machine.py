@@ -17,9 +17,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specmeter.host.telemetry import BUSY_PERCENT, SPIKE_PERCENT, busy_percent, is_busy
+from specmeter.host.telemetry import (
+    BUSY_PERCENT,
+    HARMLESS,
+    SPIKE_PERCENT,
+    THROTTLED,
+    busy_percent,
+    is_busy,
+    is_disturbed,
+    is_slowing,
+)
+from specmeter.measure.calm import LEAST_CALM, by_session, gate_of
 from specmeter.messages import Message
-from specmeter.record import Arm, Finding, Host, KvType, Session
+from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.validity.checks.check import Check, not_applicable, unseen
 from specmeter.validity.checks.run_data import RunData, Sample
@@ -32,11 +42,6 @@ _NO_HOST = Message("unchecked.no_host")
 
 _SAMPLE_S = 1.0
 """Time that a sample tells about."""
-_HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
-"""Clocks lowered by settings, the same for every arm."""
-_POWER_CAP = frozenset({"sw_power_cap"})
-"""A GPU at its power limit: what it does at full load, and part of what an arm costs."""
-_THROTTLED = 0.05
 _SLOW_CLOCK = 0.8
 _SLOW_CLOCKS = 0.25
 _LEAST_CLOCKS = 8
@@ -118,12 +123,12 @@ def _busy_percent(data: RunData, arm: Arm, session: Session | None) -> float:
 
 
 def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Findings:
-    reasons = Counter(reason for load in loads for reason in set(load.gpu_throttle) - _HARMLESS)
-    throttled = sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in loads)
+    reasons = Counter(reason for load in loads for reason in set(load.gpu_throttle) - HARMLESS)
+    throttled = sum(is_slowing(load.gpu_throttle) for load in loads)
     capped = reasons["sw_power_cap"]
-    if max(throttled, capped) < max(2, _THROTTLED * len(loads)):
+    if max(throttled, capped) < max(2, THROTTLED * len(loads)):
         return
-    harmful = throttled >= max(2, _THROTTLED * len(loads))
+    harmful = throttled >= max(2, THROTTLED * len(loads))
     names = sorted(reasons, key=lambda reason: (-reasons[reason], reason))
     yield about_arm(
         "host-busy",
@@ -134,7 +139,7 @@ def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Find
         reasons=", ".join(names),
         throttled_samples=throttled,
         power_capped_samples=capped,
-        throttled_samples_of_baseline=sum(bool(set(load.gpu_throttle) - _HARMLESS - _POWER_CAP) for load in baseline),
+        throttled_samples_of_baseline=sum(is_slowing(load.gpu_throttle) for load in baseline),
     )
 
 
@@ -407,6 +412,65 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
     return Need(arm.id, round(size), measured=False)
 
 
+# --- set-aside -------------------------------------------------------------------------------------------------------
+
+
+def set_aside(data: RunData) -> Findings:
+    """Blocks that were measured again although nothing disturbed them, or fewer calm blocks than an interval needs.
+
+    Telemetry alone may set a block aside: what is on record is held against the samples of that time by the same rule,
+    and every answer that does not count against what is on record. Where blocks were given up and fewer than three calm
+    ones are left, there is no number.
+    """
+    if data.simulated:
+        yield not_applicable(None, _SIMULATED)
+        return
+    times = Counter((it.invocation, it.block) for it in data.disturbances)
+    again = [key for key, count in data.replaced.items() if count > times[key.invocation, key.block]]
+    again = [key for key in again if (arm := data.arms.get(key.arm_id)) is None or arm.load is None]
+    if again:
+        yield about_run(
+            "set-aside",
+            "invalid",
+            Message("set-aside.replaced", requests=len(again)),
+            Message("set-aside.fix_replaced"),
+        )
+    for it in data.disturbances:
+        if _is_calm(data, it):
+            said = Message("set-aside.calm", block=it.block + 1, attempt=it.attempt)
+            yield about_run("set-aside", "invalid", said, Message("set-aside.fix_replaced"))
+    given_up = {(it.invocation, it.block) for it in data.disturbances if not it.again}
+    planned = {key[:2] for key in data.plan}
+    if not data.disturbances:
+        return
+    worst = max(data.disturbances, key=lambda it: it.mean_percent)
+    calm = len(planned - given_up)
+    few = bool(given_up) and calm < min(LEAST_CALM, len(planned))
+    yield about_run(
+        "set-aside",
+        "invalid" if few else "note",
+        Message(
+            "set-aside.busy" if few else "set-aside.done",
+            blocks=len(data.disturbances),
+            calm=calm,
+            programs=worst.others,
+            percent=worst.mean_percent,
+        ),
+        Message("host-busy.fix_others"),
+    )
+
+
+def _is_calm(data: RunData, found: Disturbance) -> bool:
+    """Whether the samples of a block that was set aside say that nothing disturbed it."""
+    place = (found.invocation, found.block)
+    sessions = [it for it in data.sessions.values() if (it.invocation, it.block) == place]
+    sessions = [it for it in sessions if found.began_at <= it.started_at <= found.ended_at]
+    samples = [(it.at, (it.other_cpu_percent, is_slowing(it.gpu_throttle))) for it in data.telemetry]
+    if not data.hosts:
+        return False
+    return not is_disturbed(by_session(samples, sessions), gate_of(data.arms, sessions, data.hosts[-1]))
+
+
 CHECKS: tuple[Check, ...] = (
     Check(
         id="host-busy",
@@ -442,6 +506,18 @@ CHECKS: tuple[Check, ...] = (
         before=True,
         assumes="models and caches need the memory that the engine printed, or that headers give",
         otherwise="GPU memory counts as free, whichever part goes there: suspect at most",
+    ),
+)
+
+
+CALM_CHECKS: tuple[Check, ...] = (
+    Check(
+        id="set-aside",
+        severity="invalid",
+        look=set_aside,
+        saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances"),
+        assumes="samples a second apart tell whether others disturbed a block",
+        otherwise="a calm block may be measured again: the rule never looks at what came out",
     ),
 )
 

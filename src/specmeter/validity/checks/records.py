@@ -494,7 +494,7 @@ def times_overlap(data: RunData) -> Findings:
 
 
 def _late_predictions(data: RunData) -> Findings:
-    """What is expected of an arm is written down before its first session."""
+    """The prediction for an arm is stored before its first session."""
     first: dict[str, float] = {}
     for session in data.sessions.values():
         first.setdefault(session.arm_id, session.started_at)

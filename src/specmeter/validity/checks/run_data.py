@@ -25,7 +25,7 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
-from specmeter.analysis.positions import Text, find_divergences, references
+from specmeter.analysis.positions import RunText, find_divergences, references
 from specmeter.analysis.requests import Energies, energies_of
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
@@ -37,6 +37,7 @@ from specmeter.probe.replay import REPLAYED, ProfileKey, Round, key_of
 from specmeter.record import (
     UNKNOWN_TOKEN,
     Arm,
+    Disturbance,
     DraftPair,
     EngineTraits,
     Estimate,
@@ -389,6 +390,10 @@ class RunData:
     predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
     """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
     telemetry: Sequence[Sample] = ()
+    disturbances: Sequence[Disturbance] = ()
+    """Blocks that were set aside."""
+    replaced: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
+    """How often a request had an answer that does not count."""
     energies: Energies | None = None
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
@@ -518,6 +523,8 @@ def read_run_data(run: RunReader) -> RunData:
         load_cells={cell.session_id: cell for cell in run.load_cells()},
         cells=tuple(measured_cells(run)),
         telemetry=tuple(_telemetry(run)),
+        disturbances=run.disturbances(),
+        replaced=run.replaced(),
         energies=energies_of(run),
         margins=tuple(run.margins()),
         left_at=_left_at(run, arms, requests) if greedy else {},
@@ -561,5 +568,5 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
     ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
     rows = {RequestKey(*key): row_id for row_id, *key in ids}
-    texts = {it.key: Text(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
+    texts = {it.key: RunText(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
     return {it.key: it.position for it in find_divergences(run, arms, texts)}

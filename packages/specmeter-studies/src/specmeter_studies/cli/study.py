@@ -92,10 +92,10 @@ def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
 )
-@click.option("--new", is_flag=True, help="Start a new study even if this one is unfinished.")
+@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @_TRUST
-@click.option("--dry-run", is_flag=True, help="Only show what would be measured, and what cannot be.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
 @click.pass_context
 def run(
@@ -137,11 +137,13 @@ def run(
     """
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
     from specmeter.show.terminal.console import errors
+    from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import is_study
     from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.folder import StudyOrder, choose_folder, read_models
     from specmeter_studies.runner import begin, look, measure_study
-    from specmeter_studies.show.terminal import print_findings, print_left_out, print_stopped
+    from specmeter_studies.show.terminal import print_left_out, print_stopped
+    from specmeter_studies.show.terminal import report as report_of
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
     ready = look(StudyOrder(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
@@ -162,8 +164,8 @@ def run(
     print_left_out(screen, record)
     try:
         complete = measure_study(ready, record, folder, _Watch(screen))
-        report = _write_report(folder, trusted=trust)
-        invalid = print_findings(folder, report, as_json=as_json, trusted=trust)
+        page = _write_report(folder, trusted=trust)
+        print_report(report_of(folder, folder.findings(trusted=trust), page), as_json=as_json)
     except KeyboardInterrupt:
         with undisturbed():
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
@@ -171,7 +173,7 @@ def run(
     if not complete:
         screen.say("not everything could be measured; the same command retries what is missing")
         return 3
-    return 1 if invalid else 0
+    return 1 if "invalid" in folder.verdicts().values() else 0
 
 
 @command.command()
@@ -193,13 +195,15 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     \b
     Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
     """
+    from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.show.terminal import print_findings
+    from specmeter_studies.show.terminal import report
 
     found = Folder(find_study(folder))
-    report = found.report_path if found.report_path.is_file() else None
-    return 1 if print_findings(found, report, as_json=as_json, tables=True, trusted=trust) else 0
+    page = found.report_path if found.report_path.is_file() else None
+    print_report(report(found, found.findings(trusted=trust), page, tables=True), as_json=as_json)
+    return 1 if "invalid" in found.verdicts().values() else 0
 
 
 @command.command()
@@ -253,9 +257,10 @@ class _Watch:
     def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
         from specmeter.cli.run import shown_on
         from specmeter.laboratory.run import foresee, run
-        from specmeter.show.terminal.run import print_findings
+        from specmeter.show.run_report import found
+        from specmeter.show.terminal.report import print_blocks
 
-        print_findings(self._screen, foresee(prepared), notes=False)
+        print_blocks(self._screen, found(foresee(prepared), with_notes=False))
         with shown_on(self._screen, prepared.work, folder, resumed) as (observer, opened):
             return run(prepared, folder, observer, opened=opened)
 

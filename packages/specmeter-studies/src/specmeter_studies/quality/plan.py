@@ -211,7 +211,7 @@ def measure_plan(
     fetching: Fetching = ONLINE,
 ) -> QualityReport:
     """Measure what the plan asks for. `keep` is given what there is after each score and each complete block, and the
-    whole at the end; an `earlier`, interrupted report of the same plan is gone on with.
+    whole at the end; an `earlier`, interrupted report of the same plan is resumed.
 
     Raises `UsageError` when none of the models is available or there is no text, `EngineError` without the engine or
     when it fails.

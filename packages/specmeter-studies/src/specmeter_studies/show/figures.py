@@ -9,7 +9,7 @@ Every number keeps the symbol and colour of its series. What is drawn over it sa
 
     solid         nothing: measured, checked and valid, or of a kind that nothing is checked of
     hollow        nothing refutes it, nothing shows it to be true
-    suspect       a dot within: it may not mean what it says
+    suspect       a dot within: in doubt, do not publish it
     implausible   one stroke through: it breaks a bound that rests on assumptions
     impossible    a cross over it: it is false
 """

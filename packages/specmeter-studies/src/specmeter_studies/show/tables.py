@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.record import Estimate
-from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, sized
+from specmeter.show.table import Cell, Column, Row, Table, Tone, counted, estimate_cell, made, sized
 from specmeter.store.environment import private
 from specmeter.text import amount
 from specmeter_studies.show.figures import slug, verdict_word
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from specmeter.record import Standing
     from specmeter_studies.show.figures import Origin
     from specmeter_studies.study import ArmResult, ClaimRuling, StudyCell, StudyData, StudyTable
+
+
+_TONES: dict[str, Tone] = {
+    "supported": "good",
+    "contradicted": "bad",
+    "cannot tell": "doubtful",
+    "does not apply here": "faint",
+}
 
 
 def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
@@ -74,16 +82,18 @@ def configurations(data: StudyData) -> Table:
 
 def rulings(claims: Sequence[ClaimRuling]) -> Table:
     """Every claim, what was found, and what that says about it."""
-    return made(
+    table = made(
         "claims",
         claims,
         ("claim", "text", lambda claim: claim.claim),
         ("where", "text", lambda claim: claim.where),
-        ("ruling", "text", lambda claim: Message(f"ruling.{claim.ruling}")),
+        ("ruling", "text", lambda it: Cell(Message(f"ruling.{it.ruling}"), tone=_TONES[it.ruling])),
         ("rests_on", "text", lambda claim: Message(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
         ("found", "text", lambda claim: claim.found),
         ("code", "text", lambda claim: Cell(claim.found.code, code=True)),
     )
+    columns = (replace(it, narrow="drop") if it.key in ("where", "rests_on", "code") else it for it in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def parts(data: StudyData) -> Table:

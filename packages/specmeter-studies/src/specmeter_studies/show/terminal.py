@@ -12,6 +12,7 @@ import specmeter_studies as studies
 from specmeter.laboratory.plan import Plan, make_plan
 from specmeter.messages import Message
 from specmeter.record import Record
+from specmeter.show.report import Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.show.terminal.plan import print_needs
@@ -20,22 +21,15 @@ from specmeter_studies.folder import AnyPart, QualityPart
 from specmeter_studies.rows import Amount, measured, planned, together
 from specmeter_studies.runner import Ready, models_of_plan
 from specmeter_studies.show.tables import document_table
+from specmeter_studies.show.tables import parts as study_parts
+from specmeter_studies.show.tables import rulings as study_rulings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from specmeter_studies.folder import StudyFolder, StudyRecord
-    from specmeter_studies.study import ClaimRuling, Ran, StudyFindings
-
-
-_RULINGS: dict[str, Tone] = {
-    "supported": "good",
-    "contradicted": "bad",
-    "cannot tell": "doubtful",
-    "does not apply here": "faint",
-}
-_STATUS: dict[str, Tone] = {"measured": "good", "incomplete": "doubtful", "skipped": "bad"}
+    from specmeter_studies.study import StudyFindings
 
 
 def print_list(folders: Sequence[str], *, as_json: bool) -> None:
@@ -120,36 +114,40 @@ def print_stopped(screen: Screen, folder: StudyFolder, command: str) -> None:
     screen.say_all((f"stopped; {folder.path} keeps {kept}", f"go on with: {command}"), wrap=False)
 
 
-def print_findings(
-    folder: StudyFolder, report: Path | None, *, as_json: bool, tables: bool = False, trusted: bool = False
-) -> bool:
-    """What a study found, to stdout: claims, with `tables` those too, and what is missing. Returns whether some of its
-    numbers are invalid."""
-    found = folder.findings(trusted=trusted)
-    data = found.data
-    verdicts = folder.verdicts()
-    if as_json:
-        say_json(_found_as_data(folder, found, report))
-        return "invalid" in verdicts.values()
-    screen = output()
-    _print_title(screen, found)
-    for table in found.tables if tables else ():
-        screen.table(document_table(table, data.origin), caption=True)
-        screen.line()
-    _print_claims(screen, found.claims)
-    _print_parts(screen, data.parts)
-    for note in data.notes:
-        screen.line()
-        screen.say(str(note), tone="faint")
-    for part, verdict in verdicts.items():
-        if verdict != "valid":
-            screen.line()
-            screen.say(f"{part}: {verdict}; `specmeter check {folder.run_folder(part)}` says why")
-    screen.line()
-    screen.say(f"study folder: {folder.path}", wrap=False)
-    if report is not None:
-        screen.say(f"report:       {report}", wrap=False)
-    return "invalid" in verdicts.values()
+def report(folder: StudyFolder, found: StudyFindings, page: Path | None, *, tables: bool = False) -> Report:
+    """What a study found: claims, with `tables` those too, and what is missing; `page`: where its page was written."""
+    data, verdicts = found.data, folder.verdicts()
+    models = [together(map(measured, data.quality)).told or ""] if data.quality else []
+    counts = [Message("study.requests", count=len(data.results))] if data.results else []
+    shown = [Tabled(document_table(table, data.origin, str(place))) for place, table in enumerate(found.tables)]
+    doubted = [
+        Text(Message("study.part_verdict", part=part, verdict=verdict, folder=str(folder.run_folder(part))))
+        for part, verdict in verdicts.items()
+        if verdict != "valid"
+    ]
+    missing = [Tabled(study_parts(data), caption=False)] if any(it.status != "measured" for it in data.parts) else []
+    rulings = Counter(claim.ruling for claim in found.claims)
+    told = {"supported": rulings["supported"], "contradicted": rulings["contradicted"], "open": rulings["cannot tell"]}
+    summary = Message("study.counts", **told, elsewhere=rulings["does not apply here"])
+    claims = [Tabled(study_rulings(found.claims), caption=False), Text(summary)] if found.claims else []
+    places = [Text(Message("study.folder", folder=str(folder.path)), at="screen", whole=True)]
+    places += [] if page is None else [Text(Message("study.page", page=str(page)), at="screen", whole=True)]
+    return Report(
+        target=data.study,
+        document=lambda: _found_as_data(folder, found, page),
+        answer=[
+            Text(Message("arm.of", target=data.study, name=found.title), "strong"),
+            Text(Message("study.list_of", parts=[*counts, *models, data.title])),
+        ],
+        sections=[
+            *([Section("tables", shown)] if tables else []),
+            Section("claims", claims),
+            Section("parts", missing),
+            Section("notes", [Text(note, "faint") for note in data.notes]),
+            Section("verdicts", doubted),
+        ],
+        closing=places,
+    )
 
 
 def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | None) -> dict[str, Any]:
@@ -173,39 +171,6 @@ def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | Non
 
 def _data(said: Message | str) -> Any:
     return said.to_json() if isinstance(said, Message) else said
-
-
-def _print_title(screen: Screen, found: StudyFindings) -> None:
-    data = found.data
-    screen.say(f"{data.study}: {found.title}", tone="strong")
-    requests = [f"{len(data.results):,} requests"] if data.results else []
-    models = [together(map(measured, data.quality)).told or ""] if data.quality else []
-    screen.say(", ".join(map(str, (*requests, *models, data.title))))
-    screen.line()
-
-
-def _print_claims(screen: Screen, claims: Sequence[ClaimRuling]) -> None:
-    if not claims:
-        return
-    rows: list[Row] = []
-    for claim in claims:
-        by: tuple[tuple[str, Tone], ...] = ((f"by {claim.rests_on}", "faint"),) if claim.rests_on else ()
-        ruling = Cell(claim.ruling, tone=_RULINGS[claim.ruling], below=by)
-        rows.append(row(f"{claim.claim} [{claim.where}]", ruling, claim.found))
-    screen.table(Table("claims", text("claim", "ruling", "found"), rows))
-    counts = Counter(claim.ruling for claim in claims)
-    screen.line()
-    told = ", ".join(f"{counts[ruling]} {ruling}" for ruling in _RULINGS if counts[ruling])
-    screen.say(f"{len(claims)} claims: {told}")
-
-
-def _print_parts(screen: Screen, parts: Sequence[Ran]) -> None:
-    """What is missing; nothing where everything was measured."""
-    if all(part.status == "measured" for part in parts):
-        return
-    rows = [row(part.part, Cell(part.status, tone=_STATUS[part.status]), part.reason or "") for part in parts]
-    screen.line()
-    screen.table(Table("parts", text("part", "state", "why"), rows))
 
 
 def print_dry_run(ready: Ready, *, as_json: bool) -> bool:

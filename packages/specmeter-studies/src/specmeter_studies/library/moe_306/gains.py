@@ -43,7 +43,17 @@ from specmeter_studies.library.moe_306.lines import (
 from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
 from specmeter_studies.library.moe_306.tables import Configuration, at_acceptance, baselines
 from specmeter_studies.rules import exceeded
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, denied_by, quoted, resting_on
+from specmeter_studies.study import (
+    ArmResult,
+    Found,
+    RulingWord,
+    StudyData,
+    by_values,
+    denied_by,
+    quoted,
+    resting_on,
+    where_any,
+)
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 
@@ -71,13 +81,8 @@ def low_acceptance(data: StudyData) -> Found:
         name=named(worst),
         suite=worst.suite,
         acceptance=percent(worst.acceptance),
-        invalid=_with("moe-306.over.invalid", n=len(lines) - len(usable)),
+        invalid=where_any("moe-306.over.invalid", n=len(lines) - len(usable)),
     )
-
-
-def _with(code: str, *, n: int) -> Message | str:
-    """What is added where there is any of it."""
-    return Message(code, n=n) if n else ""
 
 
 def _printed_acceptance(data: StudyData) -> Found:
@@ -93,7 +98,7 @@ def _printed_acceptance(data: StudyData) -> Found:
         over=len(over),
         highest=100 * max(shares, default=0),
         means=100 * max(printed, default=0),
-        swept=_with("moe-306.generations.swept", n=len(swept) if all(share == 1 for share in swept) else 0),
+        swept=where_any("moe-306.generations.swept", n=len(swept) if all(share == 1 for share in swept) else 0),
     )
     return by_values("contradicted" if over else "cannot tell", told)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
-from specmeter.messages import Message, Value
+from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip
 from specmeter.numbers.estimates import MARGIN, above, below
 from specmeter.theory.roofline import expected_union
@@ -42,7 +42,7 @@ from specmeter_studies.library.rtx3090_19.tables import (
     of_model,
     saturation,
 )
-from specmeter_studies.study import Found, RulingWord, StudyData, by_counts
+from specmeter_studies.study import Found, RulingWord, StudyData, by_counts, where_any
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -73,19 +73,14 @@ def no_gain(data: StudyData) -> Found:
         "rtx3090-19.no_gain",
         slower=len(slower),
         compared=len(compared),
-        faster=_with("rtx3090-19.faster", n=len(faster), arms=[_change(it, strict[it.name]) for it in faster[:4]]),
-        open=_with("rtx3090-19.open", n=len(open_), names=named(open_)),
+        faster=where_any("rtx3090-19.faster", n=len(faster), arms=[_change(it, strict[it.name]) for it in faster[:4]]),
+        open=where_any("rtx3090-19.open", n=len(open_), names=named(open_)),
         best=""
         if best is None or faster
         else Message("rtx3090-19.best", name=best.name, change=percent(ratios[best.name])),
-        left_out=_with("rtx3090-19.left_out", n=len(out), names=named(out)),
+        left_out=where_any("rtx3090-19.left_out", n=len(out), names=named(out)),
         repeats=_repeats(known),
     )
-
-
-def _with(code: str, *, n: int, **values: Value) -> Message | str:
-    """What is added where there is any of it."""
-    return Message(code, n=n, **values) if n else ""
 
 
 def _change(line: Line, found: Estimate | None) -> Message:
@@ -424,7 +419,7 @@ def explains(data: StudyData) -> Found:
         union=expected_union(NINE, found.experts, found.used),
         longer=longer,
         blind=unseen,
-        gaining=_with("rtx3090-19.explains.gaining", n=len(gaining), arms=gain),
+        gaining=where_any("rtx3090-19.explains.gaining", n=len(gaining), arms=gain),
         full=full_anyway,
     )
 

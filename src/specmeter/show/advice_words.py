@@ -1,0 +1,381 @@
+"""What an advice says, sentence by sentence: the answer, why, what was compared, what became of the rest, what to mind.
+
+Everything in an advice may come from a stranger's folder: it is filled into our sentences and cleaned there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.confirm import LONGER, SECOND
+from specmeter.advise.export_commands import MEASURED, PROGRAMS, elsewhere
+from specmeter.engines import Launch
+from specmeter.engines.registry import serving_command
+from specmeter.messages import Message, Value, words
+from specmeter.numbers.estimates import MARGIN
+from specmeter.show.names import Names, clients_name
+from specmeter.show.report import Text
+from specmeter.show.table import TONES
+from specmeter.text import brackets, duration, estimated, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, StageRun, TriedSettings
+    from specmeter.record import Estimate
+
+
+_STAGES = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}
+"""Stage that measured what an answer rests on."""
+_LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
+"""Fates of arms that were not raced, in the order in which they are told."""
+_SHORT = 6
+"""Configurations that are told without a race, the most promising first."""
+
+
+def names_of(advice: Advice) -> Names:
+    """What its arms are called; of all at one load, without it."""
+    kinds = (it.arm for it in advice.by_kind)
+    known = {arm.id: arm for arm in (*advice.arms, advice.baseline, advice.arm, *kinds) if arm is not None}
+    return Names(arm if advice.asked.load is None else arm.model_copy(update={"load": None}) for arm in known.values())
+
+
+def target_of(advice: Advice) -> str:
+    """What its target is called."""
+    arm = advice.arm or advice.baseline
+    return advice.target.name if advice.target else arm.target if arm else advice.asked.target
+
+
+def stage_of(advice: Advice) -> StageRun | None:
+    """The stage that the answer rests on, as it was carried out last."""
+    return stage_of_basis(advice, advice.basis)
+
+
+def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
+    """The stage that predicted, raced or confirmed, as it was carried out last."""
+    named = advice.confirmation if basis == "confirmed" else ""
+    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis] and named in ("", it.folder)), None)
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def headline(advice: Advice, names: Names) -> Message:
+    """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
+    said: dict[str, Value] = {"target": _asked_of(advice)}
+    best = best_of(advice)
+    if best is not None and advice.speedup is not None:
+        said |= {"method": names[best], "speedup": ratio(advice.speedup), "rests": _rests(advice)}
+    has_number = len(said) > 1
+    if advice.again is not None:
+        return _again(advice, said)
+    if is_open(advice):
+        said["why"] = why_undecided(advice)
+        if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
+            return Message("advised.undecided_slower", **said)
+        return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
+    if advice.basis == "predicted" and has_number:
+        return Message(f"advised.predicted.{advice.decision}", **said)
+    if advice.decision == "off":
+        return Message("advised.off" if has_number else "advised.off_none", **said)
+    return Message("advised.speculate", **said) if has_number else _nothing(advice, said)
+
+
+def _asked_of(advice: Advice) -> str | Message:
+    """`dense`, `dense, 4 clients`."""
+    load = advice.asked.load
+    if load is None:
+        return target_of(advice)
+    return Message("arm.parts", parts=(target_of(advice), clients_name(load)))
+
+
+def is_open(advice: Advice) -> bool:
+    """Whether it is told as undecided: it is, or it was interrupted before anything was confirmed. What the screen
+    alone predicts is told as such."""
+    stopped = advice.why_undecided == "interrupted" and advice.basis != "confirmed"
+    waits = advice.basis == "predicted" and not advice.why_undecided and advice.speedup is not None
+    return stopped or (advice.decision == "undecided" and not waits)
+
+
+def best_of(advice: Advice) -> str | None:
+    """Id of the arm that the speedup is of."""
+    return advice.arm.id if advice.arm is not None else advice.speedup_of
+
+
+def _nothing(advice: Advice, said: dict[str, Value]) -> Message:
+    return Message("advised.undecided_none", **(said | {"why": why_undecided(advice)}))
+
+
+def _again(advice: Advice, said: dict[str, Value]) -> Message:
+    again = advice.again
+    assert again is not None
+    if "speedup" not in said:
+        told = Message("advised.again.nothing")
+    elif again.before is None:
+        told = Message("advised.again.now_alone", **said)
+    else:
+        kept_off = advice.decision == "off" and advice.arm is None
+        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
+    return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
+
+
+def why_undecided(advice: Advice) -> str | Message:
+    """Why it is undecided, in a few words; a code of a later version as it is."""
+    code = advice.why_undecided or "unfinished"
+    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words() else code
+
+
+def ratio(speedup: Estimate) -> Message:
+    """`1.92x [1.85, 1.99]`."""
+    return Message("advised.ratio", point=speedup.point, interval=brackets(speedup, 2))
+
+
+def _rests(advice: Advice) -> Message:
+    stage = stage_of(advice)
+    if advice.basis == "predicted":
+        return Message("advised.rests.predicted")
+    unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
+    basis = "measured" if advice.basis == "confirmed" and unsettled else advice.basis
+    if stage is None or not stage.blocks or (advice.basis == "confirmed" and not stage.prompts):
+        return Message(f"advised.rests.{basis}_short")
+    other = "other" if advice.held_out else "same"
+    said: dict[str, Value] = {
+        "prompts": Message(f"advised.prompts.{other}", count=stage.prompts),
+        "blocks": Message("advised.blocks", count=stage.blocks),
+    }
+    return Message(f"advised.rests.{basis}", **said)
+
+
+def by_kind(advice: Advice, names: Names) -> Message | None:
+    """`By kind of text: code: small draft, 8 tokens, 1.90x [1.80, 2.01]; chat: off`, where kinds differ."""
+    told = [_of_kind(it, names) for it in advice.by_kind]
+    return Message("advised.by_kind", kinds=told) if told else None
+
+
+def _of_kind(it: AdviceOfKind, names: Names) -> Message:
+    said: dict[str, Value] = {"kind": it.kind}
+    if it.speedup is not None:
+        said["speedup"] = ratio(it.speedup)
+    if it.decision == "off":
+        return Message("advised.of_kind.off_at" if it.speedup else "advised.of_kind.off", **said)
+    if it.arm is None or it.speedup is None:
+        return Message("advised.of_kind.undecided", **said)
+    said["method"] = names[it.arm.id]
+    return Message(
+        "advised.of_kind.speculate" if it.decision == "speculate" else "advised.of_kind.undecided_at", **said
+    )
+
+
+def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
+    """Program -> its command line to paste; none where the numbers are false.
+
+    The record may be a stranger's, and its reader may paste. So the line that was measured starts the program of
+    the engine.
+    """
+    if not advice.command or advice.verdict == "invalid" or not _is_measured(advice, advice.command[0]):
+        return {}
+    others = {program: it.line for program, it in elsewhere(advice).items() if it.line}
+    return {advice.command[0]: advice.command, **others}
+
+
+def is_elsewhere(program: str) -> bool:
+    """Whether nothing was measured with a program."""
+    return program in PROGRAMS and program != MEASURED
+
+
+def _is_measured(advice: Advice, program: str) -> bool:
+    """Whether a program is that of the engine that measured: another author's engine says so only where it measured."""
+    arm = advice.arm or advice.baseline
+    if program == MEASURED or arm is None or advice.target is None or advice.engine is None:
+        return program == MEASURED
+    line = serving_command(advice.engine.kind, Launch(arm, advice.target, advice.draft, Path()), ())
+    return line is not None and line[0] == program
+
+
+def would_decide(advice: Advice, folder: Path) -> Message | None:
+    """What would decide an undecided advice."""
+    name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
+    if not is_open(advice) or name not in words():
+        return None
+    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder))
+
+
+def _stage_folder(advice: Advice, folder: Path) -> str:
+    """The run that the answer rests on, as it is pasted."""
+    stage = stage_of(advice)
+    return quoted(str(folder / stage.folder if stage else folder))
+
+
+# --- why, and the rest of the grid -----------------------------------------------------------------------------------
+
+
+def reason(advice: Advice) -> Message | None:
+    """`Why: each step emits 3.10 tokens in the time of 1.61 plain steps.`"""
+    decoding = advice.asked.goal == "throughput"
+    if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
+        return None
+    cost = advice.tau.point / advice.speedup.point
+    return Message("advised.reason", tau=advice.tau.point, cost=cost)
+
+
+def is_compared(fate: Fate) -> bool:
+    """Whether its arm was measured against others."""
+    return fate.raced is not None or fate.confirmed is not None or fate.code in ("slower", "equivalent")
+
+
+def shown_fates(advice: Advice) -> list[Fate]:
+    """Fates that the short table has: what was compared; before there is any, what is most promising."""
+    compared = [fate for fate in advice.fates if is_compared(fate) or fate.code == "winner"]
+    if any(is_compared(fate) for fate in compared):
+        return compared
+    known = [fate for fate in advice.fates if fate.predicted is not None]
+    might_win = [fate for fate in known if fate.code in ("winner", "open", "no-room")] or known
+    return sorted(might_win, key=lambda fate: -(fate.predicted.point if fate.predicted else 0))[:_SHORT]
+
+
+def counts(advice: Advice) -> Message | None:
+    """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
+    if not advice.fates:
+        return None
+    found = Counter("measured" if is_compared(fate) else fate.code for fate in advice.fates)
+    order = ("measured", *_LEFT_OUT)
+    found["other"] = sum(found.values()) - sum(found[code] for code in order)
+    parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
+    return Message("advised.counts", count=len(advice.fates), parts=parts)
+
+
+def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
+    """What became of an arm, with the numbers behind it."""
+    said: dict[str, Value] = {"margin": MARGIN, "blocks": Message("advised.blocks", count=fate.blocks)}
+    if fate.predicted is not None:
+        said["predicted"] = ratio(fate.predicted)
+    if fate.than is not None and fate.ratio is not None:
+        said |= {"than": names[fate.than], "ratio": estimated(fate.ratio, 2)}
+    if fate.why:
+        said["why"] = fate.why
+    needs = {
+        "cannot-gain": ("predicted",),
+        "no-room": ("predicted",),
+        "failed": ("why",),
+        "winner": (),
+    }.get(fate.code, ("than", "ratio"))
+    if fate.code == "winner":
+        return Message(f"advised.fate.{_winner(advice)}")
+    complete = all(name in said for name in needs) and (
+        fate.code not in ("slower", "equivalent", "open") or fate.blocks
+    )
+    return Message(f"advised.fate.{fate.code}" if complete else f"advised.fate.{fate.code}_bare", **said)
+
+
+def fate_in_short(fate: Fate, advice: Advice) -> Message:
+    """The same in a word or two."""
+    return Message(f"advised.short.{_winner(advice) if fate.code == 'winner' else fate.code}")
+
+
+def _winner(advice: Advice) -> str:
+    if advice.decision == "off":
+        return "winner_off"
+    settled = advice.decision == "speculate" and advice.basis == "confirmed" and not is_open(advice)
+    return "winner" if settled else "winner_so_far"
+
+
+def about_numbers(advice: Advice) -> list[Message]:
+    """What the speedups and the brackets of the table are."""
+    of = [Message("advised.latency")] if advice.asked.goal == "latency" else []
+    return [*of, _intervals(advice)]
+
+
+def _intervals(advice: Advice) -> Message:
+    if any(fate.confirmed is not None for fate in advice.fates):
+        return Message("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
+    raced = any(is_compared(fate) for fate in advice.fates)
+    return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
+
+
+# --- what to mind ----------------------------------------------------------------------------------------------------
+
+
+def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
+    """What a reader should know, what matters most first."""
+    models = [it for it in (advice.target, advice.draft) if it is not None]
+    if any(model.simulated for model in models):
+        yield Text(Message("advised.note.simulated"), "strong")
+    if advice.why_undecided == "changed":
+        yield Text(Message("advised.note.changed_since"), "bad")
+    elif advice.verdict in ("invalid", "suspect"):
+        place: dict[str, Value] = {"folder": _stage_folder(advice, folder)}
+        yield Text(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
+    if advice.again is not None:
+        changes = [Text(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
+        yield from changes or [Text(Message("advised.note.unchanged"))]
+    if not advice.finished and not is_open(advice):
+        yield Text(Message("advised.note.unfinished"), "doubtful")
+    if advice.basis == "confirmed" and not advice.held_out:
+        yield Text(Message("advised.note.same_prompts"), "doubtful")
+    if advice.basis == "confirmed" and advice.confirmation == SECOND:
+        yield Text(Message("advised.note.second"))
+    if advice.basis == "confirmed" and advice.confirmation == LONGER:
+        yield Text(Message("advised.note.longer"))
+    alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
+    if alike and advice.decision == "speculate" and advice.finished:
+        yield Text(Message("advised.note.not_told_apart", count=alike))
+    yield from _settings(advice)
+    missed = sum(fate.code == "no-room" for fate in advice.fates)
+    if missed:
+        yield Text(Message("advised.note.no_room", count=missed))
+    for fate in advice.fates:
+        if fate.code == "failed" and fate.why:
+            yield Text(Message("advised.note.failed", method=names[fate.arm_id], why=fate.why), "doubtful")
+    for it in advice.left_out:
+        yield Text(Message("advised.note.left_out", draft=it.reference, why=it.why))
+    if any(model.origin == "bench" for model in models):
+        yield Text(Message("advised.note.bench"), "faint")
+
+
+def _settings(advice: Advice) -> Iterator[Text]:
+    """What came of trying settings of the engine."""
+    chosen = next((it for it in advice.settings if it.code == "chosen"), None)
+    if chosen is not None and chosen.speedup is not None:
+        said: dict[str, Value] = {"settings": _setting(chosen), "speedup": ratio(chosen.speedup)}
+        yield Text(Message("advised.note.settings", **said))
+        if chosen.changes_text:
+            yield Text(Message("advised.note.kv_types"), "doubtful")
+    elif advice.settings:
+        tried = "; ".join(map(_setting, advice.settings))
+        yield Text(Message("advised.note.settings_kept", settings=tried))
+
+
+def _setting(tried: TriedSettings) -> str:
+    return ", ".join(f"{name}={value}" for name, value in tried.engine.items())
+
+
+def _changed(what: str, before: str, now: str) -> Message:
+    return Message("advised.note.changed", what=Message(f"advised.changed.{what}"), before=before, now=now)
+
+
+def what_next(advice: Advice) -> Message | None:
+    """When to measure again; nothing while it is not decided, which says itself what to do."""
+    if is_open(advice) or not advice.finished:
+        return None
+    stale = advice.again is not None and advice.again.holds == "does-not-hold"
+    return Message("advised.renew" if stale else "advised.measure_again")
+
+
+def _budget(advice: Advice) -> str:
+    """`10 min`."""
+    return duration(advice.asked.budget_s).removesuffix(" 00 s")
+
+
+def day(seconds: float) -> str:
+    """`2026-11-22`; a time that there is not stays a number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g}"
+
+
+HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
+"""Field of a fate -> the column that shows it."""

@@ -1,0 +1,96 @@
+"""What `specmeter check` says of a run: verdicts, findings, checks, and which files the certificate covers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specmeter.messages import Message
+from specmeter.show.report import Report, Section, Tabled, Text
+from specmeter.show.run_report import found, verdict_of
+from specmeter.show.run_tables import looks_for
+from specmeter.show.table import TONES, Cell, Column, Row, Table, row
+from specmeter.store.integrity import FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from specmeter.record import Certificate, CheckOutcome, Finding
+    from specmeter.show.report import Block
+    from specmeter.validity.inspection import Inspection
+
+
+_SHOWN = 10
+"""Files that a certificate does not cover, named."""
+
+
+def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -> Report:
+    """`issued`: the certificate is new; `every`: with checks that passed."""
+    certificate = inspection.certificate
+    arms = Tabled(_arms(certificate, inspection.findings), caption=False)
+    return Report(
+        target=str(folder),
+        document=dict,
+        answer=[verdict_of(certificate)],
+        sections=[
+            Section("arms", [arms]),
+            Section("findings", found(inspection.findings)),
+            Section("checks", _outcomes(certificate.checks, every=every)),
+            Section("covered", _coverage(folder, inspection, issued=issued)),
+        ],
+    )
+
+
+def _arms(certificate: Certificate, findings: Sequence[Finding]) -> Table:
+    """A row per arm: its verdict, and the checks that found something about it."""
+    rows: list[Row] = []
+    for arm_id, verdict in certificate.arms.items():
+        reasons = list(dict.fromkeys(f.check for f in findings if f.arm_id == arm_id and f.severity != "note"))
+        why = Message("check.because", checks=reasons) if reasons else Message("check.elsewhere")
+        shown = Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict])
+        rows.append(row(arm_id, shown, "" if verdict == "valid" and not reasons else why))
+    return Table("arms", (Column("arm"), Column("verdict"), Column("because")), rows)
+
+
+def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
+    """How many checks ended how; those that were skipped, with the reason; `every` lists all of them."""
+    counts = {status: sum(it.status == status for it in outcomes) for status in ("passed", "found", "partly")}
+    blind = [it for it in outcomes if it.status == "skipped"]
+    skipped = [it for it in blind if any(gap.applies for gap in it.unchecked)]
+    counted = {"skipped": len(skipped), "idle": len(blind) - len(skipped)}
+    shown = outcomes if every else [it for it in outcomes if any(gap.applies for gap in it.unchecked)]
+    rows: list[Row] = []
+    for outcome in shown:
+        idle = outcome in blind and outcome not in skipped
+        why = list(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
+        status = Message("status.idle") if idle else Message(f"status.{outcome.status}")
+        reasons = Message("check.why", reasons=why)
+        rows.append(row(outcome.check, status, *([looks_for(outcome)] if every else []), reasons if why else ""))
+    columns = (Column("check"), Column("status"), *([Column("threat")] if every else []), Column("unchecked"))
+    text = Text(Message("check.counts", all=len(outcomes), **counts, **counted))
+    return [text, *([Tabled(Table("checks", columns, rows), caption=False)] if rows else [])]
+
+
+def _coverage(folder: Path, inspection: Inspection, *, issued: bool) -> list[Block]:
+    state = (
+        "changed"
+        if inspection.refuted
+        else "same"
+        if inspection.certified_before
+        else "issued"
+        if issued
+        else "not_issued"
+    )
+    lines = [Text(Message(f"check.{state}", folder=str(folder)), whole=True)]
+    if not inspection.certified_before and not issued:
+        return [*lines]
+    logs = sum(part.startswith("logs/") for part in inspection.covered)
+    files = [part for part in inspection.covered if part in FILES]
+    tables = len(inspection.covered) - logs - len(files)
+    lines.append(Text(Message("check.covered", tables=tables, logs=logs, files=files), whole=True))
+    if others := inspection.uncovered:
+        names = [f"{name} ({remark})" if remark else name for name, remark in list(others.items())[:_SHOWN]]
+        more = len(others) - _SHOWN
+        rest = [Message("validity.more_arms", count=more)] if more > 0 else []
+        lines.append(Text(Message("check.uncovered", files=[*names, *rest]), whole=True))
+    return [*lines]

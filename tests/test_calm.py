@@ -1,0 +1,248 @@
+"""A block that others disturbed is set aside by telemetry alone, and measured again; what it said is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from checks.factory import EPOCH, Silent, experiment, load, run_data
+from specmeter.analysis.load.summary import measured_cells
+from specmeter.analysis.reading import read_run
+from specmeter.cli import invoke
+from specmeter.experiments.file import load as load_experiment
+from specmeter.host.telemetry import is_disturbed, wait_for_calm
+from specmeter.laboratory.run import prepare, run
+from specmeter.measure import Work, loop
+from specmeter.measure.calm import MOST_TIMES, by_session
+from specmeter.record import Disturbance, Finding
+from specmeter.store import RequestKey, RunReader, RunState, RunStore
+from specmeter.validity.checks.machine import set_aside
+
+BLOCKS = 4
+
+
+def test_the_rule_looks_at_shares_of_others_and_at_slowed_gpus_alone() -> None:
+    calm, busy = (0.8, False), (51.0, False)
+    assert not is_disturbed([])
+    assert not is_disturbed([[calm] * 60])
+    assert not is_disturbed([[calm] * 30, [busy], [calm] * 30]), "one sample in a minute"
+    assert is_disturbed([[calm] * 45 + [busy] * 15])
+    assert is_disturbed([[calm] * 300, [calm] * 2 + [busy] * 3]), "one session alone"
+    assert not is_disturbed([[(6.4, False)], [calm] * 20]), "a session of one sample says little"
+    assert is_disturbed([[(0.5, True)] * 5 + [calm] * 50])
+    assert is_disturbed([[(4.0, False)] * 20], gate=2.5), "an engine that takes all of many cores"
+
+
+def test_calm_is_waited_for_no_longer_than_told() -> None:
+    slept: list[float] = []
+    assert not wait_for_calm(0, sleep=slept.append)
+    assert not wait_for_calm(-5, sleep=slept.append)
+    assert slept == []
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, **design: Any) -> str:
+    data = {
+        "name": "mocked",
+        "targets": {"dense": "mock:dense"},
+        "drafts": {"small": "mock:small"},
+        "arms": [{"draft": "small", "gamma": 4}],
+        "workloads": [{"source": "bench", "kinds": ["edit"], "per_kind": 2}],
+        "engine": {"kind": "mock"},
+        "generation": {"max_tokens": 32},
+        "design": {"blocks": BLOCKS, "disturbed": "repeat", "wait_s": 0, "probe": "off", **design},
+    }
+    path = folder / "mocked.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return str(path)
+
+
+class Disturbing:
+    """Says of the mock's blocks, whose time is virtual, which time they were disturbed."""
+
+    def __init__(self, *times: tuple[int, int]) -> None:
+        self.times = times
+        """(block, which time it was measured); of none every block is."""
+
+    def __call__(self, store: RunReader, place: tuple[int, int], _arms: object, _host: object) -> Disturbance | None:
+        every = store.disturbances()
+        before = [it for it in every if (it.invocation, it.block) == place]
+        again = len(every) < (MOST_TIMES - 1) * BLOCKS
+        if self.times and (place[1], len(before) + 1) not in self.times:
+            return None
+        rows = [it for it in store.rows() if (it.invocation, it.block) == place]
+        shares = {"samples": 9, "mean_percent": 51.0, "highest_percent": 80.0, "slowed": 0}
+        return Disturbance(
+            invocation=place[0],
+            block=place[1],
+            attempt=len(before) + 1,
+            requests=len(rows),
+            began_at=min(it.started_at for it in rows),
+            ended_at=max(it.started_at for it in rows),
+            programs=("blender (0.98 cores)",),
+            again=again,
+            **shares,
+        )
+
+
+@pytest.fixture
+def disturbing(monkeypatch: pytest.MonkeyPatch) -> Disturbing:
+    found = Disturbing((1, 1), (2, 1), (2, 2))
+    monkeypatch.setattr(loop, "disturbance", found)
+    monkeypatch.setattr(Work, "simulated", False)
+    return found
+
+
+def measured(file: str, folder: Path) -> RunState:
+    return run(prepare(load_experiment(file)), folder, Silent())
+
+
+@pytest.mark.usefixtures("disturbing")
+def test_a_disturbed_block_is_kept_does_not_count_and_is_measured_again(tmp_path: Path) -> None:
+    file, folder = write(tmp_path), tmp_path / "run"
+    state = measured(file, folder)
+    assert (state.state, state.ok, state.planned) == ("complete", 4 * BLOCKS, 4 * BLOCKS)
+    with RunStore.open(folder, readonly=True) as store:
+        assert [(it.block, it.attempt, it.requests, it.again) for it in store.disturbances()] == [
+            (1, 1, 4, True),
+            (2, 1, 4, True),
+            (2, 2, 4, True),
+        ]
+        assert len(list(store.rows())) == 4 * BLOCKS
+        assert len(list(store.rows(superseded=True))) == 4 * (BLOCKS + 3)
+        assert {key.block: count for key, count in store.replaced().items()} == {1: 1, 2: 2}
+        assert store.missing() == []
+    report = read_run(folder)
+    (arm,) = [it for it in report.summary.arms if it.role != "baseline"]
+    assert arm.speedup is not None
+    assert arm.speedup.n == BLOCKS
+    assert report.over_all_blocks[arm.arm_id].n == BLOCKS + 3
+    assert measured(file, folder).ok == 4 * BLOCKS, "and there is nothing left to measure"
+
+
+@pytest.mark.usefixtures("disturbing")
+def test_the_screen_says_who_disturbed_and_what_all_blocks_would_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", write(tmp_path), "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr()
+    assert "block 2 set aside: blender (0.98 cores) took 51% of the machine; waiting for calm" in said.err
+    assert "3 blocks were set aside: blender (0.98 cores) took up to 51% of the machine; with them" in " ".join(
+        said.out.split()
+    )
+
+
+def test_three_times_as_many_blocks_are_enough(
+    tmp_path: Path, disturbing: Disturbing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disturbing.times = ()
+    file, folder = write(tmp_path), tmp_path / "run"
+    state = measured(file, folder)
+    assert (state.state, state.planned) == ("complete", 0)
+    with RunStore.open(folder, readonly=True) as store:
+        assert len(store.disturbances()) == 3 * BLOCKS
+        assert sum(not it.again for it in store.disturbances()) == BLOCKS
+    assert measured(file, folder).planned == 0, "what was given up stays so"
+    assert read_run(folder).answers == ()
+    invoke(["show", str(folder)])
+    assert "12 blocks were set aside" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("disturbing")
+def test_cells_under_load_are_measured_again_as_well(tmp_path: Path) -> None:
+    file = Path(write(tmp_path))
+    data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    file.write_text(yaml.safe_dump({**data, "load": {"clients": [1, 2]}}), encoding="utf-8")
+    state = measured(str(file), tmp_path / "run")
+    assert state.state == "complete"
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert [it.block for it in store.disturbances()] == [1, 2, 2]
+        cells = list(measured_cells(store))
+        assert len(cells) == 4 * BLOCKS
+        assert len(list(store.load_cells())) == 4 * (BLOCKS + 3)
+    assert measured(str(file), tmp_path / "run").ok == state.ok
+
+
+@pytest.mark.usefixtures("disturbing")
+def test_what_is_disturbed_may_count(tmp_path: Path) -> None:
+    measured(write(tmp_path, disturbed="keep"), tmp_path / "run")
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert store.disturbances() == []
+
+
+# --- the check -------------------------------------------------------------------------------------------------------
+
+
+def found(data: Any) -> list[tuple[str, str]]:
+    return [(it.severity, it.message.code) for it in set_aside(data) if isinstance(it, Finding)]
+
+
+CLEAN = run_data(experiment())
+SECONDS = int(max(it.ended_at or 0 for it in CLEAN.sessions.values()) - EPOCH) + 1
+
+
+def of_block(block: int, *, again: bool = True) -> Disturbance:
+    sessions = [it for it in CLEAN.sessions.values() if it.block == block]
+    return Disturbance(
+        invocation=0,
+        block=block,
+        attempt=1,
+        requests=1,
+        began_at=sessions[0].started_at,
+        ended_at=max(it.ended_at or 0 for it in sessions),
+        samples=9,
+        mean_percent=51.0,
+        highest_percent=80.0,
+        slowed=0,
+        again=again,
+    )
+
+
+def busy(*blocks: int) -> Any:
+    """Samples in which others take half of the machine while these blocks run."""
+    aside = [of_block(block) for block in blocks]
+    samples = [load(EPOCH + second) for second in range(SECONDS)]
+    return tuple(
+        it._replace(other_cpu_percent=51.0) if any(one.began_at <= it.at <= one.ended_at for one in aside) else it
+        for it in samples
+    )
+
+
+def test_a_run_that_nothing_disturbed_is_clean() -> None:
+    assert found(CLEAN) == []
+
+
+def test_what_telemetry_shows_was_rightly_set_aside() -> None:
+    data = replace(CLEAN, telemetry=busy(1), disturbances=[of_block(1)])
+    assert found(data) == [("note", "set-aside.done")]
+
+
+def test_a_calm_block_may_not_be_set_aside() -> None:
+    data = replace(CLEAN, disturbances=[of_block(1)])
+    assert ("invalid", "set-aside.calm") in found(data)
+
+
+def test_an_answer_may_not_be_replaced_without_a_disturbance_on_record() -> None:
+    key: RequestKey = CLEAN.requests[0].key
+    assert found(replace(CLEAN, replaced={key: 1})) == [("invalid", "set-aside.replaced")]
+    kept = replace(CLEAN, telemetry=busy(key.block), disturbances=[of_block(key.block)], replaced={key: 1})
+    assert found(kept) == [("note", "set-aside.done")]
+
+
+def test_too_few_calm_blocks_give_no_number() -> None:
+    given_up = [of_block(1, again=False), of_block(2, again=False)]
+    assert found(replace(CLEAN, telemetry=busy(1, 2), disturbances=given_up)) == [("invalid", "set-aside.busy")]
+    enough = replace(CLEAN, telemetry=busy(1), disturbances=given_up[:1])
+    assert found(enough) == [("note", "set-aside.done")]
+
+
+def test_samples_belong_to_the_session_that_ran() -> None:
+    first, second, *_ = CLEAN.sessions.values()
+    at = [(first.started_at + 1, (1.0, False)), (second.started_at + 1, (2.0, False)), (EPOCH - 9, (3.0, False))]
+    assert by_session(at, [first, second]) == [[(1.0, False)], [(2.0, False)]]
