@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import resources
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
@@ -433,15 +434,30 @@ def shown_on(
         yield observer, say_what_is_left
 
 
+ONE_PRESS_S = 0.5
+"""Ctrl-C this soon after the last one is the same one: `uv run` hands on what the terminal sent as well."""
+
+
 def stop_like_ctrl_c() -> None:
-    """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does."""
+    """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does.
+
+    One that follows within `ONE_PRESS_S` is not heard, so that none interrupts the telling of what is kept; a later one
+    ends even what hangs while it stops.
+    """
+    at = -ONE_PRESS_S
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        nonlocal at
+        now = monotonic()
+        if now - at >= ONE_PRESS_S:
+            at = now
+            raise KeyboardInterrupt
 
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), interrupt)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        # In the background of a shell Ctrl-C is ignored, and stays so.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 @contextmanager
