@@ -117,8 +117,28 @@ def test_clients_that_send_late(clean: RunData, arriving: RunData) -> None:
     for data in (clean, arriving):
         for arm_id in data.arms:
             (seen,) = found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 0.5 * longest}))
-            assert (seen.arm_id, seen.severity) == (arm_id, "invalid")
+            assert (seen.arm_id, seen.severity) == (arm_id, "suspect")
             assert found(load.client_late, with_figures(data, arm_id, lambda _: {"late_sum_ms": 1.0})) == []
+
+
+def test_a_pause_in_one_cell_of_several_is_told_and_a_short_cell_says_that_it_is_short(clean: RunData) -> None:
+    def paused(it: Any, clients: int = 4) -> dict[str, Any]:
+        return {"late_sum_ms": 0.03 * it.duration_ms * clients if it.block == 0 else 0.0}
+
+    (seen,) = found(load.client_late, with_figures(clean, BASE, paused))
+    assert (seen.severity, seen.evidence["share"], seen.evidence["mean"]) == ("note", 0.03, 0.015)
+    assert seen.remedy.code == "client-late.fix"
+    short = with_figures(clean, BASE, lambda it: paused(it) | {"duration_ms": 200.0, "late_sum_ms": 50.0})
+    assert [it.remedy.code for it in found(load.client_late, short)] == ["client-late.fix_short"]
+
+
+def test_cells_that_were_measured_again_have_to_have_been_late(clean: RunData) -> None:
+    cell = next(it for it in clean.load_cells.values() if it.arm_id == BASE)
+    took = 4 * 1000 * (cell.ended_at - cell.began_at)
+    for share, severity, code in ((0.05, "note", "client-late.again"), (0.01, "suspect", "client-late.in_time")):
+        again = {**clean.load_cells, "before": cell.model_copy(update={"session_id": "before"})}
+        (seen,) = found(load.client_late, replace(clean, load_cells=again, late_before={"before": share * took}))
+        assert (seen.arm_id, seen.severity, seen.message.code) == (BASE, severity, code)
 
 
 def test_clients_that_take_the_machine(clean: RunData) -> None:

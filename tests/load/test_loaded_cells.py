@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.engine import MockEngine, MockSession
+from specmeter.engines.session import Ended
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.experiment import Described
 from specmeter.experiments.file import load
@@ -189,6 +190,33 @@ def test_ctrl_c_in_a_cell_keeps_what_was_in_flight_as_failed(tmp_path: Path) -> 
     assert all("given up" in (it.error or "") for it in failed)
     state, observer = measured(file, tmp_path / "run")
     assert (state.state, observer.requests) == ("complete", 2 * 2 * 8)
+
+
+def test_a_cell_whose_clients_were_late_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[MockSession] = []
+    collect = MockSession.collect
+
+    def late(self: MockSession, timeout_s: float | None = None) -> Ended | None:
+        """The first session under load tells that its clients sent seconds late."""
+        over = collect(self, timeout_s)
+        if self not in sessions:
+            sessions.append(self)
+        if over is None or over.started_at is None or self is not sessions[0]:
+            return over
+        return over._replace(started_at=over.started_at + 5)
+
+    monkeypatch.setattr(MockSession, "collect", late)
+    state, observer = measured(write(tmp_path), tmp_path / "run")
+    assert (state.state, state.ok, observer.requests) == ("complete", 48, 48)
+    with opened(tmp_path / "run") as store:
+        first, again, *_ = store.load_cells()
+        late_ms = store.late_before()
+        counting = {sending.session_id for _, sending in told(store)}
+        severities = {it.severity for it in store.findings() if it.check == "client-late"}
+    assert (first.arm_id, first.block) == (again.arm_id, again.block)
+    assert late_ms.keys() == {first.session_id}
+    assert first.session_id not in counting
+    assert severities == {"note"}
 
 
 def test_a_session_that_does_not_start_fails_its_cell(tmp_path: Path) -> None:

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 0.5
 """How long the clients wait at a time."""
+LATE = 0.02
+"""Share of the clients' time that may pass between the end of a request and the start of the next."""
+
+
+def late_share(late_ms: float, duration_ms: float, at_once: float) -> float:
+    """Share of the time of so many clients in which requests were due and not sent."""
+    return late_ms / (duration_ms * at_once) if duration_ms * at_once > 0 else 0.0
 
 
 class DueRequest(NamedTuple):
@@ -198,6 +205,13 @@ class Kept(NamedTuple):
     cell: LoadCell
     broken_off: EngineError | None
     """What ended its engine."""
+
+    def is_late(self, load: Load) -> bool:
+        """Whether clients, all of whose requests were answered, were too late: of a closed loop alone."""
+        whole = self.cell.complete and all(request.status == "ok" for request, _ in self.requests)
+        late_ms = sum(sending.late_ms for _, sending in self.requests)
+        took_ms = 1000 * (self.cell.ended_at - self.cell.began_at)
+        return whole and load.clients is not None and late_share(late_ms, took_ms, load.clients) > LATE
 
 
 @dataclass

@@ -24,7 +24,7 @@ from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
-from specmeter.measure.calm import disturbance
+from specmeter.measure.calm import MOST_TIMES, disturbance
 from specmeter.measure.load import DueRequest, Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
@@ -273,11 +273,14 @@ class _Bench:
                     return error
         return None
 
-    def _measure_load(self, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+    def _measure_load(
+        self, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]], again: int = MOST_TIMES - 1
+    ) -> EngineError | None:
         """Measure a cell under load, all of it in one session.
 
         A session that does not come up fails all of it, and its error is returned; one that ends before its time leaves
-        the cell broken off, on record.
+        the cell broken off, on record. One whose clients were late is kept and measured `again`, unseen by the observer
+        and whatever came out.
         """
         session_id = uuid.uuid4().hex
         asked = [DueRequest(item, prompt, self._generation(prompt, cell)) for item, prompt in items]
@@ -291,7 +294,8 @@ class _Bench:
                 def keep(kept: Kept) -> None:
                     self.store.add_load(kept.requests, _drain(samples), kept.cell)
 
-                kept = loaded.serve(asked, self.observer.request_done, keep)
+                first = again == MOST_TIMES - 1
+                kept = loaded.serve(asked, self.observer.request_done if first else _unseen, keep)
         except EngineError as error:
             self.observer.session_failed(cell.arm_id, error)
             if not ready:
@@ -306,6 +310,8 @@ class _Bench:
             self.observer.session_failed(cell.arm_id, kept.broken_off)
         if self.foresight is not None and self.expecting:
             self.foresight.saw([request for request, _ in kept.requests])
+        if again and kept.is_late(load):
+            return self._measure_load(cell, load, items, again - 1)
         return None
 
     @contextmanager
@@ -467,6 +473,9 @@ class _Bench:
         if cell is not None and generation.temperature > 0:
             changes["seed"] = block_seed(generation.seed, cell.invocation, cell.block)
         return generation.model_copy(update=changes) if changes else generation
+
+
+def _unseen(_: Request) -> None: ...
 
 
 def needed(arm: Arm, tokens: int) -> int:

@@ -376,6 +376,14 @@ class RunReader:
         query = f"SELECT {columns}, count(*) FROM request WHERE superseded = 1 AND status = 'ok' GROUP BY {columns}"
         return {RequestKey(*key): int(count) for *key, count in self._query(query)}
 
+    def late_before(self) -> dict[str, float]:
+        """Session id -> by how many ms requests were sent too late, of cells that were answered and measured again."""
+        late_ms: dict[str, float] = {}
+        query = "SELECT session_id, status, late_ms FROM sending JOIN request ON id = request_id WHERE superseded = 1"
+        for session_id, status, ms in self._query(query):
+            late_ms[session_id] = late_ms.get(session_id, 0.0) + (float(ms) if status == "ok" else math.nan)
+        return {session_id: ms for session_id, ms in late_ms.items() if not math.isnan(ms)}
+
     def load_cells(self) -> Iterator[LoadCell]:
         """Cells under load in the order of measurement, those that were broken off included."""
         return self._documents(LoadCell, "load_cell", "ORDER BY seq")

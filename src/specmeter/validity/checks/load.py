@@ -6,10 +6,12 @@ What a server counts over a cell belongs to no single request, so the conservati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from specmeter.analysis.load.summary import CellFigures
+from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.record.verdict import Findings, about_arm
@@ -28,8 +30,8 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 
 ROUNDED = 1e-5
 """Share by which a server's count of slot-forwards may be off: it is printed as a mean with six digits."""
-LATE = 0.02
-"""Share of the clients' time that may pass between the end of a request and the start of the next."""
+SHORT_MS = 1000.0
+"""A cell in which a single pause of a common scheduler, 20 ms, is what may be late."""
 CLIENT = 0.02
 """Share of the machine that the clients may take."""
 BUSY = 0.98
@@ -264,16 +266,21 @@ def _fell_behind(load: Load, cell: CellFigures) -> bool:
 
 
 def client_late(data: RunData) -> Findings:
-    """Clients that sent their requests too late, or took a part of the machine that the engine lacked."""
+    """Clients that sent their requests too late, or took a part of the machine that the engine lacked.
+
+    A late client takes at most its share of the time from what a cell reached, so that one of several cells is told,
+    and what all of them lost together is doubted. Cells that were measured again have to have been late.
+    """
     cores = max((host.logical_cores for host in data.hosts), default=None)
     for arm, load, cells in _loaded(data):
         shares = [(_late_share(it, load.clients), it) for it in cells]
         late = [(share, it) for share, it in shares if share > LATE]
         if late:
             worst, cell = max(late, key=lambda it: it[0])
+            mean = sum(share for share, _ in shares) / len(shares)
             yield about_arm(
                 "client-late",
-                "invalid",
+                "suspect" if mean > LATE else "note",
                 arm.id,
                 Message(
                     "client-late.found",
@@ -282,11 +289,16 @@ def client_late(data: RunData) -> Findings:
                     block=cell.block,
                     share=worst,
                     late_ms=cell.late_ms,
+                    mean=mean,
                 ),
-                Message("client-late.fix"),
+                Message("client-late.fix_short", seconds=cell.duration_ms / 1000)
+                if cell.duration_ms < SHORT_MS
+                else Message("client-late.fix"),
                 share=round(worst, 4),
+                mean=round(mean, 4),
                 late_ms=round(cell.late_ms, 1),
             )
+        yield from _measured_again(data, arm, load)
         if cores is None or data.simulated:
             continue
         greedy = [it for it in cells if it.client_cores > CLIENT * cores]
@@ -302,12 +314,29 @@ def client_late(data: RunData) -> Findings:
             )
 
 
+def _measured_again(data: RunData, arm: Arm, load: Load) -> Findings:
+    """Cells that were answered, do not count, and lie in no block that was set aside."""
+    aside = {(it.invocation, it.block): it.ended_at for it in data.disturbances}
+    again = [
+        (late_share(data.late_before[it.session_id], 1000 * (it.ended_at - it.began_at), load.clients or 1), it)
+        for it in data.load_cells.values()
+        if it.arm_id == arm.id and it.complete and it.session_id in data.late_before
+        if it.began_at > aside.get((it.invocation, it.block), -math.inf)
+    ]
+    early = [it for share, it in again if share <= LATE or load.clients is None]
+    if early:
+        said = Message("client-late.in_time", cells=len(early), block=early[0].block)
+        yield about_arm("client-late", "suspect", arm.id, said, Message("set-aside.fix_replaced"), cells=len(early))
+    elif again:
+        said = Message("client-late.again", cells=len(again), share=max(share for share, _ in again))
+        yield about_arm("client-late", "note", arm.id, said, Message("client-late.fix"), cells=len(again))
+
+
 def _late_share(cell: CellFigures, clients: int | None) -> float:
     """Share of the clients' time in a cell that passed between being due and being sent; in an open loop each request
     in flight is a client."""
     at_once = clients or (cell.request_ms / cell.window_ms if cell.window_ms > 0 else 1.0)
-    busy_ms = cell.duration_ms * at_once
-    return cell.late_sum_ms / busy_ms if busy_ms > 0 else 0.0
+    return late_share(cell.late_sum_ms, cell.duration_ms, at_once)
 
 
 def prompts_in_window(data: RunData) -> Findings:
@@ -450,10 +479,10 @@ _CHECKS = (
     ),
     Check(
         "client-late",
-        "invalid",
+        "suspect",
         client_late,
-        saw=("arms", "hosts", "requests", "load-cells", "sendings"),
-        assumes="a client that rests for 2 % of its time is not the client that was asked for: one clock, and counting",
+        saw=("arms", "hosts", "requests", "load-cells", "sendings", "disturbances"),
+        assumes="clients that rest for 2 % of their time, over the cells of an arm, are not those that were asked for",
         otherwise="where the pause was the engine's (it held back the end of an answer), the load was as asked",
     ),
     Check(

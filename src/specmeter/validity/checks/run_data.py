@@ -385,6 +385,8 @@ class RunData:
     """In the order of measurement; failed ones included."""
     load_cells: Mapping[str, LoadCell] = field(default_factory=dict[str, LoadCell])
     """Session id -> its cell under load, those that were broken off included."""
+    late_before: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Session id -> by how many ms its requests were late, of cells that were answered and measured again."""
     cells: Sequence[MeasuredCell] = ()
     """What the cells under load that count say, in the order of measurement."""
     predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -521,6 +523,7 @@ def read_run_data(run: RunReader) -> RunData:
         predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
         requests=requests,
         load_cells={cell.session_id: cell for cell in run.load_cells()},
+        late_before=run.late_before(),
         cells=tuple(measured_cells(run)),
         telemetry=tuple(_telemetry(run)),
         disturbances=run.disturbances(),
