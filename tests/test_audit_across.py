@@ -46,6 +46,11 @@ def test_few_repeats_widen_what_is_usual_and_never_narrow_it() -> None:
     assert noise_of(plain_again).share == pytest.approx(0.1)
 
 
+def test_a_rate_that_is_quoted_again_is_no_repeat() -> None:
+    quoted = [row(n, method="none", target="t", decode_rate=1071.2940027174511) for n in range(7)]
+    assert noise_of(quoted).share == USUAL
+
+
 def test_rows_that_differ_in_anything_said_are_no_repeats() -> None:
     prompts = [row(n, method="none", decode_rate=40.0 + 4 * n, conditions={"prompt": str(n)}) for n in range(4)]
     targets = [row(n, method="none", decode_rate=40.0 + 4 * n, target=str(n)) for n in range(4)]

@@ -337,8 +337,32 @@ def test_results_in_a_tree(tmp_path: Path) -> None:
         (8, 42.42, 140.19, "M2"),
     ]
     assert [claim.speedup for claim in spec] == [pytest.approx(1.257), pytest.approx(0.88), None]
-    assert spec[2].conditions == {"prompt": "code"}
+    assert spec[2].conditions == {"section": "sd.results.by_prompt", "prompt": "code"}
     assert spec[0].row == "sd.results, row 1"
+
+
+_CELL = {"batch_size": 8, "steps": 3, "topk": 1, "num_draft_tokens": 4}
+
+
+def _cell(baseline: float, *rates: float) -> dict[str, object]:
+    plain = [{"Name": "without EAGLE3", "output_throughput": baseline}] if baseline else []
+    spec = [{"Name": "EAGLE3", "output_throughput": rate, "accept_length": 1.8} for rate in rates]
+    return {**_CELL, "metrics": [*plain, *spec]}
+
+
+def test_a_baseline_in_the_same_list_is_the_only_one() -> None:
+    nested = {"Scout": {"gsm8k": [_cell(100.5, 150.5)], "math": [_cell(50.5, 99.5), _cell(0, 99.5)]},
+              "Dense": {"gsm8k": [_cell(0, 99.5)]}}  # fmt: skip
+    found = [claim for claim in claims(json.dumps(nested)) if claim.method != "none"]
+    assert told(found, "baseline_rate", "gamma", "tree") == [
+        (100.5, 3, False), (50.5, 3, False), (None, 3, False), (None, 3, False)
+    ]  # fmt: skip
+
+
+def test_baselines_of_several_benchmarks_are_no_baseline_of_another() -> None:
+    lines = "method,dataset,tok/s,gamma\nnone,gsm8k,40,\nnone,math,60,\neagle,gsm8k,80,3\neagle,{},90,3\n"
+    assert told(claims(lines.format("math"))[2:], "baseline_rate") == [(40,), (60,)]
+    assert told(claims(lines.format("chat"))[2:], "baseline_rate") == [(40,), (None,)]
 
 
 def test_objects_named_by_their_keys() -> None:

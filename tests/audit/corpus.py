@@ -49,6 +49,11 @@ def misses() -> dict[tuple[str, str], str]:
     return {(entry["rule"], entry["file"]): entry["why"] for entry in _index()["misses"]}
 
 
+def ruled() -> list[dict[str, Any]]:
+    """Published files that are not held to be true: `file`, `source`, `why`, and `rulings` by verdict."""
+    return _index()["ruled"]
+
+
 @cache
 def true_tables() -> tuple[TrueTable, ...]:
     """All of them: measured, published, drawn."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from audit.corpus import DATA, misses, true_tables
+from audit.corpus import DATA, listen, misses, ruled, true_tables
 from audit.doctoring import RULES
 from audit.page import Result, alarm, audit_all, page
 from audit.sheets import Sheet
@@ -25,6 +26,12 @@ def test_no_true_file_is_called_impossible_or_implausible() -> None:
     assert wronged == {}
 
 
+@pytest.mark.parametrize("item", ruled(), ids=lambda item: item["file"])
+def test_published_files_of_which_nothing_is_known_are_ruled_as_agreed(item: dict[str, Any]) -> None:
+    text = (DATA / item["file"]).read_text(encoding="utf-8")
+    assert dict(listen(item["file"], text).words) == item["rulings"]
+
+
 def test_what_can_be_held_against_a_bound_is() -> None:
     """Silence would raise no false alarm either: files that hold enough must earn a `possible`."""
     silent = [item.name for item, heard in audited().true if item.expect == "possible" and not heard.words["possible"]]
@@ -40,6 +47,7 @@ def test_the_corpus_is_large_and_every_stored_file_is_in_it() -> None:
     assert len(result.true) >= 60
     assert len(result.doctored) >= 60
     stored = {f"{folder}/{path.name}" for folder in ("own", "published") for path in (DATA / folder).iterdir()}
+    assert {f"ruled/{path.name}" for path in (DATA / "ruled").iterdir()} == {item["file"] for item in ruled()}
     assert stored == {item.name for item in true_tables() if not item.name.startswith("simulated/")}
     assert all(item.source and item.why and item.shape for item in true_tables())
 

@@ -105,8 +105,17 @@ def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence
         if claim.drafted_nothing and claim.method != "none" and claim.baseline_rate is not None:
             yield keys[key], (claim.decode_rate, claim.baseline_rate)
     for key, rates in alike.items():
-        if len(rates) > 1:
-            yield keys[key], rates
+        measured = [*{rate for rate in rates if _is_quoted(rate)}, *(rate for rate in rates if not _is_quoted(rate))]
+        if len(measured) > 1:
+            yield keys[key], measured
+
+
+def _is_quoted(rate: float) -> bool:
+    """Whether a rate has so many digits that finding it again is finding the same measurement."""
+    return len(f"{rate:.12g}".replace(".", "").strip("0")) >= _QUOTED_DIGITS
+
+
+_QUOTED_DIGITS = 8
 
 
 def configuration(claim: Claim) -> Key:

@@ -92,6 +92,8 @@ COLUMNS = (
             "γ k n_max nmax draft_len draft_length draft_k draft_max draft_n_max max_draft spec_draft_n_max n_draft "
             "draft_depth spec_depth num_speculative_tokens num_spec_tokens spec_tokens speculative_tokens "
             "num_speculative_steps speculative_num_steps speculation_length lookahead", of_row=True),
+    _column("tree_width", "count", "candidates per draft position; above 1 drafts are trees",
+            "spec_topk eagle_topk speculative_eagle_topk", of_row=True),
     _column("p_min", "share", "drafting stops when the draft is less sure than this; not given: it never stops early",
             "draft_p_min spec_draft_p_min", of_row=True),
     _column("acceptance", "share", "accepted / drafted tokens",
@@ -164,9 +166,11 @@ COLUMNS = (
     _column("draft_elsewhere", "flag", "the draft ran on another machine or device: yes or no", "remote_draft"),
 )  # fmt: skip
 
+BENCHMARKS = ("workload", "task", "dataset", "data_set", "benchmark")
+"""Columns that name a benchmark: baselines of others are never put together for it."""
 CONDITIONS = (
-    "prompt", "prompt_key", "prompt_id", "prompt_type", "workload", "task", "dataset", "data_set", "benchmark",
-    "category", "kind", "domain", "scenario", "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
+    "prompt", "prompt_key", "prompt_id", "prompt_type", *BENCHMARKS, "category", "kind", "domain", "scenario",
+    "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
     "context", "ctx", "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
 )  # fmt: skip
 """Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""

@@ -61,6 +61,8 @@ class Grid:
     rows: list[GridRow] = field(default_factory=list[GridRow])
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why)."""
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Of rows from nested JSON: where -> the keys and positions of the list or object that each lies in."""
 
     @property
     def headings(self) -> list[str]:
@@ -364,7 +366,10 @@ def read_json(text: str, path: Path) -> list[Grid]:
         tree = _Tree(path)
         tree.walk(cast("dict[str, object]", whole), {}, (), 0)
         if len(tree.tables) > 1 or tree.nested:
-            return [_from_objects(place, rows, [], path) for place, rows in tree.tables.items()]
+            grids = [_from_objects(place, rows, [], path) for place, rows in tree.tables.items()]
+            for grid in grids:
+                grid.paths = tree.paths
+            return grids
     rows: list[tuple[str, dict[str, object]]] = []
     faults: list[tuple[str, Message]] = []
     for place, item in read_objects(text, path):
@@ -403,6 +408,8 @@ class _Tree:
         default_factory=dict[str, list[tuple[str, dict[str, object]]]]
     )
     """Place -> (place of the row, its object)."""
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Place of the row -> keys and positions around it."""
     nested: bool = False
     """Rows lie deeper than one list in the document."""
     _rows: int = 0
@@ -419,6 +426,13 @@ class _Tree:
             return
         item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
         flat = {key: value for key, value in item.items() if not isinstance(value, (dict, list))}
+        if {
+            "steps",
+            "topk",
+            "num_draft_tokens",
+        } <= flat.keys():  # of SGLang's EAGLE: num_draft_tokens has the root, too
+            flat |= {"gamma": flat.pop("steps"), "spec_topk": flat.pop("topk")}
+            del flat["num_draft_tokens"]
         if any(_is_measured(key, value) for key, value in flat.items()):
             self._add(flat, inherited, keys, depth)
         passed = inherited | {key: value for key, value in flat.items() if _passes(key)}
@@ -431,6 +445,7 @@ class _Tree:
                 self.walk(cast("object", value), passed, (*keys, key), depth + 1)
 
     def _add(self, flat: dict[str, object], inherited: dict[str, object], keys: tuple[str, ...], depth: int) -> None:
+        around = keys[:-1]
         names = {heading.name for key in flat if (heading := understand(key)) is not None}
         row = {key: value for key, value in inherited.items() if _name(key) not in names} | flat
         name = next((key for key in reversed(keys) if not key.isdigit()), "")
@@ -446,6 +461,7 @@ class _Tree:
         table = ".".join(key for key in keys if not key.isdigit()) or "results"
         rows = self.tables.setdefault(table, [])
         rows.append((f"{table}, row {len(rows) + 1}", row))
+        self.paths[rows[-1][0]] = around
 
 
 def _name(key: str) -> str:

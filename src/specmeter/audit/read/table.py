@@ -27,7 +27,16 @@ from specmeter.audit.claim import (
     problem_of,
     read_settings,
 )
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS, OTHER, heading_of, is_overall, is_plain, is_task
+from specmeter.audit.read.columns import (
+    BENCHMARKS,
+    COLUMNS,
+    CONDITIONS,
+    OTHER,
+    heading_of,
+    is_overall,
+    is_plain,
+    is_task,
+)
 from specmeter.audit.read.document import Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
@@ -116,7 +125,12 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
                 continue
             where = f"{place}, {group}" if group else place
             empty = Claim(source=str(path), row=where, notes=headings.notes)
-            found.append((_line(place), _row(grid, readings, cells, empty, group)))
+            row = _row(grid, readings, cells, empty, group)
+            row.path = grid.paths.get(place, ())
+            if names := [key for key in row.path if not key.isdecimal()]:
+                conditions = {"section": ".".join(names), **row.claim.conditions}
+                row.claim = row.claim.model_copy(update={"conditions": conditions})
+            found.append((_line(place), row))
     for place, why in grid.faults:
         problem = Message("unread.line", why=why)
         claim = Claim(source=str(path), row=place, notes=headings.notes, problem=problem)
@@ -340,6 +354,8 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[Mess
         values.setdefault("gamma", int(group[1:]))
     if "gamma" in values:
         values["gamma"] = int(values["gamma"])
+    if (width := values.pop("tree_width", None)) is not None:
+        values["tree"] = width > 1
     interval, half = _interval(fields, texts, plain, notes)
     if interval is not None and "decode_rate" not in values:
         values["decode_rate"] = 1e3 / interval
@@ -435,6 +451,8 @@ class ClaimRow:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     length: float | None = None
     """The printed acceptance length, where nothing says yet whether it counts the target's own token."""
+    path: tuple[str, ...] = ()
+    """Keys and positions of the JSON that the row lies in."""
 
 
 def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
@@ -471,7 +489,7 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
         if row.claim.baseline_rate is None:
             reference = row.texts.get("reference", "").lower()
             group = groups.get(_like_key(row), [])
-            found = by_label.get(reference, []) if reference else _nearest(row, group, parts)
+            found = by_label.get(reference, []) if reference else _beside(row, _nearest(row, group, parts), parts)
             if found:
                 update, rounding["baseline_rate"] = _baseline(row, found, mean(found))
                 if len(found) > 1:
@@ -489,20 +507,49 @@ def _like_key(row: ClaimRow) -> tuple[object, ...]:
     return (*(row.texts.get(name, "").lower() for name in _ALIKE), row.claim.concurrency)
 
 
-Parts = dict[tuple[int, str], dict[str | None, list[ClaimRow]]]
+Parts = dict[tuple[int, str], dict[str | tuple[str, ...] | None, list[ClaimRow]]]
 """(identity of a list of rows, name of a text) -> the rows of that list by this text, each made once."""
 
 
 def _nearest(row: ClaimRow, baselines: list[ClaimRow], parts: Parts) -> list[ClaimRow]:
-    """Those measured under the same conditions, as far as any of them was."""
+    """Those measured under the same conditions, as far as any of them was; of several other benchmarks, none."""
     for name in (*CONDITIONS, *(name for name in row.texts if name.startswith(OTHER))):
-        if name in row.texts and baselines:
+        if baselines and (name in row.texts or name in BENCHMARKS):
             if (id(baselines), name) not in parts:
                 by_text = parts[id(baselines), name] = {}
                 for baseline in baselines:
                     by_text.setdefault(baseline.texts.get(name), []).append(baseline)
-            baselines = parts[id(baselines), name].get(row.texts[name]) or baselines
+            by_text = parts[id(baselines), name]
+            otherwise = baselines if name not in BENCHMARKS or len(by_text) == 1 else by_text.get(None, [])
+            baselines = by_text.get(row.texts.get(name)) or otherwise
     return baselines
+
+
+def _beside(row: ClaimRow, baselines: list[ClaimRow], parts: Parts) -> list[ClaimRow]:
+    """Of baselines in nested JSON those in the innermost list or object that holds the row, too.
+
+    None where that holds them in parts of other names than the row's, which may be other models or benchmarks; but for
+    parts called by what nothing is drafted in, and rows that name their target.
+    """
+    if not baselines:
+        return baselines
+    if (id(baselines), _INSIDE) not in parts:
+        by_prefix = parts[id(baselines), _INSIDE] = {}
+        for one in baselines:
+            for depth in range(len(one.path) + 1):
+                by_prefix.setdefault(one.path[:depth], []).append(one)
+    inside = parts[id(baselines), _INSIDE]
+    deepest = next(depth for depth in range(len(row.path), -1, -1) if row.path[:depth] in inside)
+    near = inside[row.path[:deepest]]
+    apart = {one.path[deepest:] for one in near}
+    alike = len({tuple(key for key in part if not key.isdecimal()) for part in apart}) == 1
+    around = len(row.path) == deepest or apart == {()}
+    plain = all(part and is_plain(part[0]) for part in apart)
+    return near if alike and (around or plain or row.texts.get("target")) else []
+
+
+_INSIDE = "inside"
+"""Under which `Parts` holds baselines by every list or object around them."""
 
 
 @dataclass(frozen=True)
