@@ -355,6 +355,17 @@ def test_a_speedup_of_whole_requests_beside_rates_of_decoding() -> None:
     assert (whole.verdict, whole.contradictions) == ("possible", ())
 
 
+def test_of_drafts_whose_length_is_not_said_no_more_is_cut_off_than_one_can_hold() -> None:
+    many = ruled(predicted_n=128, accepted=350, drafted=400, runs=1)
+    assert (many.verdict, many.bound) == ("impossible", "conservation")
+    short = ruled(predicted_n=128, accepted=120, drafted=130, steps=100, runs=1)
+    assert (short.verdict, short.arithmetic.code) == ("impossible", "audit.least_with_steps")
+    long = {"predicted_n": 128, "accepted": 80, "steps": 100, "runs": 1}
+    assert rests_on(ruled(**long, drafted=200)) == ["last-draft"]
+    assert not ruled(**long, drafted=200, method="ngram-mod").broken
+    assert not ruled(predicted_n=128, accepted=80, drafted=200, steps=49, runs=1).broken
+
+
 def test_the_conservation_law() -> None:
     closes = ruled(predicted_n=32, accepted=12, target_forwards=19, gamma=4, drafted=40)
     assert (closes.verdict, closes.bound) == ("possible", "conservation")

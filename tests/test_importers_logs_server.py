@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from said import codes
 from specmeter.audit.claim import Claim
+from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import llama_server_log, llama_speculative
 from specmeter.messages import Message
 
@@ -80,6 +81,25 @@ def test_mid_2026_with_a_mean_length_and_statistics(tmp_path: Path) -> None:
     assert first.decode_rate == pytest.approx(256 / 2.3, abs=0.01)
     assert (second.steps, second.tau) == (107 - 87, 2.5)
     assert second.wall_ms is None
+
+
+_EXCERPT = """\
+0.09.895.980 I slot print_timing: id  1 | task 90 | prompt eval time =     300.00 ms /    20 tokens (   15.00 ms per token,    66.67 tokens per second)
+0.09.895.998 I slot print_timing: id  1 | task 90 |        eval time =    1000.00 ms /   100 tokens (   10.00 ms per token,   100.00 tokens per second)
+0.09.896.016 I slot print_timing: id  1 | task 90 | draft acceptance = 0.50000 (   30 accepted /    60 generated), mean acceptance length =  2.50
+0.09.896.057 I statistics     draft-eagle3: #calls(b,g,a) =    {}    907    907, #gen drafts =    907, #acc drafts =    90
+"""
+
+
+@pytest.mark.parametrize(("first", "second", "steps"), [(8, 9, 0), (8, 8, None), (8, 11, None), (1, 2, 0)])
+def test_statistics_of_a_running_server_count_from_where_they_stood(
+    tmp_path: Path, first: int, second: int, steps: int | None
+) -> None:
+    """Read from 0 they would be 907 steps of one request, and its numbers impossible."""
+    later = _EXCERPT.format(second).replace("907", "927").replace("task 90", "task 120").replace("0.09.8", "0.11.8")
+    found = claims_of(_EXCERPT.format(first) + later, tmp_path)
+    assert [claim.steps for claim in found] == [907 if first == 1 else None, None if steps is None else 20]
+    assert rule_claim(found[0]).verdict == ("impossible" if first == 1 else "cannot tell")
 
 
 def test_2025_with_times_on_lines_of_their_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
-UNSAID_LENGTH = 256
+UNSAID_LENGTH = 128
 """Draft tokens of one step, at most, where a source does not say."""
 FEW_FAILURES = 0.01
 """Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
@@ -124,7 +124,7 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
     runs = claim.runs or max(1, (claim.predicted_n or 0) // SHORTEST)
     # At a stop or limit at most one draft per generation is cut off; sources that count the first token differently
     # are one off per generation.
-    longest = gamma if gamma is not None and length_binds(claim) else UNSAID_LENGTH
+    longest = gamma if gamma is not None and length_binds(claim) else _unsaid_length(claim)
     cut = max(1, longest) * runs + (claim.restores or 0)
     forwards = claim.target_forwards
     if forwards is not None:
@@ -137,13 +137,38 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
             yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.law_gap_or_firsts", law=law, gap=gap))
         elif -gap > cut:
             yield _broken(Message("audit.law_excess", law=law, excess=-gap))
+        elif -gap > (usual := _usual_cut(claim, runs)):
+            excess = Message("audit.law_excess", law=law, excess=-gap)
+            yield _broken(excess, _longer_last_draft(-gap, usual, runs))
         else:
             yield BoundOutcome(CONSERVATION, "holds", law)
     else:
-        least = accepted + (claim.steps or 0)
-        if least - decoded > cut:
+        excess = accepted + (claim.steps or 0) - decoded
+        usual = _usual_cut(claim, runs)
+        if excess > min(cut, usual):
             code = "audit.least_with_steps" if claim.steps else "audit.least"
-            yield _broken(Message(code, accepted=accepted, steps=claim.steps, decoded=decoded))
+            line = Message(code, accepted=accepted, steps=claim.steps, decoded=decoded)
+            yield _broken(line, () if excess > cut else _longer_last_draft(excess, usual, runs))
+
+
+def _unsaid_length(claim: Claim) -> int:
+    """Tokens of the longest draft, at most, where a source does not say: the others had one each, at least."""
+    drafted, steps = claim.drafted, claim.steps
+    return min(UNSAID_LENGTH, UNSAID_LENGTH if drafted is None else max(0, drafted - max(0, (steps or 1) - 1)))
+
+
+def _usual_cut(claim: Claim, runs: int) -> float:
+    """Tokens by which the last drafts of so many generations are cut, at most, if they are as long as drafts are on
+    average; without end for n-grams and for lengths that adapt.
+    """
+    if not claim.drafted or not claim.steps or family_of(claim) == "lookup" or not length_binds(claim):
+        return math.inf
+    return math.ceil(claim.drafted / claim.steps) * runs + (claim.restores or 0)
+
+
+def _longer_last_draft(excess: float, usual: float, runs: int) -> tuple[Assumption, ...]:
+    needs = Message("audit.needs_last_draft", least=math.ceil(excess / runs), mean=math.ceil(usual / runs))
+    return (Assumption(name="last-draft", needs=needs),)
 
 
 def _share_of_counts(claim: Claim) -> Message | None:

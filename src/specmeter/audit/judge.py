@@ -70,7 +70,7 @@ BOUNDS = (
         "conservation",
         "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
         "forward stands behind",
-        assumes=("one-request",),
+        assumes=("one-request", "last-draft"),
         exact_where="a row is one run, or says how many requests were served at once, and for all but forwards",
     ),
     Bound(
@@ -128,6 +128,7 @@ ASSUMPTIONS = {
     "one-request": (
         "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
     ),
+    "last-draft": "drafts whose length adapts to what was accepted, where no name says so",
     "bandwidth": "weights that stay in a cache, or that lie in several memories",
     "weights": "a mixture of experts, which reads the active ones only; layers that are skipped",
 }

@@ -323,7 +323,8 @@ class _Request:
     restores: int = 0
     longest: int = 0
     """Most tokens of a draft that was traced."""
-    statistics: dict[str, int] = field(default_factory=dict[str, int])
+    statistics: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Per method: (requests begun, drafts verified) since the server started."""
     unread: str = ""
     """A line with its times that cannot be read."""
 
@@ -340,8 +341,8 @@ class _ServerLog:
     _last_slot: str = ""
     _last_task: str = ""
     _has_slots: bool = False
-    _verified: dict[str, int] = field(default_factory=dict[str, int])
-    """Verified drafts per method up to the last request: the server's statistics only ever grow."""
+    _verified: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """The statistics per method up to the last request: they only ever grow, and an excerpt begins anywhere."""
 
     def feed(self, line: str) -> Claim | None:
         """Take the next line; a claim when it ends a request."""
@@ -455,7 +456,7 @@ class _ServerLog:
             if mean := _MEAN.search(line):
                 request.mean_length = float(mean.group(1))
         elif (found := _STATISTICS.search(line)) and len(request.statistics) < _MAX_SLOTS:
-            request.statistics[found.group(1)] = int(found.group(4))
+            request.statistics[found.group(1)] = int(found.group(2)), int(found.group(4))
 
     @property
     def _failures(self) -> tuple[int, int, int]:
@@ -525,14 +526,22 @@ class _ServerLog:
             yield Message("read.verified", drafts=verified)
 
     def _newly_verified(self, request: _Request) -> int | None:
-        """Drafts verified during the request by the drafter's cumulative statistics; None where they are mixed."""
+        """Drafts verified during the request by the drafter's cumulative statistics.
+
+        None where they are mixed, and where it is not known how they stood at its beginning: neither is this the first
+        request of the server, nor did the log show those of the one before.
+        """
         if not request.statistics:
             return None
-        count = sum(max(0, now - self._verified.get(name, 0)) for name, now in request.statistics.items())
+        before = {
+            name: (0, 0) if begun == 1 else self._verified.get(name) for name, (begun, _) in request.statistics.items()
+        }
+        known = all(past is not None and request.statistics[name][0] == past[0] + 1 for name, past in before.items())
+        count = sum(now - (before[name] or (0, 0))[1] for name, (_, now) in request.statistics.items())
         self._verified |= request.statistics
         if len(self._verified) > _MAX_SLOTS:
             self._verified.clear()
-        return count if count and not request.shared and request.draft is not None else None
+        return count if known and count > 0 and not request.shared and request.draft is not None else None
 
     def _failed(self, request: _Request, values: dict[str, Any]) -> Iterator[Message]:
         decodes, of_draft, reported = (
