@@ -18,7 +18,15 @@ from specmeter.store.locate import ADVICE_NAME
 
 Goal = Literal["throughput", "latency"]
 Stage = Literal["settings", "screen", "race", "confirm"]
-Decision = Literal["speculate", "off", "undecided"]
+Decision = Literal["speculate", "on-these-prompts", "no-difference", "off", "undecided"]
+"""- `speculate`: faster, by the interval over blocks and by the one over prompts, so on other prompts like these, too;
+- `on-these-prompts`: faster on those that were measured; they are too few, or too unlike, to speak of others;
+- `no-difference`: within 2 %: it is better left off;
+- `off`: nothing is faster;
+- `undecided`: none of these is shown.
+"""
+DRAFTS: tuple[Decision, ...] = ("speculate", "on-these-prompts")
+LEAVES_OFF: tuple[Decision, ...] = ("no-difference", "off")
 Basis = Literal["predicted", "raced", "confirmed"]
 MOST_CLIENTS = 64
 MOST_LOADS = 16
@@ -183,7 +191,12 @@ class Advice(Record):
     arm: Arm | None
     """The arm to use, or the best so far; None for plain decoding."""
     speedup: Estimate | None
-    """Of `arm` over plain decoding (of the best other arm where the decision is `off`), by `basis`."""
+    """Of `arm` over plain decoding (of the best other arm where it is left off), by `basis`."""
+    over_prompts: Estimate | None = None
+    """The same speedup with the interval for other prompts like those of the confirmation; None for fewer than four of
+    them, under load, and before the confirmation."""
+    rival: str = ""
+    """Id of an arm that may be more than 2 % faster than `arm`, by the prompts of both halves: one or the other."""
     speedup_of: str | None = None
     """Id of the arm that `speedup` is of, where it is not `arm`: the best of those that do not help."""
     tau: Estimate | None = None
@@ -193,16 +206,15 @@ class Advice(Record):
     why_undecided: str = ""
     """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise.
     `changed` is only said by who reads it: it is not what was measured."""
-    confirmation: Annotated[str, Field(pattern=r"^(confirm(-2|-longer)?)?$")] = ""
-    """Folder of the confirmation that the answer is of; `confirm-2` is that of the second arm that was tried,
-    `confirm-longer` that of the same arm in more blocks."""
+    confirmation: Annotated[str, Field(pattern=r"^(confirm(-longer)?)?$")] = ""
+    """Folder of the confirmation that the answer is of; `confirm-longer` is that of the same arms in more blocks."""
     target: ModelIdentity | None = None
     draft: ModelIdentity | None = None
     engine: EngineIdentity | None = None
     host: Host | None = None
     baseline: Arm | None = None
     command: tuple[str, ...] = ()
-    """The line to paste, for the arm (or for plain decoding where the decision is `off`); empty where the engine does
+    """The line to paste, for the arm (or for plain decoding where it is left off); empty where the engine does
     not say how it is served."""
     programs: tuple[str, ...] = ()
     """Other programs that the line is written for whenever the advice is shown."""

@@ -1,10 +1,14 @@
 """The confirmation: what was chosen, and plain decoding, in fresh sessions, in as many blocks as were fixed beforehand.
 
-Nothing was chosen by these measurements, so a single interval of 95 % says how much an arm gains: where plain decoding
-is as fast, it lies above 1 in one confirmation of forty. What it leaves open is measured once more, from the beginning,
-in as many more blocks as that needs and the budget allows. Where it shows that the winner does not gain, a second arm
-is tried, if the race had shown that very arm to be faster than plain decoding. Either way the interval of the second
-confirmation is one of two (97.5 %). Its own checks decide whether a confirmation counts.
+The runner-up of the race goes with it where the prompts searched by leave it within reach: of the two the better one on
+the prompts of both halves is advised. Where the other may be more than 2 % faster by these, the answer is one or the
+other. That interval is over prompts, and one of as many as the race had pairs with its leader, which it chose.
+
+What the confirmation leaves open is measured once more, from the beginning, in as many more blocks as that needs and
+the budget allows. So there are two looks, at one or two arms, and each interval over blocks is one of all of these
+(Bonferroni): where plain decoding is as fast, "speculate" is said in one advice of forty at most. It is said only where
+the interval over prompts lies above 1 as well; without, the gain is that of these prompts. Under load, where prompts
+share the machine, blocks have to do. Its own checks decide whether a confirmation counts.
 
 Whether an advice is what was measured: its answer is computed once more from its confirmation.
 
@@ -16,18 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import AdviceOfKind
-from specmeter.advise.race import CONFIRMATION, best_other, reserved_s
+from specmeter.advise.advice import DRAFTS, LEAVES_OFF, AdviceOfKind
+from specmeter.advise.race import CONFIRMATION, best_other, noisy_blocks, pairs_of_prompts
 from specmeter.advise.session import StagePlan
 from specmeter.analysis.answer import least_units
+from specmeter.analysis.pairing import pooled_speedup
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.estimates import MARGIN, scaled
 from specmeter.numbers.stats import simultaneous
 from specmeter.store import RunStore
 
@@ -37,17 +42,28 @@ if TYPE_CHECKING:
     from specmeter.advise.session import AdviseSession
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
-    from specmeter.record import Arm, Estimate, Verdict
+    from specmeter.numbers.stats import Pair
+    from specmeter.record import Estimate, Verdict
 
 
-FIRST, SECOND, LONGER = "confirm", "confirm-2", "confirm-longer"
-"""Names of the confirmations' run folders: of the arm that was chosen, of another one, of the same once more."""
+FIRST, LONGER = "confirm", "confirm-longer"
+"""Names of the confirmations' run folders: the first, and that of the same arms once more."""
+LOOKS = 2
+"""At the confirmation; each has its share of the error."""
 Shown = Literal["priced", "raced", "settled", "open"]
 """What is known of the arms that are not confirmed. `priced`: predicted not to gain. `raced`: shown to be slower, or
 within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them, or none of them gains 2 % by
 its own interval. `open`: none of these."""
-Ruling = Literal["gains", "none", "open", "invalid"]
-"""`gains`: faster than plain decoding; `none`: not faster by 2 % or more; `open`: neither is shown."""
+Ruling = Literal["gains", "here", "same", "none", "open", "invalid"]
+"""`gains`: faster than plain decoding, and on other prompts like these, too; `here`: faster on these; `same`: within
+2 %; `none`: not faster by 2 % or more; `open`: none of these is shown."""
+DECISIONS: dict[Ruling, Decision] = {
+    "gains": "speculate",
+    "here": "on-these-prompts",
+    "same": "no-difference",
+    "none": "off",
+}
+"""Rulings that decide something by themselves."""
 
 MOST_BLOCKS = 6
 MOST_BLOCKS_LONGER = 24
@@ -61,11 +77,15 @@ class Confirmed:
 
     arm_id: str
     speedup: Estimate | None
+    over_prompts: Estimate | None
+    """The same with the interval for other prompts."""
     tau: Estimate | None
     verdict: Verdict | None
     ruling: Ruling
     place: str
     """Name of the run folder that says so."""
+    rival: str = ""
+    """Another arm that gains as well, and may be more than 2 % faster."""
 
     @property
     def why_open(self) -> str:
@@ -91,33 +111,29 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
         ledger.answer("undecided", "raced" if raced else "predicted", None, None, finished=True)
         return
     of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
-    found = measured(ledger, FIRST, arm, of_kind)
+    rival = "" if first is None or off_raced else runner_up(ledger, first, arm)
+    found = measured(ledger, FIRST, arm, rival, of_kind)
     decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
-    if decision == "undecided" and found.ruling == "open" and (blocks := _longer(ledger, found, of_kind)):
+    if decision == "undecided" and found.ruling == "open" and (blocks := _longer(ledger, found, arm, rival, of_kind)):
         ledger.observer.note("the confirmation leaves it open; it is measured once more, in more blocks")
-        found = measured(ledger, LONGER, arm, of_kind, blocks=blocks)
+        found = measured(ledger, LONGER, arm, rival, of_kind, blocks=blocks)
         decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
-    elif first is not None and decision == "undecided" and found.ruling in ("none", "open"):
-        second = _second(ledger, first, arm)
-        if second is not None:
-            ledger.observer.note("the winner of the race was not confirmed; the next one is tried")
-            other = measured(ledger, SECOND, second, {})
-            if other.ruling == "gains":
-                found, decision, why, of_kind = other, "speculate", "", {}
     if why == "budget" and _room(ledger, 2) >= least_units(1):
         why = "not-told-apart"
     _finish(ledger, decision, found, why, of_kind)
 
 
-def _longer(ledger: AdviseSession, found: Confirmed, of_kind: Mapping[str, str]) -> int:
+def _longer(ledger: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
     """Blocks in which the same arms would probably be decided, twice as many as there were at least; 0 where there is
     no room for more than there were."""
     if RunStore.exists(ledger.folder / LONGER):
         return MOST_BLOCKS_LONGER  # it goes on as it was begun
-    if RunStore.exists(ledger.folder / SECOND) or found.speedup is None:
+    if found.speedup is None:
         return 0
-    wanted = max(2 * found.speedup.n, blocks_to_decide(found.speedup, most=MOST_BLOCKS_LONGER))
-    blocks = min(wanted, _room(ledger, 2 + sum(it != found.arm_id for it in set(of_kind.values()))))
+    arms = _arms(arm, rival, of_kind)
+    among = LOOKS * len(arms)
+    wanted = max(2 * found.speedup.n, blocks_to_decide(found.speedup, most=MOST_BLOCKS_LONGER, among=among))
+    blocks = min(wanted, _room(ledger, len(arms) + 1))
     return blocks if blocks > found.speedup.n else 0
 
 
@@ -150,13 +166,13 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
     match found.ruling:
         case "invalid":
             return "undecided", "invalid"
-        case "gains":
+        case "gains" | "here":
             if not (off_raced and shown == "raced"):
-                return "speculate", ""
+                return DECISIONS[found.ruling], ""
             # The race has shown that it is not faster by 2 %: of more than that, the two disagree.
             return ("off", "") if small else ("undecided", "not-confirmed")
-        case "none":
-            return ("undecided", "budget") if shown == "open" else ("off", "")
+        case "same" | "none":
+            return ("undecided", "budget") if shown == "open" else (DECISIONS[found.ruling], "")
         case "open":
             # The race is the proof then, and the confirmation does not contradict it.
             return ("off", "") if off_raced and shown == "raced" and small else ("undecided", found.why_open)
@@ -167,22 +183,53 @@ def is_small(found: Confirmed) -> bool:
     return found.speedup is not None and found.speedup.point < 1 + MARGIN
 
 
-def _second(ledger: AdviseSession, first: Answered, arm: str) -> str | None:
-    """An arm to be tried after the winner: one that the race itself has shown to be faster than plain decoding."""
-    ratios = {first.arms[number]: it for number, it in first.standing.ratios.items()}
-    rivals = {it: ratio.point for it, ratio in ratios.items() if it != arm and ends(ratio)[0] > 1}
-    if not first.standing.faster_than_plain or not rivals or ledger.left() < reserved_s(ledger):
-        return None
-    return max(rivals, key=rivals.__getitem__)
+def runner_up(ledger: AdviseSession, first: Answered, leader: str) -> str:
+    """The arm of the race that may be faster than its leader by the most, of those that may be more than 2 % faster by
+    the prompts searched by, also where the blocks show that it is slower on just these. Empty: none, under load, or
+    where there is no room for it."""
+    if ledger.advice.asked.load is not None or _room(ledger, 3) < least_units(2):
+        return ""
+    lows = {
+        arm: ends(ratio)[0]
+        for arm in first.arms
+        if arm not in (leader, ledger.baseline.id)
+        if not told_apart(ratio := over_halves(ledger, ("race",), leader, arm))
+    }
+    return min(lows, key=lows.__getitem__, default="")
 
 
-def measured(ledger: AdviseSession, name: str, arm: str, of_kind: Mapping[str, str], *, blocks: int = 0) -> Confirmed:
-    """Measure an arm, and those for single kinds of text, in a number of blocks that is fixed now: `blocks`, or as many
-    as what was raced lets expect."""
-    arms = list(dict.fromkeys([arm, *of_kind.values()]))
+def over_halves(ledger: AdviseSession, places: Sequence[str], arm: str, other: str) -> Estimate | None:
+    """Rate of an arm over that of another, all prompts of these stages together, with the interval over prompts that
+    holds for all pairs of the race's leader; None where two prompts do not hold both."""
+    pairs: list[Pair] = []
+    rivals = 1
+    for place in places:
+        with RunStore.open(ledger.folder / place, readonly=True) as store:
+            noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
+            pairs += pairs_of_prompts(store.rows(), (arm, other), ledger.advice.asked.goal, noisy)
+            rivals = max(rivals, sum(it.speculates for it in store.arms()) - 1)
+    return simultaneous(pooled_speedup(pairs, of="prompts"), rivals) if len(pairs) > 1 else None
+
+
+def told_apart(ratio: Estimate | None) -> bool:
+    """Whether an arm is shown to lose no more than 2 % to another, by their ratio."""
+    return ends(ratio)[0] > 1 / (1 + MARGIN)
+
+
+def _arms(arm: str, rival: str, of_kind: Mapping[str, str]) -> list[str]:
+    """What is confirmed beside plain decoding."""
+    return [it for it in dict.fromkeys([arm, rival, *of_kind.values()]) if it]
+
+
+def measured(
+    ledger: AdviseSession, name: str, arm: str, rival: str, of_kind: Mapping[str, str], *, blocks: int = 0
+) -> Confirmed:
+    """Measure an arm with its rival, and those for single kinds of text, in a number of blocks that is fixed now:
+    `blocks`, or as many as what was raced lets expect. Says what was found of the better one of the two."""
+    arms = _arms(arm, rival, of_kind)
     raced = ledger.fate(arm).raced
-    least = least_units(1)
-    wanted = blocks or (MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS)))
+    least, among = least_units(len(arms)), LOOKS * len(arms)
+    expected = MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS, among=among))
     room = _room(ledger, len(arms) + 1)
     plan = StagePlan(
         "confirm",
@@ -190,7 +237,7 @@ def measured(ledger: AdviseSession, name: str, arm: str, of_kind: Mapping[str, s
         (*ledger.with_baselines(arms), *arms),
         ledger.halves.other,
         (
-            f"design.blocks={max(least, min(wanted, room))}",
+            f"design.blocks={max(least, min(blocks or expected, room))}",
             "design.probe=off",
             "design.controls=false",
             *ledger.shorter,
@@ -205,12 +252,25 @@ def measured(ledger: AdviseSession, name: str, arm: str, of_kind: Mapping[str, s
             for it in ledger.advice.fates
         ]
     )
-    return found[arm]
+    return preferred(found[arm], found[rival], over_halves(ledger, ("race", name), arm, rival)) if rival else found[arm]
+
+
+def preferred(arm: Confirmed, rival: Confirmed, ratio: Estimate | None) -> Confirmed:
+    """The better one of two by what each gains, then by the `ratio` of their rates on all prompts; it names the other
+    one where that gains as well and was not told from it."""
+    gains = [it for it in (arm, rival) if it.ruling in ("gains", "here")]
+    if len(gains) == 1:
+        return gains[0]
+    if ratio is not None and ratio.point < 1:
+        low, high = ends(ratio)
+        arm, rival = rival, arm
+        ratio = ratio.model_copy(update={"point": 1 / ratio.point, "low": 1 / high, "high": 1 / max(low, 1e-9)})
+    return arm if not gains or told_apart(ratio) else replace(arm, rival=rival.arm_id)
 
 
 def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
     arm, place = found.arm_id, ledger.folder / found.place
-    won = decision == "speculate"
+    won = decision in DRAFTS
     fates = [
         it.model_copy(update={"code": "winner"})
         if won and it.arm_id == arm
@@ -227,6 +287,8 @@ def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: st
         found.speedup,
         found.verdict,
         tau=found.tau,
+        over_prompts=found.over_prompts,
+        rival=found.rival if won else "",
         by_kind=by_kind(place, arm, of_kind, ledger.advice.asked.goal),
         finished=True,
         why_undecided=why,
@@ -234,18 +296,33 @@ def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: st
     )
 
 
-def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal) -> Confirmed:
-    """What the run of a confirmation says of one arm over its baseline; `place` is the name of its folder."""
+def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal, *, looks: int = LOOKS) -> Confirmed:
+    """What the run of a confirmation says of one arm over its baseline; `place` is the name of its folder, `looks` how
+    many there may be at all."""
     found, verdict = _of(report, arm_id), report.headline(arm_id)
-    speedup = None if found is None else speedup_of(found, goal)
-    if speedup is not None and speedup.low is not None and place != FIRST:
-        speedup = simultaneous(speedup, 2)
-    return Confirmed(arm_id, speedup, None if found is None else found.tau, verdict, _ruling(speedup, verdict), place)
+    arms = {arm.id: arm for arm in report.arms}
+    among = looks * sum(arm.speculates for arm in arms.values())
+    speedup, over_prompts = (None, None) if found is None else both_of(found, goal, among)
+    ruling = ruled(speedup, over_prompts, verdict, loaded=arm_id in arms and arms[arm_id].load is not None)
+    return Confirmed(arm_id, speedup, over_prompts, found and found.tau, verdict, ruling, place)
+
+
+def both_of(part: KindSummary, goal: Goal, among: int) -> tuple[Estimate | None, Estimate | None]:
+    """Speedup of decoding, or of the whole answer with its prompt: (over blocks, one of `among` intervals; over
+    prompts). Whole answers differ less from prompt to prompt than their decoding does, whose interval they get."""
+    if part.gain is None:
+        return None, None
+    gain, prompts = part.gain, (part.choice or part).gain
+    speedup = gain.decoding if goal == "throughput" else gain.with_prompt
+    over = None if prompts is None else prompts.over_prompts
+    if over is not None and goal != "throughput":
+        over = scaled(over, speedup.point / gain.decoding.point)
+    return simultaneous(speedup, among) if speedup.low is not None else speedup, over
 
 
 def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) -> tuple[AdviceOfKind, ...]:
     """What is best on each kind of text, where kinds differ in it: `advised` is the arm for all of them, `of_kind` the
-    arms that the race had for single ones. Intervals hold for all kinds together. Raises `StoreError`."""
+    arms that the race had for single ones. Intervals over blocks hold for all kinds together. Raises `StoreError`."""
     report = read_run(folder)
     arms = {arm.id: arm for arm in report.arms}
     kinds = list(dict.fromkeys(kind for arm in report.summary.arms for kind in arm.kinds))
@@ -254,36 +331,31 @@ def by_kind(folder: Path, advised: str, of_kind: Mapping[str, str], goal: Goal) 
         arm_id = of_kind.get(kind, advised)
         summary = _of(report, arm_id)
         part = None if summary is None else summary.kinds.get(kind)
-        speedup = None if part is None else speedup_of(part, goal)
-        if speedup is not None and speedup.low is not None:
-            speedup = simultaneous(speedup, len(kinds))
-        found.append(_of_kind(kind, arms[arm_id], speedup, report.headline(arm_id)))
+        speedup, over_prompts = (None, None) if part is None else both_of(part, goal, LOOKS * len(kinds))
+        arm, verdict = arms[arm_id], report.headline(arm_id)
+        ruling = ruled(speedup, over_prompts, verdict, loaded=arm.load is not None)
+        decision = DECISIONS.get(ruling, "undecided")
+        drafts = arm if decision in DRAFTS else None
+        found.append(AdviceOfKind(kind=kind, decision=decision, arm=drafts, speedup=speedup))
     told = {(it.decision, it.arm.id if it.arm else None) for it in found if it.decision != "undecided"}
     return tuple(found) if len(told) > 1 else ()
-
-
-def _of_kind(kind: str, arm: Arm, speedup: Estimate | None, verdict: Verdict | None) -> AdviceOfKind:
-    decisions: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
-    decision = decisions.get(_ruling(speedup, verdict), "undecided")
-    return AdviceOfKind(kind=kind, decision=decision, arm=arm if decision == "speculate" else None, speedup=speedup)
-
-
-def speedup_of(part: KindSummary, goal: Goal) -> Estimate | None:
-    """Over the baseline: of decoding, or of the whole answer with its prompt."""
-    if part.gain is None:
-        return None
-    return part.gain.decoding if goal == "throughput" else part.gain.with_prompt
 
 
 def _of(report: RunReport, arm_id: str) -> ArmSummary | None:
     return next((arm for arm in report.summary.arms if arm.arm_id == arm_id), None)
 
 
-def _ruling(speedup: Estimate | None, verdict: Verdict | None) -> Ruling:
+def ruled(speedup: Estimate | None, over_prompts: Estimate | None, verdict: Verdict | None, *, loaded: bool) -> Ruling:
+    """What a speedup shows by its intervals over blocks and over prompts; under load there is none over prompts."""
     if verdict in (None, "invalid"):
         return "invalid"
-    low, high = ends(speedup)
-    return "gains" if low > 1 else "none" if high <= 1 + MARGIN else "open"
+    (low, high), over = ends(speedup), ends(speedup if loaded else over_prompts)
+    wide = over if over_prompts is not None else (low, high)
+    if min(low, wide[0]) > 1 / (1 + MARGIN) and max(high, wide[1]) < 1 + MARGIN:
+        return "same"
+    if low > 1:
+        return "gains" if over[0] > 1 else "here"
+    return "none" if high <= 1 + MARGIN else "open"
 
 
 def ends(speedup: Estimate | None) -> tuple[float, float]:
@@ -337,14 +409,16 @@ def differences(advice: Advice, folder: Path) -> Iterator[str]:
     asked = advice.asked.load
     if asked is not None and (there is None or there.load is None or there.load.clients != asked):
         yield "it was confirmed at another load"
-    found = confirmed(report, advice.confirmation, arm, advice.asked.goal)
-    if not (_same_estimate(found.speedup, advice.speedup) and _same_estimate(found.tau, advice.tau)):
+    looks = LOOKS if advice.again_of is None else 1
+    found = confirmed(report, advice.confirmation, arm, advice.asked.goal, looks=looks)
+    pairs = ((found.speedup, advice.speedup), (found.over_prompts, advice.over_prompts), (found.tau, advice.tau))
+    if not all(_same_estimate(*pair) for pair in pairs):
         yield "the speedup is not that of the confirmation"
     if found.verdict != advice.verdict:
         yield "the verdict is not that of the confirmation"
-    if advice.decision == "speculate" and found.ruling != "gains":
+    if advice.decision in DRAFTS and advice.decision != DECISIONS.get(found.ruling):
         yield "the confirmation does not show a gain"
-    if advice.decision == "off" and found.ruling == "gains" and not is_small(found):
+    if advice.decision in LEAVES_OFF and found.ruling in ("gains", "here") and not is_small(found):
         yield "the confirmation shows a gain"
 
 

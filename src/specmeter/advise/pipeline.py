@@ -30,8 +30,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import GRID_NAME, Advice, AdviceQuestion, Again, Changed, Fate, read_advice, write_advice
-from specmeter.advise.confirm import Confirmed, confirm, confirmed, examined
+from specmeter.advise.advice import (
+    DRAFTS,
+    GRID_NAME,
+    Advice,
+    AdviceQuestion,
+    Again,
+    Changed,
+    Fate,
+    read_advice,
+    write_advice,
+)
+from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed, examined
 from specmeter.advise.question import grid_of
 from specmeter.advise.race import failed_arms, race, settle, to_try
 from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule, write_schedule
@@ -177,7 +187,6 @@ def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:
 Holds = Literal["holds", "does-not-hold", "cannot-tell"]
 
 NAME = "confirm"
-_DECISIONS: dict[Ruling, Decision] = {"gains": "speculate", "none": "off"}
 
 
 def again(
@@ -224,7 +233,7 @@ def again(
         )
     try:
         ledger.carry_out(plan, thorough=True)
-        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal)
+        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
         _finish_again(ledger, old, found)
     except KeyboardInterrupt:
         ledger.interrupted()
@@ -260,10 +269,10 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
 
 
 def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
-    decision = _DECISIONS.get(found.ruling, "undecided")
+    decision = DECISIONS.get(found.ruling, "undecided")
     ledger.set_fates(
         [
-            it.model_copy(update={"confirmed": found.speedup, "code": "winner" if decision == "speculate" else "open"})
+            it.model_copy(update={"confirmed": found.speedup, "code": "winner" if decision in DRAFTS else "open"})
             for it in ledger.advice.fates
             if it.arm_id == found.arm_id
         ]
@@ -275,6 +284,7 @@ def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
         found.speedup,
         found.verdict,
         tau=found.tau,
+        over_prompts=found.over_prompts,
         confirmation=NAME,
         finished=True,
         why_undecided=found.why_open if decision == "undecided" else "",
@@ -289,8 +299,8 @@ def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
 
 def holds(decision: Decision, ruling: Ruling) -> Holds:
     """Whether what was decided is what is found now."""
-    now = _DECISIONS.get(ruling)
-    return "cannot-tell" if now is None else "holds" if now == decision else "does-not-hold"
+    now = DECISIONS.get(ruling)
+    return "cannot-tell" if now is None else "holds" if (now in DRAFTS) == (decision in DRAFTS) else "does-not-hold"
 
 
 def _draft(old: Advice, ledger: AdviseSession) -> ModelIdentity | None:

@@ -278,8 +278,13 @@ def _kinds(grid: LoadedExperiment) -> dict[str, int]:
     return dict(kinds) | (workloads.count(others) if others else {})
 
 
-MOST_PROMPTS = 4
+MOST_PROMPTS = 16
 """Of a half, unless there are more kinds: each kind has one at least."""
+MOST_OF_KIND = 8
+"""Prompts of a kind in a half: with fewer, what differs between prompts has hardly a bound (Student's t of 4: 3.2, of
+8: 2.4 standard errors), and more take time from blocks."""
+MOST_LOADED = 4
+"""Of a half under load, unless there are more clients: prompts share the machine, and blocks are the units."""
 MOST_KINDS = 8
 APART = 8.0
 _LEAST_APART = 4
@@ -301,7 +306,7 @@ def split(prompts: Sequence[Prompt], *, most: int = MOST_PROMPTS) -> Halves:
     for prompt in prompts:
         by_kind.setdefault(prompt.kind, []).append(prompt)
     told = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
-    each = max(1, most // max(1, len(told)))
+    each = max(1, min(MOST_OF_KIND, most // max(1, len(told))))
     search, other, held_out = set[str](), set[str](), True
     for kind in told:
         # By their digests: an order that has nothing to do with what they say.
@@ -348,15 +353,13 @@ _FILLED_BY_ALL = frozenset({"ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-
 and a session of each would take the time of the race."""
 HEAD_LENGTHS = (1, 2, 3, 4)
 """Tokens that the target's own head drafts."""
-PER_KIND = {1: 6, 2: 4}
-"""Kinds that are asked for -> prompts of each, half to search by and half to confirm with; of more kinds 2."""
 ROUNDS = 2
 """Under load: requests of each client, at least."""
 MOST_AT_ONCE = 8
 """Clients that each have a prompt of their own, as far as there are so many."""
 MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 6}
 """Prompts of each kind that there are."""
-MAX_TOKENS = 96
+MAX_TOKENS = 48
 """Generated for each prompt, unless something else is asked for."""
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
 
@@ -392,10 +395,17 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
 
 
 def _per_kind(asked: AdviceQuestion, source: Folder) -> int:
-    """Prompts of each kind: the usual number, and for clients so many that few of them are at the same text."""
-    usual = PER_KIND.get(len(asked.kinds), 2)
-    of_half = -(-min(max(asked.clients, default=0), MOST_AT_ONCE) // (len(asked.kinds) or len(ALL_KINDS)))
-    return min(max(usual, 2 * of_half), MOST_PER_KIND[source])
+    """Prompts of each kind, for both halves: as many as `split` takes, for clients so many that few of them are at the
+    same text."""
+    kinds = len(asked.kinds) or len(ALL_KINDS)
+    of_half = max(1, -(-prompts_of_half(asked) // kinds) if asked.clients else min(MOST_OF_KIND, MOST_PROMPTS // kinds))
+    return min(2 * of_half, MOST_PER_KIND[source])
+
+
+def prompts_of_half(asked: AdviceQuestion) -> int:
+    """Most prompts of a half."""
+    clients = min(max(asked.clients, default=0), MOST_AT_ONCE)
+    return max(MOST_LOADED, clients) if clients else MOST_PROMPTS
 
 
 def changed(loaded: LoadedExperiment, *settings: str) -> LoadedExperiment:

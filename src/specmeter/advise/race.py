@@ -25,6 +25,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,13 +43,14 @@ from specmeter.experiments.file import load
 from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.numbers.elimination import RaceStanding, eliminate
 from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.stats import Pool
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Decision, Fate, Goal
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.schedule import Turn
-    from specmeter.numbers.stats import Floats
+    from specmeter.numbers.stats import Floats, Pair
     from specmeter.record import Arm, EngineSettings, Host
     from specmeter.store import RequestRow, RunReader
 
@@ -135,9 +137,7 @@ def log_rates(
     for row in rows:
         if row.prompt_id not in prompts or row.status != "ok" or row.block in noisy:
             continue
-        count, ms, before = row.predicted_n or 0, row.predicted_ms or 0.0, row.prompt_ms or 0.0
-        part = (count - 1, ms) if goal == "throughput" else (count, before + ms)
-        if part[0] > 0 and part[1] > 0:
+        if (part := _counted(row, goal)) is not None:
             sums.setdefault((row.block, row.arm_id), []).append(part)
     blocks = sorted({block for block, _ in sums})
     found = np.full((len(blocks), len(arms)), np.nan)
@@ -147,6 +147,30 @@ def log_rates(
             if len(parts) == len(prompts):
                 found[row, column] = math.log(1000 * sum(it[0] for it in parts) / sum(it[1] for it in parts))
     return found
+
+
+def _counted(row: RequestRow, goal: Goal) -> Pool | None:
+    """Tokens and their time; None where there are none."""
+    count, ms, before = row.predicted_n or 0, row.predicted_ms or 0.0, row.prompt_ms or 0.0
+    part = Pool(count - 1, ms) if goal == "throughput" else Pool(count, before + ms)
+    return part if min(part) > 0 else None
+
+
+def pairs_of_prompts(
+    rows: Iterable[RequestRow], arms: tuple[str, str], goal: Goal, noisy: Collection[int] = ()
+) -> list[Pair]:
+    """Prompt by prompt, what two arms did in a block, on average over those blocks that hold both."""
+    each: dict[str, dict[int, dict[str, Pool]]] = {}
+    for row in rows:
+        if row.arm_id in arms and row.status == "ok" and row.block not in noisy and (part := _counted(row, goal)):
+            each.setdefault(row.prompt_id, {}).setdefault(row.block, {})[row.arm_id] = part
+    both = ([block for block in blocks.values() if len(block) == len(arms)] for blocks in each.values())
+    one, other = arms
+    return [(_mean([it[one] for it in blocks]), _mean([it[other] for it in blocks])) for blocks in both if blocks]
+
+
+def _mean(parts: Sequence[Pool]) -> Pool:
+    return Pool(fmean(it.tokens for it in parts), fmean(it.ms for it in parts))
 
 
 def log_throughputs(cells: LoadTable, arms: Sequence[Arm], noisy: Collection[int] = ()) -> Floats:

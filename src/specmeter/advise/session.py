@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specmeter.advise.advice import GRID_NAME, Fate, StageRun, is_slower, write_advice
-from specmeter.advise.question import MOST_AT_ONCE, MOST_PROMPTS, Halves, changed, kinds_by_length, split
+from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, StageRun, is_slower, write_advice
+from specmeter.advise.question import Halves, changed, kinds_by_length, prompts_of_half, split
 from specmeter.analysis.reading import line_to_paste
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
@@ -136,7 +136,7 @@ class _Foretold:
 CELL_S = 8.0
 """What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
 length was not asked for."""
-LEAST_TOKENS = 32
+LEAST_TOKENS = 24
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,7 @@ class AdviseSession:
             for arm_id, mine in found.work.prompts.items()
         }
         self.whole: Prepared = replace(found, work=replace(found.work, prompts=prompts))
-        at_once = min(max(asked.clients, default=0), MOST_AT_ONCE)
-        self.halves: Halves = split(first_pass(prompts[baseline.id]), most=max(MOST_PROMPTS, at_once))
+        self.halves: Halves = split(first_pass(prompts[baseline.id]), most=prompts_of_half(asked))
         self.advice = advice.model_copy(
             update={
                 "target": found.work.models[baseline.target],
@@ -312,8 +311,9 @@ class AdviseSession:
         verdict: Verdict | None = None,
         **more: Any,
     ) -> None:
-        """Tell the best answer so far; of `off`, `arm_id` is the best other arm, which `speedup` is of."""
-        arm = None if arm_id is None or decision == "off" else self.whole.work.arms[arm_id]
+        """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is
+        of."""
+        arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
         usual = {"tau": None, "finished": False, "why_undecided": ""}
         self.tell(
             decision=decision,

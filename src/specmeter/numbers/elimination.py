@@ -157,25 +157,25 @@ def eliminate(
     )
 
 
-def blocks_to_confirm(ratio: Estimate, *, most: int = 10) -> int:
+def blocks_to_confirm(ratio: Estimate, *, most: int = 10, among: int = 1) -> int:
     """Blocks with which Student's interval of one arm would probably lie on the side of 1 where the race saw it.
 
     The smallest n, 3 or more, with t(n - 1) * s / sqrt(n) at most half of the logarithm of `ratio`: half, since the
     ratio of an arm that was chosen for it is a little too good, and the next s may be larger. `most` where nothing is
-    enough.
+    enough; `among` for one of so many intervals (Bonferroni).
     """
-    return _enough(ratio, abs(math.log(ratio.point)) / 2, most)
+    return _enough(ratio, abs(math.log(ratio.point)) / 2, most, among=among)
 
 
-def blocks_to_decide(ratio: Estimate, *, margin: float = MARGIN, most: int) -> int:
+def blocks_to_decide(ratio: Estimate, *, margin: float = MARGIN, most: int, among: int = 2) -> int:
     """Blocks with which the interval of a ratio that lies near 1 would probably say one of two things: that it is above
     1, or that it is below 1 + `margin`.
 
-    As `blocks_to_confirm`, for an interval that is one of two (Bonferroni), whose half is the ratio's own distance from
-    the nearer end of what it should say, or half the margin where that is more.
+    As `blocks_to_confirm`, for an interval that is one of two or more (Bonferroni), whose half is the ratio's own
+    distance from the nearer end of what it should say, or half the margin where that is more.
     """
     log, wide = math.log(ratio.point), math.log1p(margin)
-    return _enough(ratio, max(log, wide - log, wide / 2) / 2, most, among=2)
+    return _enough(ratio, max(log, wide - log, wide / 2) / 2, most, among=among)
 
 
 def _enough(ratio: Estimate, wanted: float, most: int, *, among: int = 1) -> int:

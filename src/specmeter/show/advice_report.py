@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.messages import Message
 from specmeter.show import advice_figures
 from specmeter.show.advice_words import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from specmeter.show.report import Block, Look
 
 
-_LOOKS: dict[str, Look] = {"speculate": "speculate", "off": "stop"}
+_LOOKS: dict[str, Look] = {**dict.fromkeys(DRAFTS, "speculate"), **dict.fromkeys(LEAVES_OFF, "stop")}
 
 
 def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = None) -> Report:
@@ -164,11 +165,11 @@ def compared(advice: Advice, names: Names) -> Table:
             Cell(names[fate.arm_id], id=fate.arm_id),
             *(_speedup(getattr(fate, stage)) for stage in stages),
             Cell(fate_in_short(fate, advice)),
-            tone="strong" if fate.code == "winner" and advice.decision == "speculate" else "",
+            tone="strong" if fate.code == "winner" and advice.decision in DRAFTS else "",
         )
         for fate in fates
     ]
-    if advice.decision == "off" and advice.baseline is not None:
+    if advice.decision in LEAVES_OFF and advice.baseline is not None:
         empty = (Cell("1.00", 1.0) for _ in stages)
         plain = Cell(names[advice.baseline.id], id=advice.baseline.id)
         told = Message("advised.short.winner" if advice.basis != "predicted" else "advised.short.winner_so_far")

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.confirm import LONGER, SECOND
+from specmeter.advise.advice import DRAFTS, LEAVES_OFF
+from specmeter.advise.confirm import LONGER
 from specmeter.advise.export_commands import MEASURED, PROGRAMS, elsewhere
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
@@ -68,7 +69,7 @@ def headline(advice: Advice, names: Names) -> Message:
     said: dict[str, Value] = {"target": _asked_of(advice)}
     best = best_of(advice)
     if best is not None and advice.speedup is not None:
-        said |= {"method": names[best], "speedup": ratio(advice.speedup), "rests": _rests(advice)}
+        said |= {"method": _method(advice, best, names), "speedup": ratio(advice.speedup), "rests": _rests(advice)}
     has_number = len(said) > 1
     if advice.again is not None:
         return _again(advice, said)
@@ -79,9 +80,16 @@ def headline(advice: Advice, names: Names) -> Message:
         return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
     if advice.basis == "predicted" and has_number:
         return Message(f"advised.predicted.{advice.decision}", **said)
-    if advice.decision == "off":
-        return Message("advised.off" if has_number else "advised.off_none", **said)
-    return Message("advised.speculate", **said) if has_number else _nothing(advice, said)
+    if advice.decision in LEAVES_OFF:
+        return Message(f"advised.{advice.decision}" if has_number else "advised.off_none", **said)
+    return Message(f"advised.{advice.decision}", **said) if has_number else _nothing(advice, said)
+
+
+def _method(advice: Advice, best: str, names: Names) -> Value:
+    """What an arm is called, or two of which either may be the faster one."""
+    if advice.rival and advice.decision in DRAFTS:
+        return Message("advised.either", first=names[best], second=names[advice.rival])
+    return names[best]
 
 
 def _asked_of(advice: Advice) -> str | Message:
@@ -117,7 +125,7 @@ def _again(advice: Advice, said: dict[str, Value]) -> Message:
     elif again.before is None:
         told = Message("advised.again.now_alone", **said)
     else:
-        kept_off = advice.decision == "off" and advice.arm is None
+        kept_off = advice.decision in LEAVES_OFF and advice.arm is None
         told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
     return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
 
@@ -146,6 +154,10 @@ def _rests(advice: Advice) -> Message:
         "prompts": Message(f"advised.prompts.{other}", count=stage.prompts),
         "blocks": Message("advised.blocks", count=stage.blocks),
     }
+    if basis == "confirmed" and advice.over_prompts is not None:
+        return Message("advised.rests.over_prompts", like=brackets(advice.over_prompts, 2), **said)
+    if basis == "confirmed" and advice.decision == "on-these-prompts":
+        return Message("advised.rests.few", **said)
     return Message(f"advised.rests.{basis}", **said)
 
 
@@ -159,14 +171,12 @@ def _of_kind(it: AdviceOfKind, names: Names) -> Message:
     said: dict[str, Value] = {"kind": it.kind}
     if it.speedup is not None:
         said["speedup"] = ratio(it.speedup)
-    if it.decision == "off":
+    if it.decision in LEAVES_OFF:
         return Message("advised.of_kind.off_at" if it.speedup else "advised.of_kind.off", **said)
     if it.arm is None or it.speedup is None:
         return Message("advised.of_kind.undecided", **said)
     said["method"] = names[it.arm.id]
-    return Message(
-        "advised.of_kind.speculate" if it.decision == "speculate" else "advised.of_kind.undecided_at", **said
-    )
+    return Message(f"advised.of_kind.{it.decision if it.decision in DRAFTS else 'undecided_at'}", **said)
 
 
 def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
@@ -276,9 +286,9 @@ def fate_in_short(fate: Fate, advice: Advice) -> Message:
 
 
 def _winner(advice: Advice) -> str:
-    if advice.decision == "off":
+    if advice.decision in LEAVES_OFF:
         return "winner_off"
-    settled = advice.decision == "speculate" and advice.basis == "confirmed" and not is_open(advice)
+    settled = advice.decision in DRAFTS and advice.basis == "confirmed" and not is_open(advice)
     return "winner" if settled else "winner_so_far"
 
 
@@ -315,12 +325,10 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
         yield Text(Message("advised.note.unfinished"), "doubtful")
     if advice.basis == "confirmed" and not advice.held_out:
         yield Text(Message("advised.note.same_prompts"), "doubtful")
-    if advice.basis == "confirmed" and advice.confirmation == SECOND:
-        yield Text(Message("advised.note.second"))
     if advice.basis == "confirmed" and advice.confirmation == LONGER:
         yield Text(Message("advised.note.longer"))
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
-    if alike and advice.decision == "speculate" and advice.finished:
+    if alike and advice.decision in DRAFTS and advice.finished:
         yield Text(Message("advised.note.not_told_apart", count=alike))
     yield from _settings(advice)
     missed = sum(fate.code == "no-room" for fate in advice.fates)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from specmeter.advise import export_commands
+from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.advise.export_commands import PROGRAMS, TABLES, Elsewhere, tables
 from specmeter.advise.schedule import clients_of, folder_of, is_decided
 from specmeter.messages import LANGUAGES, Message, Value, words
@@ -24,10 +25,10 @@ from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cel
 from specmeter.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.advice import Advice, Decision, Fate
     from specmeter.advise.schedule import Schedule
     from specmeter.analysis.prediction.speedup import ExpectedCrossover
     from specmeter.messages import Words
@@ -121,7 +122,7 @@ def document(schedule: Schedule, folder: Path) -> dict[str, Any]:
 def headline(schedule: Schedule) -> Message:
     """Like `dense: speculate with up to 2 clients, not with 4 or more; speculation stops paying at 2.7 clients [2.2,
     3.4]; measured with 1, 2, 4, 8 clients`."""
-    yes, no = _loads(schedule, "speculate"), _loads(schedule, "off")
+    yes, no = _loads(schedule, DRAFTS), _loads(schedule, LEAVES_OFF)
     said_of: dict[str, Value] = {
         "target": target_of(schedule),
         "open": _undecided(schedule) if yes or no else "",
@@ -156,8 +157,8 @@ def again(schedule: Schedule) -> Message | None:
     return Message("scheduled.again", when=said.day(found[0][1].made_at), told=parts)
 
 
-def _loads(schedule: Schedule, decision: Literal["speculate", "off"]) -> list[int]:
-    return [clients_of(it) for it in schedule.advices if is_decided(it) and it.decision == decision]
+def _loads(schedule: Schedule, decisions: Collection[Decision]) -> list[int]:
+    return [clients_of(it) for it in schedule.advices if is_decided(it) and it.decision in decisions]
 
 
 def _begun(schedule: Schedule) -> list[int]:
@@ -313,7 +314,7 @@ def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_op
     decided = is_decided(advice)
     return row(
         counted(count),
-        Cell(use(advice), id=(said.best_of(advice) or "") if advice.decision != "off" else ""),
+        Cell(use(advice), id=(said.best_of(advice) or "") if advice.decision not in LEAVES_OFF else ""),
         counted(drafted(advice)),
         *(estimate_cell(speedup_of(advice, it), 2, struck=advice.verdict == "invalid") for it in stages),
         Message(f"verdict.{advice.verdict or 'unchecked'}"),
