@@ -50,6 +50,10 @@ PROVED = TRIED | {"advised.blocks", "advised.prompts.other"}
     [
         ("confirmed", [1.92], PROVED | {"advised.speculate", "advised.rests.confirmed"}),
         ("off", [0.93], PROVED | {"advised.off", "advised.rests.confirmed"}),
+        ("over-prompts", [1.92], PROVED | {"advised.speculate", "advised.either", "advised.rests.over_prompts"}),
+        ("here", [1.92], PROVED | {"advised.on-these-prompts", "advised.rests.over_prompts"}),
+        ("here-few", [1.92], PROVED | {"advised.on-these-prompts", "advised.rests.few"}),
+        ("no-difference", [1.0], PROVED | {"advised.no-difference", "advised.rests.confirmed"}),
         ("nothing", [], {"advised.off_none"}),
         ("budget", [1.03], PROVED | {"advised.undecided", "advised.rests.raced", "advised.why.budget"}),
         ("stopped", [1.95], TRIED | {"advised.undecided", "advised.rests.predicted", "advised.why.interrupted"}),

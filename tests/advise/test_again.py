@@ -24,7 +24,7 @@ def grid_of(**mock: Any) -> LoadedExperiment:
             "targets": {"t": "mock:dense"},
             "drafts": {"small": "mock:small"},
             "arms": [{"draft": "small", "gamma": [1, 4]}],
-            "workloads": [{"source": "bench", "kinds": ["fact"], "per_kind": 4}],
+            "workloads": [{"source": "bench", "kinds": ["fact"], "per_kind": 8}],
             "generation": {"max_tokens": 32},
             "engine": {"kind": "mock", "mock": {"noise": 0.004, **mock}},
         }

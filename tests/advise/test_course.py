@@ -85,6 +85,11 @@ def test_the_fastest_arm_is_confirmed_on_other_prompts(whole: tuple[Advice, Path
     assert advice.speedup is not None
     assert advice.speedup.low is not None
     assert advice.speedup.low > 1.5
+    assert "together with" in advice.speedup.method  # one of two looks
+    assert advice.over_prompts is not None
+    assert (advice.over_prompts.of, advice.over_prompts.n) == ("prompts", 4)
+    assert advice.over_prompts.low is not None
+    assert advice.over_prompts.low > 1
     assert advice.held_out
     with RunStore.open(folder / "screen") as screen, RunStore.open(folder / "confirm") as confirm:
         searched, others = ({prompt.id for prompt in store.prompts()} for store in (screen, confirm))
@@ -204,14 +209,14 @@ def test_kinds_of_text_that_differ_get_answers_of_their_own(tmp_path: Path) -> N
     }
     advice = advise(ASKED, grid_of(drafts=drafts, gamma=(2, 6)), tmp_path / "a", Silent())
     found = {it.kind: it.decision for it in advice.by_kind}
-    assert found == {"code": "speculate", "fact": "off"}
+    assert found == {"code": "on-these-prompts", "fact": "off"}  # two prompts of a kind say nothing about others
 
 
 def test_a_single_prompt_of_a_kind_is_confirmed_on_itself_and_said(tmp_path: Path) -> None:
     grid = load(grid_of().experiment.model_dump(mode="json", exclude_unset=True), ["workloads.0.per_kind=1"])
     advice = advise(ASKED, grid, tmp_path / "a", Silent())
     assert not advice.held_out
-    assert advice.decision == "speculate"
+    assert (advice.decision, advice.over_prompts) == ("on-these-prompts", None)
 
 
 def test_the_folder_of_a_question_is_found_again(tmp_path: Path, whole: tuple[Advice, Path, Heard]) -> None:

@@ -13,12 +13,11 @@ import pytest
 from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
 from specmeter.advise.advice import read_advice, write_advice
-from specmeter.advise.confirm import Confirmed, Shown, decide, differences, examined
+from specmeter.advise.confirm import Confirmed, Shown, decide, differences, examined, preferred, ruled
 from specmeter.advise.pipeline import Silent, advise, again
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
-from specmeter.show.advice_words import stage_of
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice
@@ -75,7 +74,7 @@ def test_a_stage_that_is_gone(folder: Path) -> None:
 def rule_in_turn(monkeypatch: pytest.MonkeyPatch, *rulings: Ruling) -> None:
     """What each confirmation shows; the last one repeats."""
     left = list(rulings)
-    monkeypatch.setattr(confirmation, "_ruling", lambda *_: left.pop(0) if len(left) > 1 else left[0])
+    monkeypatch.setattr(confirmation, "ruled", lambda *_, **__: left.pop(0) if len(left) > 1 else left[0])
 
 
 @pytest.mark.parametrize(
@@ -87,35 +86,73 @@ def test_what_a_confirmation_leaves_open_is_measured_once_more(
 ) -> None:
     rule_in_turn(monkeypatch, "open", second)
     folder = tmp_path / "a"
-    advice = advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent())
+    advice = advise(ASKED, grid_of(gamma=(4,)), folder, Silent())
     assert [it.folder for it in advice.stages] == ["screen", "race", "confirm", "confirm-longer"]
     assert (advice.decision, advice.why_undecided, advice.confirmation) == (decision, why, "confirm-longer")
     assert advice.speedup is not None
-    assert "together with 1 more" in advice.speedup.method
     blocks = {it.folder: it.blocks for it in advice.stages}
     assert blocks["confirm-longer"] > blocks["confirm"]
-    assert advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent()) == advice
+    assert advise(ASKED, grid_of(gamma=(4,)), folder, Silent()) == advice
 
 
-@pytest.mark.parametrize("second", ["gains", "open"])
-def test_a_second_arm_is_tried_where_the_winner_is_not_confirmed(
-    second: Ruling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule_in_turn(monkeypatch, "open", second)
-    monkeypatch.setattr(confirmation, "_longer", lambda *_: 0)
+def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    advice = advise(ASKED, grid_of(gamma=(3, 4, 5, 6)), folder, Silent())
-    assert [it.folder for it in advice.stages] == ["screen", "race", "confirm", "confirm-2"]
-    if second == "open":
-        assert (advice.decision, advice.why_undecided, advice.confirmation) == ("undecided", "not-confirmed", "confirm")
-        return
-    assert (advice.decision, advice.confirmation) == ("speculate", "confirm-2")
-    assert advice.speedup is not None
-    assert "together with 1 more" in advice.speedup.method
-    stage = stage_of(advice)
-    assert stage is not None
-    assert stage.folder == "confirm-2"
+    advice = advise(ASKED, grid_of(gamma=(4, 5, 6)), folder, Silent())  # prompts differ more than these arms
+    found = {fate.arm_id: fate.confirmed for fate in advice.fates if fate.confirmed is not None}
+    assert len(found) == 2
+    assert advice.arm is not None
+    assert advice.speedup == found[advice.arm.id]
+    assert "together with 3 more" in advice.speedup.method  # two looks at two arms
+    assert advice.rival in found
     assert examined(advice, folder) == advice
+
+
+def arm(name: str, ruling: Ruling = "gains") -> Confirmed:
+    return Confirmed(name, None, None, None, "valid", ruling, "confirm")
+
+
+@pytest.mark.parametrize(
+    ("rulings", "ratio", "chosen", "rival"),
+    [
+        (("gains", "gains"), (1.03, 0.99, 1.07), "a", ""),
+        (("gains", "gains"), (1.03, 0.95, 1.12), "a", "b"),
+        (("gains", "gains"), (0.97, 0.90, 1.05), "b", "a"),
+        (("gains", "gains"), (0.90, 0.85, 0.95), "b", ""),
+        (("gains", "open"), (0.90, 0.85, 0.95), "a", ""),
+        (("open", "here"), (1.10, 0.85, 1.95), "b", ""),
+        (("open", "open"), (1.10, 0.85, 1.95), "a", ""),
+        (("gains", "gains"), None, "a", "b"),
+    ],
+)
+def test_of_two_the_better_one_on_all_prompts_is_advised_and_the_other_told_where_it_may_be(
+    rulings: tuple[Ruling, Ruling], ratio: tuple[float, float, float] | None, chosen: str, rival: str
+) -> None:
+    one, other = map(arm, "ab", rulings)
+    found = preferred(one, other, None if ratio is None else speedup(*ratio))
+    assert (found.arm_id, found.rival) == (chosen, rival)
+
+
+@pytest.mark.parametrize(
+    ("over_blocks", "over_prompts", "ruling"),
+    [
+        ((1.08, 1.02, 1.15), (1.09, 1.01, 1.18), "gains"),
+        ((1.08, 1.02, 1.15), (1.09, 0.81, 1.48), "here"),
+        ((1.08, 1.02, 1.15), None, "here"),
+        ((1.00, 0.99, 1.01), (1.00, 0.985, 1.015), "same"),
+        ((1.01, 1.005, 1.015), (1.01, 0.99, 1.019), "same"),
+        ((1.00, 0.99, 1.01), (1.00, 0.90, 1.10), "none"),
+        ((0.95, 0.90, 1.01), (0.95, 0.80, 1.10), "none"),
+        ((1.00, 0.95, 1.05), (1.00, 0.99, 1.01), "open"),
+    ],
+)
+def test_a_gain_is_spoken_of_where_prompts_show_it_and_no_difference_where_it_is_within_the_margin(
+    over_blocks: tuple[float, float, float], over_prompts: tuple[float, float, float] | None, ruling: Ruling
+) -> None:
+    over = None if over_prompts is None else speedup(*over_prompts)
+    assert ruled(speedup(*over_blocks), over, "valid", loaded=False) == ruling
+    assert ruled(speedup(*over_blocks), over, "invalid", loaded=False) == "invalid"
+    if ruling in ("gains", "here") and over is None:
+        assert ruled(speedup(*over_blocks), None, "valid", loaded=True) == "gains"  # prompts share the machine
 
 
 def speedup(point: float, low: float, high: float) -> Estimate:
@@ -129,6 +166,9 @@ def speedup(point: float, low: float, high: float) -> Estimate:
         ("gains", (1.30, 1.20, 1.40), False, "open", "speculate"),
         ("gains", (1.015, 1.001, 1.03), True, "raced", "off"),
         ("gains", (1.03, 1.001, 1.06), True, "raced", "undecided"),
+        ("here", (1.08, 1.02, 1.15), False, "raced", "on-these-prompts"),
+        ("same", (1.00, 0.99, 1.01), True, "settled", "no-difference"),
+        ("same", (1.00, 0.99, 1.01), True, "open", "undecided"),
         ("none", (0.97, 0.94, 1.00), True, "settled", "off"),
         ("none", (0.97, 0.94, 1.00), True, "open", "undecided"),
         ("open", (1.00, 0.97, 1.03), True, "raced", "off"),
@@ -141,5 +181,5 @@ def speedup(point: float, low: float, high: float) -> Estimate:
 def test_weaker_evidence_never_makes_a_firmer_answer(
     ruling: Ruling, found: tuple[float, float, float], off_raced: bool, shown: Shown, decision: str
 ) -> None:
-    confirmed = Confirmed("a", speedup(*found), None, "valid", ruling, "confirm")
+    confirmed = Confirmed("a", speedup(*found), None, None, "valid", ruling, "confirm")
     assert decide(confirmed, off_raced=off_raced, shown=shown)[0] == decision
