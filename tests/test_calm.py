@@ -9,16 +9,23 @@ from typing import Any
 import pytest
 import yaml
 
-from checks.factory import EPOCH, Silent, experiment, load, run_data
+from advise.test_course import Heard
+from checks.factory import EPOCH, Silent, experiment, host, load, run_data
+from specmeter.advise import pipeline
+from specmeter.advise.advice import AdviceQuestion
+from specmeter.advise.pipeline import advise
+from specmeter.advise.session import PATIENCE
 from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
+from specmeter.errors import UsageError
 from specmeter.experiments.file import load as load_experiment
-from specmeter.host.telemetry import is_disturbed, wait_for_calm
+from specmeter.host.telemetry import Gate, is_disturbed, wait_for_calm
 from specmeter.laboratory.run import prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
 from specmeter.record import Disturbance, Finding
+from specmeter.show.advice_words import would_decide
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
 from specmeter.validity.checks.machine import set_aside
 
@@ -34,7 +41,7 @@ def test_the_rule_looks_at_shares_of_others_and_at_slowed_gpus_alone() -> None:
     assert is_disturbed([[calm] * 300, [calm] * 2 + [busy] * 3]), "one session alone"
     assert not is_disturbed([[(6.4, False)], [calm] * 20]), "a session of one sample says little"
     assert is_disturbed([[(0.5, True)] * 5 + [calm] * 50])
-    assert is_disturbed([[(4.0, False)] * 20], gate=2.5), "an engine that takes all of many cores"
+    assert is_disturbed([[(4.0, False)] * 20], gate=Gate(2.5)), "an engine that takes all of many cores"
 
 
 def test_calm_is_waited_for_no_longer_than_told() -> None:
@@ -70,7 +77,7 @@ class Disturbing:
         self.times = times
         """(block, which time it was measured); of none every block is."""
 
-    def __call__(self, store: RunReader, place: tuple[int, int], _arms: object, _host: object) -> Disturbance | None:
+    def __call__(self, store: RunReader, place: tuple[int, int], *_: object) -> Disturbance | None:
         every = store.disturbances()
         before = [it for it in every if (it.invocation, it.block) == place]
         again = len(every) < (MOST_TIMES - 1) * BLOCKS
@@ -174,6 +181,68 @@ def test_what_is_disturbed_may_count(tmp_path: Path) -> None:
     measured(write(tmp_path, disturbed="keep"), tmp_path / "run")
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         assert store.disturbances() == []
+
+
+# --- advice ----------------------------------------------------------------------------------------------------------
+
+ASKED = AdviceQuestion(target="mock:dense", budget_s=600)
+GRID = {"blocks": 1, "probe": "off", "disturbed": "repeat", "wait_s": 0}
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "wait_for_calm", lambda *_: True)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_a_race_and_a_confirmation_measure_disturbed_blocks_again(tmp_path: Path, disturbing: Disturbing) -> None:
+    disturbing.times = ((0, 1),)
+    heard = Heard()
+    advice = advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", heard)
+    assert advice.decision == "speculate"
+    assert [(it.folder, it.disturbed is not None) for it in advice.stages] == [
+        ("screen", False),
+        ("race", True),
+        ("confirm", True),
+    ]
+    assert advice.disturbed is not None
+    with RunStore.open(tmp_path / "a" / "race", readonly=True) as store:
+        assert {it.block for it in store.rows()} >= {0, 1}
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_a_machine_that_is_never_calm_gets_no_number_and_the_programs_name(
+    tmp_path: Path, disturbing: Disturbing
+) -> None:
+    disturbing.times = ()
+    advice = advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", Heard())
+    assert (advice.decision, advice.why_undecided, advice.speedup, advice.finished) == ("undecided", "busy", None, True)
+    machine = host()
+    told = would_decide(advice.model_copy(update={"host": machine}), tmp_path)
+    assert told is not None
+    assert told.code == "advised.decide.busy"
+    assert told.values["programs"] == ["blender (0.98 cores)"]
+
+
+def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_programs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Work, "simulated", False)
+    monkeypatch.setattr(pipeline, "disturbance", lambda *_: of_block(0).model_copy(update={"programs": ("blender",)}))
+    limits: list[float] = []
+    monkeypatch.setattr(pipeline, "wait_for_calm", lambda limit_s, _: limits.append(limit_s))
+    with pytest.raises(UsageError, match="busy machine: blender took 51% of the machine") as error:
+        advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", Heard())
+    assert "wait until it ends" in error.value.fix
+    assert limits == [PATIENCE * ASKED.budget_s]
+
+
+def test_who_disturbs_gets_its_cores() -> None:
+    small = host().model_copy(update={"logical_cores": 2, "physical_cores": 2})
+    assert of_block(0).threads_beside(small) == 1
+    assert of_block(0).model_copy(update={"mean_percent": 99.0}).threads_beside(small) == 0
+    larger = host().model_copy(update={"logical_cores": 16, "physical_cores": 8})
+    assert of_block(0).model_copy(update={"mean_percent": 6.0}).threads_beside(larger) == 7
 
 
 # --- the check -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from probes import ENGINE, model, probe
 
 from specmeter.cli import invoke
-from specmeter.host.telemetry import busy_percent, is_busy
+from specmeter.host.telemetry import gate_beside, is_busy
 from specmeter.probe import find_probe, load_probe, save_probe, suspicions
 from specmeter.record import Estimate
 from specmeter.theory.curves import CostCurve, CostPoint
@@ -59,6 +59,15 @@ def test_load_is_judged_as_in_runs() -> None:
     assert not is_busy([])
     assert not is_busy([0.8] * 50 + [6.4])
     assert is_busy([6.0] * 10)
-    assert busy_percent(2, 2, 2) == 5.0
-    assert busy_percent(64, 64, 128) == pytest.approx(100 / 128)
-    assert busy_percent(8, 64, 128) == 5.0
+    assert gate_beside(2, 2, 2) == (5.0, 0.0)
+    assert gate_beside(64, 64, 128) == (pytest.approx(100 / 128), 0.0)
+    assert gate_beside(None, 64, 128) == (5.0, 0.0)
+    assert gate_beside(1, 2, 2) == (5.0, 50.0)
+
+
+def test_what_others_always_have_of_cores_that_are_left_free_is_borne() -> None:
+    gate = gate_beside(1, 2, 2)
+    assert not is_busy([50.0, 51.0, 49.5, 50.3] * 5, gate)
+    assert is_busy([50.0] * 12 + [1.0] * 8, gate), "it changed"
+    assert is_busy([70.0] * 20, gate), "more than is left"
+    assert is_busy([50.0] * 20, gate, [1.0] * 60), "not what is usual"

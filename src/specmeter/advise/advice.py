@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from specmeter.messages import Message
-from specmeter.record import Arm, EngineIdentity, Estimate, Host, ModelIdentity, Record
+from specmeter.record import Arm, Disturbance, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
 from specmeter.record.verdict import Verdict
 from specmeter.store.locate import ADVICE_NAME
@@ -150,6 +150,8 @@ class StageRun(Record):
     blocks: int = 0
     sessions: int = 0
     prompts: int = 0
+    disturbed: Disturbance | None = None
+    """The worst block that was set aside."""
 
 
 class Changed(Record):
@@ -204,7 +206,8 @@ class Advice(Record):
     verdict: Verdict | None
     """Of the stage that `basis` names; None for a prediction."""
     why_undecided: str = ""
-    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `invalid`; empty otherwise.
+    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`, `invalid`; empty
+    otherwise.
     `changed` is only said by who reads it: it is not what was measured."""
     confirmation: Annotated[str, Field(pattern=r"^(confirm(-longer)?)?$")] = ""
     """Folder of the confirmation that the answer is of; `confirm-longer` is that of the same arms in more blocks."""
@@ -236,6 +239,12 @@ class Advice(Record):
     """Certificate of the confirmation that this one repeats."""
     again: Again | None = None
     """What came of repeating it."""
+
+    @property
+    def disturbed(self) -> Disturbance | None:
+        """The worst block that was set aside."""
+        found = [it.disturbed for it in self.stages if it.disturbed is not None]
+        return max(found, key=lambda it: it.mean_percent, default=None)
 
     @property
     def served(self) -> Arm | None:

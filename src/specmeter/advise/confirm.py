@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import DRAFTS, LEAVES_OFF, AdviceOfKind
-from specmeter.advise.race import CONFIRMATION, best_other, noisy_blocks, pairs_of_prompts
+from specmeter.advise.race import CONFIRMATION, best_other, pairs_of_prompts
 from specmeter.advise.session import StagePlan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.pairing import pooled_speedup
@@ -86,12 +86,14 @@ class Confirmed:
     """Name of the run folder that says so."""
     rival: str = ""
     """Another arm that gains as well, and may be more than 2 % faster."""
+    busy: bool = False
+    """Others disturbed it so often that blocks were given up."""
 
     @property
     def why_open(self) -> str:
         """A code of `Advice.why_undecided`."""
         if self.ruling == "invalid":
-            return "invalid"
+            return "busy" if self.busy else "invalid"
         low, high = ends(self.speedup)
         return "too-noisy" if math.isinf(high) or high > NOISY * low else "not-confirmed"
 
@@ -165,7 +167,7 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
     small = is_small(found)
     match found.ruling:
         case "invalid":
-            return "undecided", "invalid"
+            return "undecided", found.why_open
         case "gains" | "here":
             if not (off_raced and shown == "raced"):
                 return DECISIONS[found.ruling], ""
@@ -205,8 +207,7 @@ def over_halves(ledger: AdviseSession, places: Sequence[str], arm: str, other: s
     rivals = 1
     for place in places:
         with RunStore.open(ledger.folder / place, readonly=True) as store:
-            noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
-            pairs += pairs_of_prompts(store.rows(), (arm, other), ledger.advice.asked.goal, noisy)
+            pairs += pairs_of_prompts(store.rows(), (arm, other), ledger.advice.asked.goal)
             rivals = max(rivals, sum(it.speculates for it in store.arms()) - 1)
     return simultaneous(pooled_speedup(pairs, of="prompts"), rivals) if len(pairs) > 1 else None
 
@@ -240,6 +241,7 @@ def measured(
             f"design.blocks={max(least, min(blocks or expected, room))}",
             "design.probe=off",
             "design.controls=false",
+            *ledger.patience,
             *ledger.shorter,
         ),
     )
@@ -304,7 +306,8 @@ def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal, *, looks: 
     among = looks * sum(arm.speculates for arm in arms.values())
     speedup, over_prompts = (None, None) if found is None else both_of(found, goal, among)
     ruling = ruled(speedup, over_prompts, verdict, loaded=arm_id in arms and arms[arm_id].load is not None)
-    return Confirmed(arm_id, speedup, over_prompts, found and found.tau, verdict, ruling, place)
+    busy = any(not it.again for it in report.disturbances)
+    return Confirmed(arm_id, speedup, over_prompts, found and found.tau, verdict, ruling, place, busy=busy)
 
 
 def both_of(part: KindSummary, goal: Goal, among: int) -> tuple[Estimate | None, Estimate | None]:

@@ -53,6 +53,8 @@ from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.experiment import name_of
 from specmeter.experiments.file import load, parse
 from specmeter.files import write_inside
+from specmeter.host.telemetry import wait_for_calm
+from specmeter.measure.calm import disturbance, gate_of
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.numbers.estimates import above, bare
 from specmeter.store import RunStore
@@ -366,7 +368,10 @@ def advise(
             ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
         screen(ledger)
         raced = race(ledger)
-        confirm(ledger, raced)
+        if not raced and any(it.stage == "race" for it in ledger.advice.stages):
+            ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
+        else:
+            confirm(ledger, raced)
     except KeyboardInterrupt:
         ledger.interrupted()
     return ledger.advice
@@ -381,11 +386,18 @@ def screen(ledger: AdviseSession) -> None:
         "screen",
         (*baselines, *pilots(whole)),
         ledger.halves.search,
-        ("design.blocks=1", "design.probe=off", "design.warmup=short", "design.controls=false"),
+        (
+            "design.blocks=1",
+            "design.disturbed=keep",
+            "design.probe=off",
+            "design.warmup=short",
+            "design.controls=false",
+        ),
     )
 
     def then(store: RunStore) -> None:
         refuse_failing(ledger, store)
+        refuse_busy(ledger, store)
         refuse_too_small(ledger, store)
         explore(whole, store, host=None if whole.work.simulated else whole.host)
 
@@ -429,6 +441,27 @@ def refuse_failing(ledger: AdviseSession, store: RunStore) -> None:
         raise EngineError(
             f"plain decoding failed: {why.splitlines()[0]}",
             fix=f"see the logs in {store.folder}, and `specmeter doctor`",
+        )
+
+
+def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
+    """Wait for calm where others disturbed the screen, which counts all the same: it only says what is worth a race.
+
+    Raises `UsageError` that says who takes the machine, where that does not end.
+    """
+    host, design = ledger.advice.host, ledger.whole.work.experiment.design
+    if host is None or design.disturbed == "keep":
+        return
+    if (found := disturbance(store, (0, 0), ledger.arms, host)) is None:
+        return
+    who = f"{', '.join(found.programs) or 'other programs'} took {found.mean_percent:.0f}% of the machine"
+    ledger.observer.note(f"{who}; waiting for calm")
+    if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
+        threads = found.threads_beside(host)
+        raise UsageError(
+            f"busy machine: {who} while plain decoding was measured, and goes on",
+            fix="wait until it ends and give the same command"
+            + (f", or leave it its cores with -t {threads}" if threads else ""),
         )
 
 

@@ -8,8 +8,8 @@ How a race stands, as a function of what lies in its run folder.
 After every block `numbers.elimination` looks at all of them. Kinds of text for which the screen expects another arm to
 be best are questions of their own, raced in the same requests; the error is shared among them.
 
-A block in which other programs were busy says little about any of its arms: it is left out as a whole, whichever arm it
-favoured, and a further one is measured. Stalls of an arm itself stay in.
+A block that others disturbed is set aside by the run itself (`measure.calm`), whatever came out. Where blocks had to be
+given up the race ends, and without a calm one the advice says who took the machine.
 
 Settings of the engine that are tried before anything is drafted for: threads, flash attention, type of the KV cache.
 
@@ -40,7 +40,6 @@ from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
-from specmeter.host.telemetry import busy_percent, is_busy
 from specmeter.numbers.elimination import RaceStanding, eliminate
 from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import Pool
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.schedule import Turn
     from specmeter.numbers.stats import Floats, Pair
-    from specmeter.record import Arm, EngineSettings, Host
+    from specmeter.record import Arm, EngineSettings
     from specmeter.store import RequestRow, RunReader
 
 
@@ -126,16 +125,14 @@ def failed_arms(rows: Iterable[RequestRow]) -> dict[str, str]:
     return {arm: said[0] for arm, said in errors.items() if len(said) > MOST_FAILED * tried[arm]}
 
 
-def log_rates(
-    rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collection[str], goal: Goal, noisy: Collection[int] = ()
-) -> Floats:
+def log_rates(rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collection[str], goal: Goal) -> Floats:
     """Logarithm of tokens per second, blocks x arms, over these prompts; nan where an arm lacks any of them.
 
-    For `latency` of all tokens over the time of prompt and answer. Blocks in `noisy` are left out.
+    For `latency` of all tokens over the time of prompt and answer.
     """
     sums: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for row in rows:
-        if row.prompt_id not in prompts or row.status != "ok" or row.block in noisy:
+        if row.prompt_id not in prompts or row.status != "ok":
             continue
         if (part := _counted(row, goal)) is not None:
             sums.setdefault((row.block, row.arm_id), []).append(part)
@@ -156,13 +153,11 @@ def _counted(row: RequestRow, goal: Goal) -> Pool | None:
     return part if min(part) > 0 else None
 
 
-def pairs_of_prompts(
-    rows: Iterable[RequestRow], arms: tuple[str, str], goal: Goal, noisy: Collection[int] = ()
-) -> list[Pair]:
+def pairs_of_prompts(rows: Iterable[RequestRow], arms: tuple[str, str], goal: Goal) -> list[Pair]:
     """Prompt by prompt, what two arms did in a block, on average over those blocks that hold both."""
     each: dict[str, dict[int, dict[str, Pool]]] = {}
     for row in rows:
-        if row.arm_id in arms and row.status == "ok" and row.block not in noisy and (part := _counted(row, goal)):
+        if row.arm_id in arms and row.status == "ok" and (part := _counted(row, goal)):
             each.setdefault(row.prompt_id, {}).setdefault(row.block, {})[row.arm_id] = part
     both = ([block for block in blocks.values() if len(block) == len(arms)] for blocks in each.values())
     one, other = arms
@@ -173,45 +168,21 @@ def _mean(parts: Sequence[Pool]) -> Pool:
     return Pool(fmean(it.tokens for it in parts), fmean(it.ms for it in parts))
 
 
-def log_throughputs(cells: LoadTable, arms: Sequence[Arm], noisy: Collection[int] = ()) -> Floats:
+def log_throughputs(cells: LoadTable, arms: Sequence[Arm]) -> Floats:
     """The same of arms under load: logarithm of total tokens per second in their steady windows, the time of prompts
     included; nan where an arm has no cell that counts."""
     of = [cells.counting(arm.id) for arm in arms]
-    blocks = sorted({block for mine in of for _, block in mine if block not in noisy})
+    blocks = sorted({block for mine in of for _, block in mine})
     found = np.full((len(blocks), len(arms)), np.nan)
     for column, (arm, mine) in enumerate(zip(arms, of, strict=True)):
         for (_, block), cell in mine.items():
-            if block not in noisy and arm.load is not None:
+            if arm.load is not None:
                 found[blocks.index(block), column] = math.log(served(arm.load)(cell.figures).rate)
     return found
 
 
-def noisy_blocks(store: RunReader, host: Host | None) -> frozenset[int]:
-    """Blocks in which other programs were busy, by telemetry alone: what came out decides nothing, since an arm may
-    stall by itself.
-
-    Where half of all blocks are like that, it is how the machine is, and none is left out. `host` is the machine; None
-    where it is simulated.
-    """
-    found = frozenset(() if host is None else _busy(store, host))
-    return found if 2 * len(found) < len({row.block for row in store.rows()}) else frozenset()
-
-
-def _busy(store: RunReader, host: Host) -> Iterator[int]:
-    cores = host.physical_cores or host.logical_cores
-    arms = {arm.id: arm for arm in store.arms()}
-    samples = [(it.at, it.other_cpu_percent) for it in store.telemetry()]
-    for session in store.sessions():
-        shares = [share for at, share in samples if session.started_at <= at <= (session.ended_at or math.inf)]
-        engine = arms[session.arm_id].engine
-        on_cpu = not host.gpus or not engine.gpu_layers
-        threads = engine.threads or cores if on_cpu else None
-        if is_busy(shares, busy_percent(threads, cores, host.logical_cores)):
-            yield session.block
-
-
 def standings(
-    store: RunReader, questions: Sequence[RaceQuestion], experiment: Experiment, goal: Goal, noisy: Collection[int] = ()
+    store: RunReader, questions: Sequence[RaceQuestion], experiment: Experiment, goal: Goal
 ) -> list[Answered]:
     """How each question stands, by all that was measured: a function of the data alone."""
     rows = list(store.rows())
@@ -225,9 +196,9 @@ def standings(
         ranks = sorted({simplicity(by_id[arm]) for arm in arms})
         prompts = [it for it, kind in kinds.items() if question.kind in ("", kind)]
         standing = eliminate(
-            log_rates(rows, arms, prompts, goal, noisy)
+            log_rates(rows, arms, prompts, goal)
             if cells is None
-            else log_throughputs(cells, [by_id[arm] for arm in arms], noisy),
+            else log_throughputs(cells, [by_id[arm] for arm in arms]),
             simplicity=[ranks.index(simplicity(by_id[arm])) for arm in arms],
             margin=MARGIN,
             error=ERROR / len(questions),
@@ -266,13 +237,14 @@ def race(ledger: AdviseSession) -> list[Answered]:
             "design.probe=off",
             "design.warmup=short",
             "design.controls=false",
+            *ledger.patience,
             *ledger.shorter,
         ),
     )
     racing = _Racing(ledger, prepared_for(ledger.whole, plan, ledger.folder).work.experiment)
     ledger.carry_out(plan, then=racing.after_block)
     with RunStore.open(place, readonly=True) as store:
-        return racing.told(store)
+        return racing.told(store) if any(store.rows()) else []
 
 
 @dataclass
@@ -281,13 +253,13 @@ class _Racing:
 
     ledger: AdviseSession
     experiment: Experiment
-    noted: frozenset[int] = frozenset()
-    """Blocks whose disturbance was told."""
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """What is measured next; None where all is decided, or there is no more room."""
+        if any(not it.again for it in store.disturbances()):
+            return None
         ledger, answered = self.ledger, self.told(store)
-        block = max(row.block for row in store.rows()) + 1
+        block = max(turn.block for turn in store.cells()) + 1
         experiment = self.experiment
         if all(it.settled for it in answered) or block >= experiment.design.blocks:
             return None
@@ -306,7 +278,7 @@ class _Racing:
             why = failed[ledger.baseline.id].splitlines()[0]
             raise EngineError(f"plain decoding failed in the race: {why}", fix=f"see the logs in {store.folder}")
         questions = _questions(ledger, store)
-        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal, self._noisy(store))
+        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal)
         ledger.set_fates([_raced(it, answered[0], store, failed) for it in ledger.advice.fates])
         if ledger.advice.basis != "confirmed":
             first, ratios = answered[0], answered[0].standing.ratios
@@ -318,13 +290,6 @@ class _Racing:
                 speedup = ratios.get(first.arms.index(other)) if other is not None else None
                 ledger.answer("off" if first.decided else "undecided", "raced", other, speedup)
         return answered
-
-    def _noisy(self, store: RunReader) -> frozenset[int]:
-        noisy = noisy_blocks(store, None if self.ledger.whole.work.simulated else self.ledger.whole.host)
-        for block in sorted(noisy - self.noted):
-            self.ledger.observer.note(f"block {block + 1} of the race was disturbed by other programs: not counted")
-        self.noted |= noisy
-        return noisy
 
 
 def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple[Turn, ...]:
@@ -461,13 +426,14 @@ def settle(ledger: AdviseSession) -> None:
             "design.probe=off",
             "design.warmup=short",
             "design.controls=false",
+            *ledger.patience,
             f"generation.max_tokens={min(usual, TOKENS)}",
         ),
     )
     trial = _Trial(ledger, prepared_for(ledger.whole, plan, ledger.folder).work.experiment)
     ledger.carry_out(plan, then=trial.after_block)
     with RunStore.open(ledger.folder / plan.name, readonly=True) as store:
-        ledger.tell(settings=tuple(trial.told(store)))
+        ledger.tell(settings=tuple(trial.told(store)) if any(store.rows()) else ())
 
 
 @dataclass(frozen=True)
@@ -486,7 +452,9 @@ class _Trial:
                 f"plain decoding failed: {why.splitlines()[0]}",
                 fix=f"see the logs in {store.folder}, and `specmeter doctor`",
             )
-        leading, block = self._leading(store), max(row.block for row in store.rows()) + 1
+        if any(not it.again for it in store.disturbances()):
+            return None
+        leading, block = self._leading(store), max(turn.block for turn in store.cells()) + 1
         if leading.settled or block >= experiment.design.blocks:
             return None
         if ledger.spent() > SHARE * ledger.advice.asked.budget_s:
@@ -530,8 +498,7 @@ class _Trial:
                 RaceQuestion("", (default, *others)),
                 RaceQuestion("", (*questions[0].arms, default, *others)),
             ]
-        noisy = noisy_blocks(store, None if ledger.whole.work.simulated else ledger.whole.host)
-        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal, noisy)
+        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal)
         ahead: Arm = self.ledger.arms[answered[-1].leader]
         return answered[1] if ahead.speculates else answered[0]
 

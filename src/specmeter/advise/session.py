@@ -102,7 +102,7 @@ def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
         loaded = replace(load(str(place / EXPERIMENT_NAME)), base_dir=whole.loaded.base_dir)
     else:
         only = (f"only.arms={json.dumps(plan.arms)}", f"only.prompts={json.dumps(plan.prompts)}")
-        loaded = changed(whole.loaded, *only, "design.disturbed=keep", *plan.changes)
+        loaded = changed(whole.loaded, *only, *plan.changes)
     return part_of(whole, loaded)
 
 
@@ -137,6 +137,9 @@ CELL_S = 8.0
 """What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
 length was not asked for."""
 LEAST_TOKENS = 24
+PATIENCE = 0.2
+"""Share of the budget in which a stage may wait until other programs end, and in which it may measure again: both are
+beyond the budget."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,7 @@ class AdviseSession:
                 blocks=len({row.block for row in rows}),
                 sessions=sum(1 for _ in store.sessions()),
                 prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
+                disturbed=max(store.disturbances(), key=lambda it: it.mean_percent, default=None),
             )
             stages = (*stages, now)
         self._change(stages=stages, seconds=sum(it.seconds for it in stages))
@@ -270,6 +274,16 @@ class AdviseSession:
     def left(self) -> float:
         """Seconds of the budget that are left."""
         return max(0.0, self.advice.asked.budget_s - self.spent())
+
+    @property
+    def patience_s(self) -> float:
+        """How long a stage may wait for a calm machine, and how long it may measure disturbed blocks again."""
+        return PATIENCE * self.advice.asked.budget_s
+
+    @property
+    def patience(self) -> tuple[str, str]:
+        """The same as `--set` takes it."""
+        return f"design.wait_s={self.patience_s:.0f}", f"design.repeat_s={self.patience_s:.0f}"
 
     @cached_property
     def plain_cell_s(self) -> float:

@@ -199,6 +199,8 @@ class Design(Record):
     a fifth of the samples, or a GPU was slowed in 5% of them. A `grouped` order has no such blocks."""
     wait_s: Annotated[float, Field(ge=0, le=3_600)] = 300
     """Longest wait for a calm machine, before blocks that are measured again: for all of them together."""
+    repeat_s: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    """Time that disturbed blocks may take in all; further ones are given up. None: any."""
     stopping: Literal["planned", "decided"] = "planned"
     """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
     were measured decide which arm is the fastest (`decided`; only `specmeter advise` measures like that)."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import psutil
 
@@ -298,24 +299,41 @@ _LEAST_SPIKES = 3
 _CALM_S = 3
 
 
-def is_busy(shares: Sequence[float], gate: float = BUSY_PERCENT) -> bool:
-    """Whether others took too much, by their shares of the machine in percent, sampled about once a second: more than
-    `gate` in the mean, or more than `SPIKE_PERCENT` in a fifth of the samples (and in three at least)."""
-    if not shares:
-        return False
-    spikes = sum(share > max(gate, SPIKE_PERCENT) for share in shares)
-    return sum(shares) / len(shares) > gate or (spikes >= _LEAST_SPIKES and spikes >= _SPIKES * len(shares))
+class Gate(NamedTuple):
+    """What others may have of the machine beside an engine, in percent."""
+
+    mean: float = BUSY_PERCENT
+    left: float = 0.0
+    """Of the cores that the engine leaves free: what others always have of these is the same for every arm."""
 
 
-def busy_percent(threads: int | None, cores: int, logical_cores: int) -> float:
-    """Mean share that others may have beside an engine with so many threads on the CPU.
+QUIET = Gate()
+
+
+def gate_beside(threads: int | None, cores: int, logical_cores: int) -> Gate:
+    """What others may have beside an engine with so many threads on the CPU; None where it does not decode there.
 
     Where these take every one of the `cores`, one core taken by others is enough, because threads that wait for each
     other are as slow as the slowest.
     """
-    if threads is None or threads < cores:
-        return BUSY_PERCENT
-    return min(BUSY_PERCENT, 100 / logical_cores)
+    if threads is None:
+        return QUIET
+    if threads < cores:
+        return Gate(left=100 * (cores - threads) / logical_cores)
+    return Gate(min(BUSY_PERCENT, 100 / logical_cores))
+
+
+def is_busy(shares: Sequence[float], gate: Gate = QUIET, among: Sequence[float] = ()) -> bool:
+    """Whether others took too much, by their shares of the machine in percent, sampled about once a second: more than
+    the gate in the mean, or more than `SPIKE_PERCENT` in a fifth of the samples (and in three at least); of what they
+    have of cores that are left free, as far as it changes from what is usual `among` all samples."""
+    if not shares:
+        return False
+    usual = median(among or shares)
+    if gate.left and usual <= gate.left + gate.mean:
+        shares = [abs(share - usual) for share in shares]
+    spikes = sum(share > max(gate.mean, SPIKE_PERCENT) for share in shares)
+    return sum(shares) / len(shares) > gate.mean or (spikes >= _LEAST_SPIKES and spikes >= _SPIKES * len(shares))
 
 
 HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
@@ -340,24 +358,25 @@ def seen(sample: Telemetry) -> Seen:
     return sample.other_cpu_percent, any(is_slowing(gpu.throttle_reasons) for gpu in sample.gpus)
 
 
-def is_disturbed(sessions: Sequence[Sequence[Seen]], gate: float = BUSY_PERCENT) -> bool:
+def is_disturbed(sessions: Sequence[Sequence[Seen]], gate: Gate = QUIET) -> bool:
     """Whether others were busy in some sessions, by the samples of each: in all of them together, or in one of three
     samples or more; or a GPU was slowed down."""
     whole = [it for samples in sessions for it in samples]
     parts = [whole, *(samples for samples in sessions if len(samples) >= _LEAST_SPIKES)]
     slowed = sum(slow for _, slow in whole)
-    return any(is_busy([percent for percent, _ in part], gate) for part in parts) or (
+    among = [percent for percent, _ in whole]
+    return any(is_busy([percent for percent, _ in part], gate, among) for part in parts) or (
         slowed >= max(2, THROTTLED * len(whole))
     )
 
 
-def wait_for_calm(limit_s: float, gate: float = BUSY_PERCENT, *, sleep: Callable[[float], object] = time.sleep) -> bool:
+def wait_for_calm(limit_s: float, gate: Gate = QUIET, *, sleep: Callable[[float], object] = time.sleep) -> bool:
     """Wait until others took little of the machine for three seconds, no longer than the limit; whether they did."""
     timer = CpuTimer()
     before, calm, ends = timer.read(), 0, time.monotonic() + limit_s
     while calm < _CALM_S and time.monotonic() < ends:
         sleep(1.0)
         now = timer.read()
-        calm = calm + 1 if share(before, now).other_percent <= gate else 0
+        calm = calm + 1 if share(before, now).other_percent <= gate.mean + gate.left else 0
         before = now
     return calm >= _CALM_S

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.host.telemetry import BUSY_PERCENT, Seen, busy_percent, is_disturbed, seen
+from specmeter.host.telemetry import QUIET, Gate, Seen, gate_beside, is_disturbed, seen
 from specmeter.record import Disturbance
 
 if TYPE_CHECKING:
@@ -20,22 +20,24 @@ LEAST_CALM = 3
 _NAMED = 3
 
 
-def gate_of(arms: Mapping[str, Arm], sessions: Sequence[Session], host: Host) -> float:
-    """Mean share of the machine that others may have beside these sessions, in percent."""
+def gate_of(arms: Mapping[str, Arm], sessions: Sequence[Session], host: Host) -> Gate:
+    """What others may have of the machine beside these sessions."""
     cores = host.physical_cores or host.logical_cores
-    gates = [BUSY_PERCENT]
+    gates = [QUIET]
     for session in sessions:
         if session.devices and not all(use.device.startswith("CPU") for use in session.devices):
             continue
         read = session.resolved.get("threads")
         threads = read if isinstance(read, int) else arms[session.arm_id].engine.threads or cores
-        gates.append(busy_percent(threads, cores, host.logical_cores))
+        gates.append(gate_beside(threads, cores, host.logical_cores))
     return min(gates)
 
 
-def disturbance(store: RunReader, place: tuple[int, int], arms: Mapping[str, Arm], host: Host) -> Disturbance | None:
+def disturbance(
+    store: RunReader, place: tuple[int, int], arms: Mapping[str, Arm], host: Host, repeat_s: float | None = None
+) -> Disturbance | None:
     """What disturbed a block (invocation, block), the last time that it was measured; None for a calm one, for one
-    without an answer, and where there is no telemetry."""
+    without an answer, and where there is no telemetry. It is given up where disturbed blocks took `repeat_s` in all."""
     every = store.disturbances()
     before = [it for it in every if (it.invocation, it.block) == place]
     since = before[-1].ended_at if before else -math.inf
@@ -51,6 +53,7 @@ def disturbance(store: RunReader, place: tuple[int, int], arms: Mapping[str, Arm
         return None
     blocks = {(it.invocation, it.block) for it in store.cells()}
     shares = [it.other_cpu_percent for it in found]
+    took = ended - began + sum(it.ended_at - it.began_at for it in every)
     return Disturbance(
         invocation=place[0],
         block=place[1],
@@ -63,7 +66,7 @@ def disturbance(store: RunReader, place: tuple[int, int], arms: Mapping[str, Arm
         highest_percent=max(shares),
         slowed=sum(slow for _, slow in map(seen, found)),
         programs=_busiest(found),
-        again=len(every) < (MOST_TIMES - 1) * len(blocks),
+        again=len(every) < (MOST_TIMES - 1) * len(blocks) and took <= (math.inf if repeat_s is None else repeat_s),
     )
 
 

@@ -24,7 +24,7 @@ from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
-from specmeter.measure.calm import MOST_TIMES, disturbance
+from specmeter.measure.calm import MOST_TIMES, disturbance, gate_of
 from specmeter.measure.load import DueRequest, Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
@@ -234,7 +234,7 @@ class _Bench:
         if self.work.simulated or design.disturbed == "keep" or design.order == "grouped":
             return False
         *_, host = self.store.hosts()
-        found = disturbance(self.store, block, self.work.arms, host)
+        found = disturbance(self.store, block, self.work.arms, host, design.repeat_s)
         if found is None:
             return False
         self.store.set_aside(found)
@@ -243,7 +243,8 @@ class _Bench:
         self.whole = {it for it in self.whole if it[:2] != block}
         if found.again:
             began = time.monotonic()
-            wait_for_calm(design.wait_s - self.waited_s)
+            sessions = [it for it in self.store.sessions() if (it.invocation, it.block) == block]
+            wait_for_calm(design.wait_s - self.waited_s, gate_of(self.work.arms, sessions, host))
             self.waited_s += time.monotonic() - began
         return found.again
 

@@ -7,13 +7,14 @@ What is worked out beside the requests: margins, profiles, probes, experts, pred
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from specmeter.messages import Message
 from specmeter.record.base import Record
-from specmeter.record.machine import EngineIdentity, Telemetry
+from specmeter.record.machine import EngineIdentity, Host, Telemetry
 from specmeter.record.spec import EngineSettings, KvType
 
 
@@ -481,6 +482,11 @@ class Disturbance(Record):
     def others(self) -> list[str | Message]:
         """Who disturbed it, as far as is known."""
         return [*self.programs] or [Message("disturbed.others")]
+
+    def threads_beside(self, host: Host) -> int:
+        """Threads of an engine that leaves them the cores that they took; 0 where none would be left."""
+        taken = math.ceil(self.mean_percent / 100 * host.logical_cores - 0.2)
+        return max(0, (host.physical_cores or host.logical_cores) - max(1, taken))
 
 
 class BatchPoint(Record):

@@ -133,7 +133,23 @@ def _again(advice: Advice, said: dict[str, Value]) -> Message:
 def why_undecided(advice: Advice) -> str | Message:
     """Why it is undecided, in a few words; a code of a later version as it is."""
     code = advice.why_undecided or "unfinished"
-    return Message(f"advised.why.{code}") if f"advised.why.{code}" in words() else code
+    return Message(f"advised.why.{code}", **_busy(advice)) if f"advised.why.{code}" in words() else code
+
+
+def _busy(advice: Advice) -> dict[str, Value]:
+    """Of a busy machine: who took it, how much of it, and how many threads would leave that to them."""
+    found, host = advice.disturbed, advice.host
+    if advice.why_undecided != "busy":
+        return {}
+    if found is None or host is None:
+        return {"programs": Message("disturbed.others"), "percent": Message("disturbed.much"), "threads": ""}
+    threads = found.threads_beside(host)
+    beside = Message("advised.decide.threads", threads=threads) if threads else ""
+    return {
+        "programs": found.others,
+        "percent": Message("disturbed.share", percent=found.mean_percent),
+        "threads": beside,
+    }
 
 
 def ratio(speedup: Estimate) -> Message:
@@ -210,7 +226,7 @@ def would_decide(advice: Advice, folder: Path) -> Message | None:
     name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
     if not is_open(advice) or name not in words():
         return None
-    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder))
+    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder), **_busy(advice))
 
 
 def _stage_folder(advice: Advice, folder: Path) -> str:

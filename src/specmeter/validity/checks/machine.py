@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from specmeter.host.telemetry import (
-    BUSY_PERCENT,
     HARMLESS,
+    QUIET,
     SPIKE_PERCENT,
     THROTTLED,
-    busy_percent,
+    Gate,
+    gate_beside,
     is_busy,
     is_disturbed,
     is_slowing,
@@ -54,7 +55,8 @@ def host_busy(data: RunData) -> Findings:
 
     Others: 5 % of the machine in the mean over the arm's samples, or 10 % of it in a fifth of them. Where the engine's
     threads take every core of the CPU, one core taken by others is enough, however many there are: threads that wait
-    for each other are as slow as the slowest. GPUs: a thermal or hardware slowdown in 5 % of the samples; at the power
+    for each other are as slow as the slowest. What others always have of cores that the engine leaves free is the same
+    for every arm, and does not count. GPUs: a thermal or hardware slowdown in 5 % of the samples; at the power
     limit it is a note. Clocks: a quarter of the samples a fifth below the run's fastest, or a median a tenth below that
     of the baseline. Memory: less than 3 % of it available at any time.
     """
@@ -73,7 +75,7 @@ def host_busy(data: RunData) -> Findings:
             yield unseen(arm.id, Message("unchecked.no_sample"))
             continue
         baseline = samples.get(arm.baseline_id or "", [])
-        yield from _others(arm, loads, baseline, _busy_percent(data, arm, started.get(arm.id)))
+        yield from _others(arm, loads, baseline, _gate(data, arm, started.get(arm.id)))
         yield from _gpus(arm, loads, baseline)
         yield from _clocks(arm, loads, baseline, fastest)
         yield from _memory(data, arm, loads)
@@ -91,9 +93,10 @@ def loads_by_arm(data: RunData) -> dict[str, list[Sample]]:
     return found
 
 
-def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate: float) -> Findings:
+def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate: Gate) -> Findings:
     shares = np.array([load.other_cpu_percent for load in loads])
-    if not is_busy(shares.tolist(), gate):
+    beside = [load.other_cpu_percent for load in baseline]
+    if not is_busy(shares.tolist(), gate, [*shares.tolist(), *beside]):
         return
     yield about_arm(
         "host-busy",
@@ -102,24 +105,22 @@ def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate:
         Message("host-busy.others", mean_percent=float(shares.mean()), highest_percent=float(shares.max())),
         Message("host-busy.fix_others"),
         mean_percent=round(float(shares.mean()), 2),
-        gate_percent=round(gate, 2),
+        gate_percent=round(gate.mean, 2),
         highest_percent=round(float(shares.max()), 2),
         samples=len(shares),
         samples_above_10_percent=int((shares > SPIKE_PERCENT).sum()),
-        mean_percent_of_baseline=round(float(np.mean([load.other_cpu_percent for load in baseline])), 2)
-        if baseline
-        else None,
+        mean_percent_of_baseline=round(float(np.mean(beside)), 2) if beside else None,
     )
 
 
-def _busy_percent(data: RunData, arm: Arm, session: Session | None) -> float:
-    """Mean share of the machine that others may have beside the arm."""
+def _gate(data: RunData, arm: Arm, session: Session | None) -> Gate:
+    """What others may have of the machine beside the arm."""
     host = data.hosts[-1] if data.hosts else None
     if host is None or session is None or not session.devices:
-        return BUSY_PERCENT
+        return QUIET
     on_cpu = all(use.device.startswith("CPU") for use in session.devices)
     threads = _threads(arm, session) if on_cpu else None
-    return busy_percent(threads, host.physical_cores or host.logical_cores, host.logical_cores)
+    return gate_beside(threads, host.physical_cores or host.logical_cores, host.logical_cores)
 
 
 def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Findings:
@@ -560,7 +561,7 @@ def energy_read(data: RunData) -> Findings:
                 sources=", ".join(used.sources),
             )
         shares = [load.other_cpu_percent for load in loads.get(arm.arm_id, [])]
-        if shares and np.mean(shares) > BUSY_PERCENT:
+        if shares and np.mean(shares) > QUIET.mean:
             yield about_arm(
                 "energy-read",
                 "note",
