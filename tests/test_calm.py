@@ -199,7 +199,7 @@ def test_a_race_and_a_confirmation_measure_disturbed_blocks_again(tmp_path: Path
     disturbing.times = ((0, 1),)
     heard = Heard()
     advice = advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", heard)
-    assert advice.decision == "speculate"
+    assert advice.why_undecided != "busy"
     assert [(it.folder, it.disturbed is not None) for it in advice.stages] == [
         ("screen", False),
         ("race", True),
