@@ -101,6 +101,7 @@ def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path)
     found = {fate.arm_id: fate.confirmed for fate in advice.fates if fate.confirmed is not None}
     assert len(found) == 2
     assert advice.arm is not None
+    assert advice.speedup is not None
     assert advice.speedup == found[advice.arm.id]
     assert "together with 3 more" in advice.speedup.method  # two looks at two arms
     assert advice.rival in found
