@@ -82,19 +82,28 @@ def agreed() -> dict[str, Any]:
     return json.loads(SNAPSHOT.read_text(encoding="utf-8"))
 
 
+def rounded(value: Any) -> Any:
+    """Without the last digits, which differ from processor to processor."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, list) else value
+
+
 @pytest.mark.parametrize("name", published.names())
 def test_rows_are_ruled_as_agreed(name: str) -> None:
-    assert of_rows(name) == agreed()["rows"][name]
+    assert rounded(of_rows(name)) == rounded(agreed()["rows"][name])
 
 
 @pytest.mark.parametrize("name", studies.names())
 def test_claims_are_ruled_as_agreed(name: str) -> None:
-    assert of_claims(name) == agreed()["claims"][name]
+    assert rounded(of_claims(name)) == rounded(agreed()["claims"][name])
 
 
 @pytest.mark.parametrize("name", studies.names())
 def test_tables_read_as_agreed(name: str) -> None:
-    assert of_tables(name) == agreed()["tables"][name]
+    assert rounded(of_tables(name)) == rounded(agreed()["tables"][name])
 
 
 def test_nothing_agreed_upon_is_gone() -> None:
