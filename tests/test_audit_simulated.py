@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, pstdev
 from typing import Any, Literal
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim, Ruling
@@ -166,6 +166,7 @@ def test_a_true_row_is_never_impossible(
     assert ruling.verdict != "impossible", ruling.reason
 
 
+@example(Setup(5, 0.5, (1.0,) * 6, (0.99,), True, 33, 2.0, 5), frozenset({"counts", "runs", "speedup"}), 2)
 @settings(max_examples=400, deadline=None)
 @given(setups(cheapest=1.0), columns, st.integers(2, 5))
 def test_sums_where_no_forward_is_cheap_are_never_implausible(

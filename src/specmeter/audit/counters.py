@@ -159,9 +159,10 @@ def _unsaid_length(claim: Claim) -> int:
 
 def _usual_cut(claim: Claim, runs: int) -> float:
     """Tokens by which the last drafts of so many generations are cut, at most, if they are as long as drafts are on
-    average; without end for n-grams and for lengths that adapt.
+    average; without end for n-grams and for lengths that adapt or stop at a least certainty.
     """
-    if not claim.drafted or not claim.steps or family_of(claim) == "lookup" or not length_binds(claim):
+    adapts = claim.p_min or family_of(claim) == "lookup" or not length_binds(claim)
+    if not claim.drafted or not claim.steps or adapts:
         return math.inf
     return math.ceil(claim.drafted / claim.steps) * runs + (claim.restores or 0)
 
