@@ -20,7 +20,7 @@ import psutil
 
 from specmeter.host import read_int, read_text, scaled
 from specmeter.host.machine import Nvml, OtherPrograms, find_cgroup, read_power_source
-from specmeter.record import Telemetry
+from specmeter.record import EngineSettings, Host, Telemetry
 
 # A battery's controller is slow to answer, and its state does not change often.
 _BATTERY_EVERY_S = 10.0
@@ -321,6 +321,13 @@ def gate_beside(threads: int | None, cores: int, logical_cores: int) -> Gate:
     if threads < cores:
         return Gate(left=100 * (cores - threads) / logical_cores)
     return Gate(min(BUSY_PERCENT, 100 / logical_cores))
+
+
+def gate_for(settings: EngineSettings, host: Host) -> Gate:
+    """What others may have beside an engine with these settings, as far as they tell before it runs."""
+    cores = host.physical_cores or host.logical_cores
+    on_cpu = not host.gpus or not settings.gpu_layers
+    return gate_beside(settings.threads or cores if on_cpu else None, cores, host.logical_cores)
 
 
 def is_busy(shares: Sequence[float], gate: Gate = QUIET, among: Sequence[float] = ()) -> bool:

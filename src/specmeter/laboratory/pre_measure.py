@@ -38,7 +38,7 @@ from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.prediction.drafts import Counted, SessionRequest, follow, table_of
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.schedule import first_pass, item_order
-from specmeter.host.telemetry import Gate, gate_beside, is_busy
+from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
 from specmeter.messages import Message
 from specmeter.probe.profile import Passage, allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
@@ -544,12 +544,7 @@ class Scout(Evidence):
         return prompts
 
     def _gate(self, arm: Arm) -> Gate:
-        host = self._host
-        if host is None:
-            return gate_beside(None, 1, 1)
-        cores = host.physical_cores or host.logical_cores
-        on_cpu = not host.gpus or not arm.engine.gpu_layers
-        return gate_beside(arm.engine.threads or cores if on_cpu else None, cores, host.logical_cores)
+        return QUIET if self._host is None else gate_for(arm.engine, self._host)
 
     # --- yield -------------------------------------------------------------------------------------------------------
 

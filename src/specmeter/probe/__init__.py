@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter.errors import UsageError
 from specmeter.files import cache_dir
-from specmeter.host.telemetry import gate_beside, is_busy
+from specmeter.host.telemetry import gate_for, is_busy
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds
 from specmeter.record import (
@@ -94,11 +94,7 @@ _LEAST_ROUNDS = 6
 def suspicions(probe: Probe) -> tuple[Message, ...]:
     """Reasons not to use a probe; empty where there are none."""
     found: list[Message] = []
-    host = probe.host
-    cores = host.physical_cores or host.logical_cores
-    on_cpu = not host.gpus or not probe.settings.gpu_layers
-    gate = gate_beside((probe.settings.threads or cores) if on_cpu else None, cores, host.logical_cores)
-    if is_busy(probe.other_cpu_percent, gate):
+    if is_busy(probe.other_cpu_percent, gate_for(probe.settings, probe.host)):
         mean, most = fmean(probe.other_cpu_percent) / 100, max(probe.other_cpu_percent) / 100
         found.append(Message("probe-doubt.busy", mean=mean, most=most))
     first = probe.target_ms.points[0].ms

@@ -401,6 +401,10 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+_EAGLE = {"steps", "topk", "num_draft_tokens"}
+"""How SGLang names the length and width of its drafts; `num_draft_tokens` counts the root, too."""
+
+
 @dataclass
 class _Tree:
     path: Path
@@ -426,11 +430,7 @@ class _Tree:
             return
         item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
         flat = {key: value for key, value in item.items() if not isinstance(value, (dict, list))}
-        if {
-            "steps",
-            "topk",
-            "num_draft_tokens",
-        } <= flat.keys():  # of SGLang's EAGLE: num_draft_tokens has the root, too
+        if flat.keys() >= _EAGLE:
             flat |= {"gamma": flat.pop("steps"), "spec_topk": flat.pop("topk")}
             del flat["num_draft_tokens"]
         if any(_is_measured(key, value) for key, value in flat.items()):
@@ -445,7 +445,6 @@ class _Tree:
                 self.walk(cast("object", value), passed, (*keys, key), depth + 1)
 
     def _add(self, flat: dict[str, object], inherited: dict[str, object], keys: tuple[str, ...], depth: int) -> None:
-        around = keys[:-1]
         names = {heading.name for key in flat if (heading := understand(key)) is not None}
         row = {key: value for key, value in inherited.items() if _name(key) not in names} | flat
         name = next((key for key in reversed(keys) if not key.isdigit()), "")
@@ -461,7 +460,7 @@ class _Tree:
         table = ".".join(key for key in keys if not key.isdigit()) or "results"
         rows = self.tables.setdefault(table, [])
         rows.append((f"{table}, row {len(rows) + 1}", row))
-        self.paths[rows[-1][0]] = around
+        self.paths[rows[-1][0]] = keys[:-1]
 
 
 def _name(key: str) -> str:
