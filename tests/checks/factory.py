@@ -34,10 +34,12 @@ from specmeter.record import (
     Disturbance,
     DraftPair,
     EngineIdentity,
+    Estimate,
     Finding,
     Host,
     ModelHeader,
     ModelIdentity,
+    Prediction,
     Prompt,
     Request,
     Session,
@@ -126,6 +128,19 @@ def run_data(
         telemetry=tuple(load(EPOCH + second) for second in range(int(now - EPOCH) + 1)),
     )
     return replace(data, **changes)
+
+
+def foretold(
+    made_at: float, *, speedup: float = 1.6, inputs: dict[str, bool | int | float | str | None] | None = None
+) -> Prediction:
+    """A prediction for SD, unless told otherwise 1.6x: 2 tokens for a step that costs 1.25 plain ones."""
+    given = {"gamma": GAMMA, "tau": 2.0, "drafted": 4.0, "draft": 0.2, "verify": 1.0, "restore": 0.0, "rest": 0.05}
+    return Prediction(
+        arm_id=SD,
+        made_at=made_at,
+        speedup=Estimate(point=speedup, n=1, unit="x", method="prediction"),
+        inputs=given if inputs is None else inputs,
+    )
 
 
 def before(data: RunData) -> RunData:

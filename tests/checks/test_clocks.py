@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from checks.factory import BASE, EPOCH, SD, TOKENS, found, load, run_data, simulated, with_requests, with_sessions
+from checks.factory import (
+    BASE,
+    EPOCH,
+    SD,
+    TOKENS,
+    foretold,
+    found,
+    load,
+    run_data,
+    simulated,
+    with_requests,
+    with_sessions,
+)
 from checks.mock_run import mock_run
 from specmeter.validity.checks.records import decode_time_differs, times_overlap
 from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
@@ -169,5 +181,5 @@ def test_a_start_of_a_simulated_run_begins_at_the_same_virtual_time() -> None:
 def test_a_prediction_that_was_made_afterwards() -> None:
     data = run_data()
     first = next(it.started_at for it in data.sessions.values() if it.arm_id == SD)
-    assert not found(times_overlap, replace(data, predicted_at={SD: first - 0.001}))
-    assert [it.arm_id for it in found(times_overlap, replace(data, predicted_at={SD: first + 60.0}))] == [SD]
+    assert not found(times_overlap, replace(data, predictions=(foretold(first - 0.001),)))
+    assert [it.arm_id for it in found(times_overlap, replace(data, predictions=(foretold(first + 60.0),)))] == [SD]

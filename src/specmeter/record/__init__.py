@@ -71,7 +71,7 @@ from specmeter.record.spec import (
     Truth,
     network_of,
 )
-from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Severity, Standing, Unchecked, Verdict
+from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Issue, Severity, Standing, Unchecked, Verdict
 
 __all__ = [
     "PARAMETERS",
@@ -100,6 +100,7 @@ __all__ = [
     "Gpu",
     "GpuSample",
     "Host",
+    "Issue",
     "KvType",
     "Load",
     "LoadCell",

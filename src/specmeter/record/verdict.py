@@ -73,6 +73,14 @@ class CheckOutcome(Record):
     """Parts of the run's data that it read; `Certificate.data` has their hashes."""
 
 
+class Issue(Record):
+    """That a certificate was issued."""
+
+    at: float
+    by: Literal["run", "check"]
+    """`run`: when it had been measured; `check`: afterwards, so that nothing says what the data was before."""
+
+
 class Certificate(Record):
     """What was checked, on which data, and what follows."""
 
@@ -90,6 +98,8 @@ class Certificate(Record):
     checks: tuple[CheckOutcome, ...]
     data: dict[str, str]
     """Part of the run's data -> SHA-256 of it."""
+    issues: tuple[Issue, ...] = ()
+    """Every time that the run was certified, this one last."""
 
 
 VERDICTS: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
-from specmeter.show.report import Report, Section, Tabled, Text
+from specmeter.show.report import Report, Section, Tabled, Text, moment
 from specmeter.show.run_report import found, verdict_of
 from specmeter.show.run_tables import looks_for
 from specmeter.show.table import TONES, Cell, Column, Row, Table, row
@@ -84,6 +84,10 @@ def _coverage(folder: Path, inspection: Inspection, *, issued: bool) -> list[Blo
     lines = [Text(Message(f"check.{state}", folder=str(folder)), whole=True)]
     if not inspection.certified_before and not issued:
         return [*lines]
+    history = inspection.certificate.issues if issued else inspection.issues
+    times = [Message(f"check.issue_{it.by}", at=moment(it.at)) for it in history]
+    if times:
+        lines.append(Text(Message("check.issues", issues=times), whole=True))
     logs = sum(part.startswith("logs/") for part in inspection.covered)
     files = [part for part in inspection.covered if part in FILES]
     tables = len(inspection.covered) - logs - len(files)

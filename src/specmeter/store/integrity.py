@@ -249,12 +249,15 @@ def _present(value: Any) -> Any:
 
 
 def late(run: RunReader, issued: Certificate | None) -> Findings:
-    """A run that was complete is certified when it ends; what became of it until a later time, nothing shows."""
+    """A run that was complete is certified when it ends; what became of it until a later time, nothing shows.
+
+    Its certificate says when it was issued, and by what: one that is removed and issued anew does not come of the run.
+    """
     state, certified = run.state(), issued or _certificate_file(run)[0]
     if state.state != "complete" or state.finished_at is None:
         return
     seconds = (certified.checked_at if certified else time.time()) - state.finished_at
-    if certified is None or seconds > _LATE_S:
+    if certified is None or seconds > _LATE_S or not any(it.by == "run" for it in certified.issues):
         after = (
             Message("data-changed.hours", hours=seconds / 3600)
             if seconds >= _LATE_S
@@ -272,15 +275,14 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
 # --- documents beside the data ---------------------------------------------------------------------------------------
 
 
-def contradictions(run: RunReader, issued: Certificate | None) -> Iterator[Finding]:
+def contradictions(run: RunReader) -> Iterator[Finding]:
     """Documents that do not say what the run's own records say: a doubt, since the numbers come from the database.
 
-    Those that were certified are held against their hashes already, the others by their content.
+    Also those that were certified: a changed record may have been certified anew.
     """
-    covered = issued.data if issued else {}
-    if EXPERIMENT_NAME not in covered and (_text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml)):
+    if _text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml):
         yield about_run("data-changed", "suspect", Message("data-changed.experiment", file=EXPERIMENT_NAME), FIX)
-    if ENVIRONMENT_NAME not in covered and _is_other_environment(run):
+    if _is_other_environment(run):
         yield about_run("data-changed", "suspect", Message("data-changed.environment", file=ENVIRONMENT_NAME), FIX)
     yield from _report(run)
 

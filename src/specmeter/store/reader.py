@@ -384,6 +384,12 @@ class RunReader:
             late_ms[session_id] = late_ms.get(session_id, 0.0) + (float(ms) if status == "ok" else math.nan)
         return {session_id: ms for session_id, ms in late_ms.items() if not math.isnan(ms)}
 
+    def asked(self) -> dict[RequestKey, int]:
+        """How often a request was asked in all, where it was more than once."""
+        columns = ", ".join(RequestKey._fields)
+        query = f"SELECT {columns}, count(*) FROM request GROUP BY {columns} HAVING count(*) > 1"
+        return {RequestKey(*key): int(count) for *key, count in self._query(query)}
+
     def load_cells(self) -> Iterator[LoadCell]:
         """Cells under load in the order of measurement, those that were broken off included."""
         return self._documents(LoadCell, "load_cell", "ORDER BY seq")

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Literal
 from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.messages import Message
-from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Unchecked, Verdict
+from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Unchecked, Verdict
 from specmeter.record.verdict import VERDICTS, RequestId, request_verdicts, worst
-from specmeter.store.integrity import FIX, PARTS, changes, contradictions, hash_data, late, uncovered
+from specmeter.store.integrity import (
+    FIX,
+    PARTS,
+    certificate_beside,
+    changes,
+    contradictions,
+    hash_data,
+    late,
+    uncovered,
+)
 from specmeter.validity.checks import BEFORE, CHECKS
 from specmeter.validity.checks.check import Check, unseen
 from specmeter.validity.checks.run_data import RunData, read_run_data
@@ -85,7 +94,11 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
 
 
 def certify(
-    data: RunData, judgement: Judgement, hashes: Mapping[str, str], state: Literal["complete", "partial", "failed"]
+    data: RunData,
+    judgement: Judgement,
+    hashes: Mapping[str, str],
+    state: Literal["complete", "partial", "failed"],
+    issues: Sequence[Issue] = (),
 ) -> Certificate:
     """The certificate of a run whose parts have these hashes."""
     answered = Counter[Verdict]()
@@ -102,6 +115,7 @@ def certify(
         requests={"valid": answered["valid"], "suspect": answered["suspect"], "invalid": answered["invalid"]},
         checks=judgement.outcomes,
         data=dict(hashes),
+        issues=tuple(issues),
     )
 
 
@@ -149,6 +163,8 @@ class Inspection:
     """Parts of the data that the certificate covers: tables of the database, and files relative to the run folder."""
     uncovered: Mapping[str, str]
     """Files in the run folder that it does not cover, each with what can be said of it."""
+    issues: tuple[Issue, ...] = ()
+    """Every time that the run was certified before."""
 
 
 def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
@@ -160,7 +176,7 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         issued = run.certificate()
         data, hashes = read_run_data(run), hash_data(run)
         changed = list(changes(run, issued, hashes))
-        told = [*changed, *contradictions(run, issued), *(() if measured_now else late(run, issued))]
+        told = [*changed, *contradictions(run), *(() if measured_now else late(run, issued))]
         integrity = Check(
             id="data-changed",
             severity="invalid",
@@ -171,11 +187,14 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         )
         _ = data.summary  # computed now: checks read what is there
         judgement = judge(data, (*CHECKS, integrity))
-        certificate = certify(data, judgement, hashes, run.state().state)
+        before = issued or certificate_beside(run)
+        earlier = before.issues if before else ()
+        issues = (*earlier, Issue(at=time.time(), by="run" if measured_now else "check"))
+        certificate = certify(data, judgement, hashes, run.state().state, issues)
         refuted = any(isinstance(item, Finding) for item in changed)
         covered = tuple(issued.data if issued else hashes)
         others = uncovered(run, covered)
-        return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others)
+        return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others, earlier)
 
 
 @contextmanager

@@ -225,6 +225,10 @@ class LogSigns:
     """`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, in order of printing, for each context that was made."""
     warnings: tuple[str, ...] = ()
     """Other lines that warn or report an error, each once."""
+    cpu: str = ""
+    """Name of the processor."""
+    slots: int = 0
+    """Requests that a server works on at once; 0 where it does not say."""
 
     @property
     def notes(self) -> tuple[Message, ...]:
@@ -262,7 +266,8 @@ def _may_be_a_sign(line: str) -> bool:
         or "model buffer" in line or "meta data" in line or "required that" in line or "compatible" in line
         or "match" in line or "translated" in line or "ynthetic " in line or "implementations" in line
         or "too small" in line or "exceeds" in line or "on refused" in line or "content differs" in line
-        or "context shift" in line or "purging slot" in line or " W " in line[:24] or " E " in line[:24]
+        or "context shift" in line or "purging slot" in line
+        or "- CPU " in line or ", n_slots = " in line or " W " in line[:24] or " E " in line[:24]
     )  # fmt: skip
 
 
@@ -311,6 +316,8 @@ _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
 _BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
+_CPU = re.compile(r"- CPU +: (\S.{0,200}?) \(\d{1,12} MiB, \d{1,12} MiB free\)")
+_SLOTS = re.compile(r"initializing, n_slots = (\d{1,6}), n_ctx_slot")
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
 _WARNING = re.compile(
     r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
@@ -382,6 +389,8 @@ class SignReader:
         self._longest: tuple[int, str] = (0, "")
         self._rpc: list[RpcBuffer] = []
         self._build = ""
+        self._cpu = ""
+        self._slots = 0
         self._models: list[str] = []
         self._context: list[tuple[str, int]] = []
         self._warnings: dict[str, None] = {}
@@ -458,6 +467,10 @@ class SignReader:
             self._build = sample((found.group(1) or found.group(2)).strip())
         elif not self._build and (found := _BUILD_JSON.search(line)):
             self._build = f"{found.group(1)} ({sample(found.group(2))})"
+        elif found := _CPU.search(line):
+            self._cpu = sample(found.group(1))
+        elif found := _SLOTS.search(line):
+            self._slots = int(found.group(1))
         else:
             return False
         return True
@@ -498,6 +511,8 @@ class SignReader:
             models=tuple(self._models),
             context=tuple(self._context),
             warnings=tuple(self._warnings),
+            cpu=self._cpu,
+            slots=self._slots,
             **tallies,
         )
 

@@ -23,6 +23,7 @@ from specmeter.validity.checks import (
     pairing,
     plan_fidelity,
     records,
+    testimony,
 )
 from specmeter.validity.checks.check import Check
 
@@ -46,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
     *controls.CHECKS,
     *records.CHECKS,
     *records.CLOCK_CHECKS,
+    *testimony.CHECKS,
     *load.CHECKS,
     *records.COPY_CHECKS,
     *plan_fidelity.CHECKS,

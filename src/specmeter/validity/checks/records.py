@@ -91,6 +91,8 @@ def _problem(data: RunData, request: RequestData) -> Message | None:
         return Message("records-differ.other_text")
     if row.session_id not in data.sessions:
         return Message("records-differ.no_session")
+    if row.attempt != (asked := data.attempts.get(row.key, 1)):
+        return Message("records-differ.attempt", attempt=row.attempt, asked=asked)
     if request.otherwise:
         name = request.otherwise
         return Message("records-differ.printed", name=name, value=getattr(row, name))
@@ -466,7 +468,7 @@ def times_overlap(data: RunData) -> Findings:
     One thing is done at a time, so all of it forms a chain of moments, each no earlier than the one before it and what
     that took; requests of a cell under load are only held against their session. A clock that is set back breaks it
     once; the time of day may also run slower by a tenth while it is corrected. More than two breaks that are more than
-    5 % of all moments come of no clock.
+    5 % of all moments come of no clock; neither does a request a minute outside of a session that ends after it began.
     """
     if not data.sessions:
         yield unseen(None, Message("unchecked.no_session"))
@@ -475,7 +477,7 @@ def times_overlap(data: RunData) -> Findings:
     early = [it for it in moments if it.at < it.after - SLACK_MS / 1000]
     if early:
         worst = max(early, key=lambda it: it.after - it.at)
-        often = len(early) > max(_SINGLE, _SHARE * len(moments))
+        often = len(early) > max(_SINGLE, _SHARE * len(moments)) or _outside(data)
         yield about_run(
             "times-overlap",
             "suspect" if often else "note",
@@ -493,12 +495,27 @@ def times_overlap(data: RunData) -> Findings:
     yield from _late_predictions(data)
 
 
+_MINUTE_S = 60.0
+
+
+def _outside(data: RunData) -> bool:
+    """Whether a request began a minute before its session, or after its end."""
+    for row in (it.row for it in data.requests if it.row.session_id in data.sessions):
+        session = data.sessions[row.session_id]
+        ended = row.started_at if session.ended_at is None else session.ended_at
+        out = max(session.started_at - row.started_at, row.started_at - ended)
+        if out > _MINUTE_S and ended >= session.started_at:
+            return True
+    return False
+
+
 def _late_predictions(data: RunData) -> Findings:
     """The prediction for an arm is stored before its first session."""
     first: dict[str, float] = {}
     for session in data.sessions.values():
         first.setdefault(session.arm_id, session.started_at)
-    late = {arm_id: at for arm_id, at in data.predicted_at.items() if at > first.get(arm_id, at) + SLACK_MS / 1000}
+    foretold = {it.arm_id: it.made_at for it in data.predictions if it.speedup is not None}
+    late = {arm_id: at for arm_id, at in foretold.items() if at > first.get(arm_id, at) + SLACK_MS / 1000}
     for arm_id, at in late.items() if not data.simulated else ():
         yield about_arm(
             "times-overlap",

@@ -5,7 +5,7 @@ A request as checks see it: its numbers, and what its bulk says in short, read o
 What an engine printed in its log at the end of each request: the same times and counts that its replies carry.
 
 `llama-server` has printed these lines in all of its builds; a reader of logs passes its lines through `watched`, and
-finds them in a list afterwards. Bounded by the number of requests, 40 bytes each.
+finds them in a list afterwards. Bounded by the number of requests, 48 bytes each.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from specmeter.record import (
     MatchProfile,
     ModelHeader,
     ModelIdentity,
+    Prediction,
     Profiled,
     Prompt,
     Session,
@@ -297,8 +298,21 @@ _MS = r"(\d{1,12}(?:\.\d{1,9})?) ms"
 _PROMPT = re.compile(rf"prompt eval time += +{_MS} / +(\d{{1,12}}) tokens")
 _DECODE = re.compile(rf"(?<!prompt )\beval time += +{_MS} / +(\d{{1,12}}) (?:tokens|runs)")
 _DRAFT = re.compile(r"draft acceptance(?: rate)? = +\S+ \( *(\d{1,12}) accepted / +(\d{1,12}) generated\)")
+_BEGUN = re.compile(r"launch_slot_.*\| task +(-?\d{1,12}) \| processing task")
+_TASK = re.compile(r"\| task +(-?\d{1,12}) \|")
+_STAMPED = re.compile(r"(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) ")
 _MOST_LINES = 1_000_000
-_FIELDS = 5
+_MOST_OPEN = 1_000
+_FIELDS = 6
+
+
+def _stamp_ms(line: str) -> float | None:
+    """The time that a log line begins with, minutes.seconds.ms.us since the engine started."""
+    found = _STAMPED.match(line)
+    if found is None:
+        return None
+    minutes, seconds, ms, us = map(int, found.groups())
+    return 60_000.0 * minutes + 1000 * seconds + ms + us / 1000
 
 
 class Printed(NamedTuple):
@@ -308,8 +322,10 @@ class Printed(NamedTuple):
     predicted_ms: float
     predicted_n: int
     draft_n_accepted: int
-    """-1 where no line says it, as for the next."""
+    """-1 where no line says it, as for the next ones."""
     draft_n: int
+    stamped_ms: float = -1.0
+    """From the line that gave the request its slot to this one, by the stamps of both."""
 
 
 class PrintedRequests(Sequence[Printed]):
@@ -321,15 +337,21 @@ class PrintedRequests(Sequence[Printed]):
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
         """The same lines, read on the way."""
         prompt_ms = -1.0
+        begun: dict[str, float] = {}
         for line in lines:
             if "eval time" in line:
                 if found := _PROMPT.search(line):
                     prompt_ms = float(found.group(1))
                 elif (found := _DECODE.search(line)) and len(self) < _MOST_LINES:
-                    self._values.extend((prompt_ms, float(found.group(1)), float(found.group(2)), -1.0, -1.0))
+                    ended, task = _stamp_ms(line), _TASK.search(line)
+                    start = begun.pop(task.group(1), None) if task else None
+                    took = -1.0 if start is None or start < 0 or ended is None else ended - start
+                    self._values.extend((prompt_ms, float(found.group(1)), float(found.group(2)), -1.0, -1.0, took))
                     prompt_ms = -1.0
             elif "draft acceptance" in line and self._values and (found := _DRAFT.search(line)):
-                self._values[-2], self._values[-1] = float(found.group(1)), float(found.group(2))
+                self._values[-3], self._values[-2] = float(found.group(1)), float(found.group(2))
+            elif "processing task" in line and (found := _BEGUN.search(line)) and len(begun) < _MOST_OPEN:
+                begun[found.group(1)] = -1.0 if (start := _stamp_ms(line)) is None else start
             yield line
 
     def __len__(self) -> int:
@@ -337,8 +359,8 @@ class PrintedRequests(Sequence[Printed]):
 
     def __getitem__(self, place: int) -> Printed:  # pyright: ignore[reportIncompatibleMethodOverride]  # no slices
         at = range(len(self))[place] * _FIELDS
-        prompt_ms, predicted_ms, predicted_n, accepted, drafted = self._values[at : at + _FIELDS]
-        return Printed(prompt_ms, predicted_ms, int(predicted_n), int(accepted), int(drafted))
+        prompt_ms, predicted_ms, predicted_n, accepted, drafted, stamped_ms = self._values[at : at + _FIELDS]
+        return Printed(prompt_ms, predicted_ms, int(predicted_n), int(accepted), int(drafted), stamped_ms)
 
 
 class Sample(NamedTuple):
@@ -351,6 +373,9 @@ class Sample(NamedTuple):
     on_battery: bool | None
     gpu_throttle: tuple[str, ...]
     """Reasons why a GPU was slowed down, all GPUs together."""
+    cpu_percent: float = 100.0
+    programs: float = 0.0
+    """Cores that the other programs took which are named."""
 
 
 @dataclass(frozen=True)
@@ -389,13 +414,17 @@ class RunData:
     """Session id -> by how many ms its requests were late, of cells that were answered and measured again."""
     cells: Sequence[MeasuredCell] = ()
     """What the cells under load that count say, in the order of measurement."""
-    predicted_at: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Arm id -> when its speedup was foretold; arms without a prediction are missing."""
+    predictions: tuple[Prediction, ...] = ()
+    """What was foretold of each arm."""
+    queued: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Session id of a cell under load -> time that its requests waited, in ms; missing where that is not known."""
     telemetry: Sequence[Sample] = ()
     disturbances: Sequence[Disturbance] = ()
     """Blocks that were set aside."""
     replaced: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """How often a request had an answer that does not count."""
+    attempts: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
+    """How often a request was asked in all, where it was more than once."""
     energies: Energies | None = None
     """Energy of the requests; None where none was read."""
     margins: tuple[Margin, ...] = ()
@@ -520,7 +549,8 @@ def read_run_data(run: RunReader) -> RunData:
         sessions=sessions,
         logs=dict(_logs(run.folder, sessions.values(), printed)) if "log" in traits.tells else {},
         printed=printed,
-        predicted_at={it.arm_id: it.made_at for it in run.predictions() if it.speedup is not None},
+        predictions=tuple(run.predictions()),
+        queued=_queued(run),
         requests=requests,
         load_cells={cell.session_id: cell for cell in run.load_cells()},
         late_before=run.late_before(),
@@ -528,6 +558,7 @@ def read_run_data(run: RunReader) -> RunData:
         telemetry=tuple(_telemetry(run)),
         disturbances=run.disturbances(),
         replaced=run.replaced(),
+        attempts=run.asked(),
         energies=energies_of(run),
         margins=tuple(run.margins()),
         left_at=_left_at(run, arms, requests) if greedy else {},
@@ -554,6 +585,9 @@ def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) ->
             yield session.id, scan(requests.watched(stream_lines(log)))
 
 
+_CORES = re.compile(r"\((\d{1,6}(?:\.\d{1,6})?) cores\)$")
+
+
 def _telemetry(run: RunReader) -> Iterator[Sample]:
     for (text,) in run.raw("SELECT json FROM telemetry ORDER BY at, id"):
         sample = json.loads(text)
@@ -565,7 +599,17 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
             cpu_mhz=sample.get("cpu_mhz"),
             on_battery=sample.get("on_battery"),
             gpu_throttle=tuple(throttle),
+            cpu_percent=sample.get("cpu_percent", 100.0),
+            programs=sum(float(it[1]) for it in map(_CORES.search, sample.get("programs", ())) if it is not None),
         )
+
+
+def _queued(run: RunReader) -> dict[str, float]:
+    waited: dict[str, float | None] = {}
+    for it in run.sendings():
+        before = waited.get(it.session_id, 0.0)
+        waited[it.session_id] = None if before is None or it.queued_ms is None else before + it.queued_ms
+    return {name: ms for name, ms in waited.items() if ms is not None}
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:

@@ -1,0 +1,278 @@
+"""What else lies in a run's folder and tells of the same: times, machine and models that it must not contradict.
+
+Every time of a request has witnesses that its record does not name: stamps of log lines, pauses between requests, the
+counters of a server, the probe that the run made beforehand, the inputs that a prediction was made from. All of it is
+a doubt: clocks are set, and processes wait for a processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median, median_low
+
+from specmeter import __version__
+from specmeter.messages import Message
+from specmeter.models.bench import shipped
+from specmeter.record import Arm, Finding, Prediction
+from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
+from specmeter.validity.checks.check import Check, answered, used_sessions
+from specmeter.validity.checks.run_data import RequestData, RunData
+
+_ID = "folder-contradicts"
+_FIX = Message("folder-contradicts.fix")
+_STAMP_MS = 3.0
+"""Stamps of log lines were seen to leave out or add 1 ms in the median, on a machine with four times as much work as
+processors."""
+_AT_ONCE = 0.25
+"""Share by which a request of several at once may wait for the forward that is under way when it gets its slot."""
+_PAUSE = 0.2
+"""Share of a request that may pass until the next one is sent, beyond `SLACK_MS`; a client sends it at once."""
+_CLOSING_S = 1.0
+"""A cell's session may take so long to close, beyond `_PAUSE` of it."""
+_PROBED = 1.6
+"""Times by which plain tokens of a probe and of its baseline may differ: it was made minutes before."""
+_COUNTER = "tokens_predicted_seconds_total"
+_SAME = 1e-6
+_SAMPLED = 0.5
+"""Share of the samples of the machine, one a second, that have to be there."""
+_FEW = 4
+
+
+def _found(arm_id: str, message: Message) -> Finding:
+    return about_arm(_ID, "suspect", arm_id, message, _FIX)
+
+
+def folder_contradicts(data: RunData) -> Findings:
+    """Times, a machine or models that something else in the run's folder contradicts."""
+    for arm, requests in answered(data):
+        yield from _log_stamps(data, arm, requests)
+        yield from _pauses(arm, requests) if arm.load is None else _cells(data, arm, requests)
+    yield from _probed(data)
+    for prediction in data.predictions:
+        if (found := _recomputed(prediction)) is not None:
+            yield found
+    yield from _machine(data)
+    yield from _models(data)
+    yield from _samples(data)
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+def _log_stamps(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    """A request lasts from the log line that gives it a slot to the one that prints its times; the lower median."""
+    lines = [
+        line
+        for session in used_sessions(data, requests)
+        for line in data.printed.get(session.id, ())
+        if line.stamped_ms >= 0 and line.prompt_ms >= 0
+    ]
+    if not lines:
+        return
+    usual = median_low([it.prompt_ms + it.predicted_ms for it in lines])
+    off = median_low([it.stamped_ms - it.prompt_ms - it.predicted_ms for it in lines])
+    longer = TOLERANCE if arm.load is None else _AT_ONCE
+    if not -_STAMP_MS - TOLERANCE * usual <= off <= _STAMP_MS + longer * usual:
+        yield _found(
+            arm.id, Message("folder-contradicts.stamps", told_ms=usual, seen_ms=usual + off, requests=len(lines))
+        )
+
+
+def _pauses(arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    """A request is sent when the one before it has ended; the lower median pause of an arm."""
+    pauses, walls = list[float](), list[float]()
+    for one, other in pairwise(it.row for it in requests):
+        if one.session_id == other.session_id and one.wall_ms is not None and other.item == one.item + 1:
+            pauses.append(1000 * (other.started_at - one.started_at) - one.wall_ms)
+            walls.append(one.wall_ms)
+    if len(pauses) >= _FEW and median_low(pauses) > SLACK_MS + _PAUSE * median(walls):
+        yield _found(
+            arm.id,
+            Message(
+                "folder-contradicts.pauses", pause_ms=median_low(pauses), wall_ms=median(walls), requests=len(pauses)
+            ),
+        )
+
+
+def _cells(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+    """A cell under load: its server's own sums of time, how long its requests waited, and the session around it."""
+    by_session: dict[str, list[RequestData]] = {}
+    for request in requests:
+        by_session.setdefault(request.row.session_id, []).append(request)
+    failed = {it.row.session_id for it in data.requests if it.row.status != "ok"}
+    for name, mine in by_session.items():
+        cell, session = data.load_cells.get(name), data.sessions.get(name)
+        if cell is None or session is None or not cell.complete or name in failed:
+            continue
+        seconds, told = cell.counters.get(_COUNTER), sum(it.row.predicted_ms or 0.0 for it in mine)
+        if seconds is not None and abs(1000 * seconds - told) > SLACK_MS + TOLERANCE * told:
+            yield _found(
+                arm.id,
+                Message(
+                    "folder-contradicts.counted",
+                    counter=_COUNTER,
+                    seconds=seconds,
+                    told_s=told / 1000,
+                    block=cell.block,
+                ),
+            )
+        waited = data.queued.get(name)
+        walls = sum(it.row.wall_ms or 0.0 for it in mine)
+        worked = sum((it.row.prompt_ms or 0.0) + (it.row.predicted_ms or 0.0) for it in mine)
+        if waited is not None and walls - worked - waited > len(mine) * SLACK_MS + TOLERANCE * walls:
+            yield _found(
+                arm.id,
+                Message(
+                    "folder-contradicts.waited",
+                    unaccounted_ms=walls - worked - waited,
+                    waited_ms=waited,
+                    block=cell.block,
+                ),
+            )
+        if session.ended_at is not None:
+            began = session.started_at + (session.ready_ms + session.warmup_ms) / 1000
+            idle, length = cell.began_at - began + session.ended_at - cell.ended_at, cell.ended_at - cell.began_at
+            if idle > (0.0 if data.simulated else _CLOSING_S) + _PAUSE * length:
+                yield _found(arm.id, Message("folder-contradicts.idle", idle_s=idle, length_s=length, block=cell.block))
+
+
+def _probed(data: RunData) -> Findings:
+    """Plain tokens of the run's own probe, beside those of the baseline on whose prompts it was made."""
+    for probe in data.step_probes:
+        requests = data.by_arm.get(probe.baseline_id, ())
+        rates = [
+            it.row.predicted_ms / (it.row.predicted_n - 1)
+            for it in requests
+            if it.row.predicted_ms and (it.row.predicted_n or 0) > 1 and it.row.predicted_n is not None
+        ]
+        if probe.clients > 1 or not probe.rounds or not rates or data.arms[probe.baseline_id].load is not None:
+            continue
+        probed, measured = median(it.plain_ms for it in probe.rounds), median(rates)
+        if not 1 / _PROBED <= measured / probed <= _PROBED:
+            yield _found(
+                probe.baseline_id, Message("folder-contradicts.probed", probed_ms=probed, measured_ms=measured)
+            )
+            return
+
+
+# --- predictions -----------------------------------------------------------------------------------------------------
+
+
+def _recomputed(prediction: Prediction) -> Finding | None:
+    """A prediction is what its own inputs give: tokens of a step over its cost, prompts left as they are."""
+    if prediction.speedup is None:
+        return None
+    told, inputs = prediction.speedup.point, prediction.inputs
+    parts = [inputs.get(name) for name in ("tau", "draft", "verify", "restore", "rest")]
+    numbers = [float(it) for it in parts if isinstance(it, int | float)]
+    cost = sum(numbers[1:])
+    given = math.nan if len(numbers) < len(parts) or cost <= 0 else numbers[0] / cost
+    share = inputs.get("prompts")
+    if isinstance(share, int | float) and share > 0 and given > 0:
+        given = 1 / (share + (1 - share) / given)
+    if math.isclose(told, given, rel_tol=_SAME):
+        return None
+    return _found(prediction.arm_id, Message("folder-contradicts.prediction", told=told, given=given))
+
+
+# --- machine and models ----------------------------------------------------------------------------------------------
+
+
+def _machine(data: RunData) -> Findings:
+    """The processor that logs name, and the slots that servers had."""
+    named = {log.cpu for log in data.logs.values() if log.cpu}
+    hosts = [_words(host.cpu) for host in data.hosts]
+    for name in sorted(named):
+        # On some systems an engine knows no more than that it is a CPU.
+        said = _words(name)
+        if said != "cpu" and not any(said in it or it in said for it in hosts):
+            host = data.hosts[-1].cpu if data.hosts else ""
+            yield about_run(_ID, "suspect", Message("folder-contradicts.processor", log=name, host=host), _FIX)
+    for arm, requests in answered(data):
+        for session in used_sessions(data, requests):
+            log, cell = data.logs.get(session.id), data.load_cells.get(session.id)
+            told = [
+                session.resolved.get("total_slots"),
+                log.slots or None if log else None,
+                cell.slots if cell else None,
+            ]
+            known = [it for it in told if isinstance(it, int)]
+            if len(set(known)) > 1:
+                yield _found(
+                    arm.id, Message("folder-contradicts.slots", fewest=min(known), most=max(known), block=session.block)
+                )
+                break
+
+
+def _words(name: str) -> str:
+    return " ".join(name.lower().replace("(r)", " ").replace("(tm)", " ").split())
+
+
+def _models(data: RunData) -> Findings:
+    """Models that come with specmeter are known to the byte."""
+    for model in data.models.values():
+        core = shipped().get(model.reference.removeprefix("bench:")) if model.reference.startswith("bench:") else None
+        if core is not None and model.sha256 != core.sha256 and data.written_by == __version__:
+            shown = Message(
+                "folder-contradicts.model", model=model.name, reference=model.reference, sha256=model.sha256[:12]
+            )
+            yield about_run(_ID, "suspect", shown, _FIX)
+
+
+def _samples(data: RunData) -> Findings:
+    """The machine is sampled once a second while a session measures; what programs take is part of what others do."""
+    if data.simulated:
+        return
+    due = sum(_due_samples(data))
+    if due >= _FEW and len(data.telemetry) < _SAMPLED * due:
+        shown = Message("folder-contradicts.samples", samples=len(data.telemetry), due=due)
+        yield about_run(_ID, "suspect", shown, _FIX)
+    cores = max((host.logical_cores for host in data.hosts), default=1)
+    wrong = [
+        it
+        for it in data.telemetry
+        if it.other_cpu_percent > it.cpu_percent + 1 or 100 * it.programs / cores > 2 * it.other_cpu_percent + 10
+    ]
+    if wrong:
+        shown = Message("folder-contradicts.programs", samples=len(wrong), of=len(data.telemetry))
+        yield about_run(_ID, "suspect", shown, _FIX)
+    for it in data.disturbances:
+        shares = [one.other_cpu_percent for one in data.telemetry if it.began_at <= one.at <= it.ended_at]
+        mean = sum(shares) / max(1, len(shares))
+        if len(shares) != it.samples or not math.isclose(mean, it.mean_percent, abs_tol=0.01):
+            shown = Message(
+                "folder-contradicts.disturbance", block=it.block, mean_percent=it.mean_percent, samples=it.samples
+            )
+            yield about_run(_ID, "suspect", shown, _FIX)
+
+
+def _due_samples(data: RunData) -> Iterator[int]:
+    """Whole seconds that each session measured for."""
+    first: dict[str, float] = {}
+    for request in data.requests:
+        first.setdefault(request.row.session_id, request.row.started_at)
+    for name, began in first.items():
+        session = data.sessions.get(name)
+        if session is not None and session.ended_at is not None:
+            yield max(0, math.floor(session.ended_at - began))
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        _ID,
+        "suspect",
+        folder_contradicts,
+        saw=(
+            *("sessions", "logs", "requests", "load-cells", "sendings", "step-probes", "predictions", "hosts"),
+            *("models", "telemetry", "disturbances"),
+        ),
+        assumes=(
+            "log lines are stamped when they are written, a client sends its next request at once, and a machine keeps "
+            f"its speed within a factor of {_PROBED:g} between a probe and the run"
+        ),
+        otherwise="a machine that slept or was changed meanwhile makes a right run suspect; suspect at most",
+    ),
+)
