@@ -333,7 +333,9 @@ def burning(processes: int) -> Iterator[None]:
 
 def test_a_busy_machine(tmp_path: Path, clean: Outcome) -> None:
     with burning(2):
-        outcome = provoke(tmp_path, generation={"max_tokens": 250}, design={"blocks": 1})
+        outcome = provoke(
+            tmp_path, engine={"context": 512, "threads": 2}, generation={"max_tokens": 250}, design={"blocks": 1}
+        )
     assert outcome.found("host-busy", "suspect")
     with RunStore.open(clean.folder, readonly=True) as store:
         busiest = max((sample.other_cpu_percent for sample in store.telemetry()), default=0.0)
