@@ -44,6 +44,7 @@ LEFT |= {
     "prompt_sha256",
     "unit",
     "refused_draft",
+    "by",
 }
 VERDICTS = {"valid", "suspect", "invalid"}
 

@@ -162,8 +162,9 @@ def _probed(data: RunData) -> Findings:
 
 
 def _recomputed(prediction: Prediction) -> Finding | None:
-    """A prediction is what its own inputs give: tokens of a step over its cost, prompts left as they are."""
-    if prediction.speedup is None:
+    """A prediction is what its own inputs give: tokens of a step over its cost, prompts left as they are. What an
+    advice's screen measured is none of them."""
+    if prediction.speedup is None or prediction.cost == Message("prediction.screen"):
         return None
     told, inputs = prediction.speedup.point, prediction.inputs
     parts = [inputs.get(name) for name in ("tau", "draft", "verify", "restore", "rest")]
