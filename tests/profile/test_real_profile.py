@@ -153,18 +153,25 @@ def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None
                 and key.draft_sha256 == data.models["small"].sha256
             )
             profiles[right] = made
-        wrong = replace(data, requests=kept, profiles=profiles, profiled=None)
+        wrong = replace(data, requests=kept, profiles=profiles, profiled=None, predictions=())
         assert len(found(replay_differs(wrong))) == len(asked) >= 1, (draft, template)
 
 
 def test_a_run_without_prompt_tokens_is_not_replayed_and_not_doubted(measured: Run) -> None:
     data, _, _ = measured
     late = Profiled(missing=9, reason=Message("profile.too_long", share=0.1))
-    nothing = replace(data, profiles={}, profiled=None)
+    nothing = replace(data, profiles={}, profiled=None, predictions=())
     for older in (replace(nothing, prompt_tokens={}), nothing, replace(nothing, profiled=late)):
         said = list(replay_differs(older))
         assert all(isinstance(it, Unchecked) and not it.applies for it in said)
         assert any("not_replayable" in it.reason.code for it in said if isinstance(it, Unchecked))
+
+
+def test_a_replay_that_is_missing_and_predicted_from_is_suspect(measured: Run) -> None:
+    data, _, _ = measured
+    assert any(it.acceptance is not None and it.acceptance.code == "rates.replayed" for it in data.predictions)
+    emptied = replace(data, profiles={}, profiled=None)
+    assert found(replay_differs(emptied))
 
 
 def test_figures_are_those_of_the_arms_that_were_measured(measured: Run) -> None:
