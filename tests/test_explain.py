@@ -16,12 +16,23 @@ from mock_probe import mock_probe, written
 from said import all_said, codes, said_of
 from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
 from specmeter.analysis.explain.parts import experts_of, means_of, split
+from specmeter.analysis.prediction.costs import verification
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.record import Estimate, ExpertUnion, ModelHeader, ModelIdentity, TextRouting, UnionPoint
+from specmeter.record import (
+    EngineSettings,
+    Estimate,
+    ExpertUnion,
+    ModelHeader,
+    ModelIdentity,
+    StepProbe,
+    StepRound,
+    TextRouting,
+    UnionPoint,
+)
 from specmeter.store import RequestRow, RunStore
 from test_measure import faults, measured, write
 
@@ -151,8 +162,8 @@ def test_what_verification_cannot_cost_is_left_unexplained() -> None:
     found = split(unit, "step times", 37.0, None, True)
     assert (found.draft, found.verify, found.remainder) == (10, 74, 216)
     assert found.sure == 10 + 37, "what is left over accounts for nothing"
-    experts = split(unit, "step times", 37.0, None, True, lambda tokens: 1 + 0.5 * (tokens - 1))
-    assert (experts.verify, experts.remainder) == (1.5 * 37, 300 - 10 - 1.5 * 37)
+    by_probe = split(unit, "step times", 37.0, None, True, lambda tokens: 1 + 0.5 * (tokens - 1))
+    assert (by_probe.verify, by_probe.remainder) == (1.5 * 37, 300 - 10 - 1.5 * 37)
 
 
 def test_by_difference_a_verification_takes_no_longer_than_the_runs_own_steps() -> None:
@@ -214,7 +225,7 @@ def cycle(**changes: float) -> MeanRound:
 @pytest.mark.parametrize(
     ("it", "reason", "told"),
     [
-        (cycle(verify=3.9), "verification", {"account.verification", "account.because", "account.experts_at_most"}),
+        (cycle(verify=3.9), "verification", {"account.verification", "account.could", "account.experts_at_most"}),
         (cycle(tau=1.05, accepted=0.05), "acceptance", {"account.acceptance"}),
         (cycle(draft=4.0), "drafting", {"account.drafting"}),
         (cycle(restore=2.5), "restoring", {"account.restoring"}),
@@ -286,17 +297,43 @@ BENCH_MOE = MOE.model_copy(update={"experts": 32})
 
 
 def test_experts_are_not_blamed_for_what_they_cannot_cost() -> None:
-    """425 % more experts cost 5.25 forwards, not 8.7."""
-    dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=8.7)
-    said = said_of(sentence(dear, experts_of(BENCH_MOE))[1], "account.verification")
-    assert (said.values["tokens"], said.values["forwards"]) == (8, pytest.approx(8.7))
-    beyond = said_of(said, "account.beyond")
-    assert beyond.values["most"] == pytest.approx(5.25, abs=0.05)
-    cause = said_of(beyond, "account.experts_at_most")
+    """425 % more experts cost 5.25 forwards, and 8 tokens computed one by one 8: neither is 8.7."""
+
+    def said(verify: float, experts: Any = None) -> Message:
+        it = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=verify)
+        return said_of(sentence(it, experts or experts_of(BENCH_MOE))[1], "account.verification")
+
+    beyond = said_of(said(8.7), "account.beyond")
+    assert beyond == Message("account.beyond", cause=Message("account.compute"), most=8.0)
+    partly = said_of(said(7.5), "account.partly")
+    assert partly.values["most"] == pytest.approx(5.25, abs=0.05)
+    cause = said_of(partly, "account.experts_at_most")
     assert cause.values["more"] == pytest.approx(4.25, abs=0.005)
     assert cause.values["known"] == Message("experts.unknown")
-    enough = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts_of(BENCH_MOE))[1]
-    assert codes(enough) >= {"account.because", "account.experts_at_most"}
+    assert said_of(said(5.2), "account.could"), "routing was not measured: experts can be the reason, or not"
+    assert said_of(said(2.2, experts_of(MOE, None, mock_probe("moe"))), "account.because")
+
+
+def test_what_a_probe_says_comes_first() -> None:
+    """A probe of steps: 8 tokens verified take 7 plain tokens, drafting taken out; beyond them it says nothing."""
+    steps = StepProbe(
+        baseline_id="moe/none",
+        target="moe",
+        draft="small",
+        engine=EngineSettings(),
+        gamma=7,
+        started_at=1.0,
+        ended_at=2.0,
+        rounds=(StepRound(plain_ms=10.0, step_ms={1: 17.0, 7: 77.0}, drafting_ms=1.0),),
+    )
+    price = verification(steps)
+    assert [price(n) for n in (1, 2, 5, 8, 9)] == pytest.approx([1.0, 1.6, 4.3, 7.0, None])
+    assert verification(steps.model_copy(update={"rounds": ()}))(2) is None
+    untold = steps.rounds[0].model_copy(update={"drafting_ms": None})
+    assert verification(steps.model_copy(update={"rounds": (untold,)}))(2) is None, "drafting is part of its steps"
+    dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=7.2)
+    said = said_of(sentence(dear, experts_of(BENCH_MOE), probed_forwards=price(8))[1], "account.verification")
+    assert said_of(said, "account.probed").values["forwards"] == pytest.approx(7.0)
 
 
 def test_what_all_tokens_share_costs_no_more_for_several() -> None:
@@ -308,7 +345,7 @@ def test_what_all_tokens_share_costs_no_more_for_several() -> None:
     assert experts.share == pytest.approx(400 / 1600)
     assert experts.most(8) == pytest.approx(1 + 4.25 / 4, rel=0.01)
     said = sentence(cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=5.2), experts)[1]
-    assert said_of(said, "account.beyond").values["most"] == pytest.approx(2.06, abs=0.05)
+    assert said_of(said, "account.partly").values["most"] == pytest.approx(2.06, abs=0.05)
 
 
 def test_routing_that_the_run_measured_comes_first() -> None:
@@ -321,9 +358,9 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     assert known.more(2) == (0.25, True)
     assert known.more(5)[1] is False
     pair = cycle(tau=1.5, drafted=1.0, accepted=0.5, verify=2.0)
-    beyond = said_of(sentence(pair, known)[1], "account.beyond")
-    assert beyond.values["most"] == pytest.approx(1.25)
-    assert said_of(beyond, "account.experts").values["more"] == pytest.approx(0.25)
+    partly = said_of(sentence(pair, known)[1], "account.partly")
+    assert partly.values["most"] == pytest.approx(1.25)
+    assert said_of(partly, "account.experts").values["more"] == pytest.approx(0.25)
     assert str(known.told(2)) == "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
 
 

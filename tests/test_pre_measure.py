@@ -126,6 +126,18 @@ def test_no_probe_where_none_is_wanted_or_the_run_is_too_short(tmp_path: Path, c
         assert all("rates.replayed" in codes(it.acceptance) for it in store.predictions())
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_draft_reads_the_texts_of_each_target_that_it_drafts_for(tmp_path: Path) -> None:
+    folder, design = tmp_path / "run", {"blocks": 1, "warmup": "short", "probe": "off"}
+    targets = {"dense": "bench:dense", "moe": "bench:moe"}
+    changed = {"targets": targets, "design": design, "arms": [{"draft": "small", "gamma": 2}]}
+    run(prepare(load(written(tmp_path, **changed))), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        known = {it.arm_id.partition("/")[0]: codes(it.acceptance) for it in store.predictions()}
+    assert known.keys() == {"dense", "moe"}
+    assert all("rates.replayed" in it for it in known.values()), known
+
+
 def raising(error: BaseException) -> Callable[..., list[StepRound]]:
     def measure(*_: object) -> list[StepRound]:
         raise error

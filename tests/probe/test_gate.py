@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from probes import ENGINE, model, probe
+from probes import ENGINE, HOST, model, probe
 
 from specmeter.cli import invoke
 from specmeter.host.telemetry import gate_beside, is_busy
-from specmeter.probe import find_probe, load_probe, save_probe, suspicions
+from specmeter.messages import Message
+from specmeter.probe import find_probe, load_probe, make, save_probe, suspicions
 from specmeter.record import Estimate
+from specmeter.show.probe_report import report
+from specmeter.show.report import Text
 from specmeter.theory.curves import CostCurve, CostPoint
 
 
@@ -71,3 +75,31 @@ def test_what_others_always_have_of_cores_that_are_left_free_is_borne() -> None:
     assert is_busy([50.0] * 12 + [1.0] * 8, gate), "it changed"
     assert is_busy([70.0] * 20, gate), "more than is left"
     assert is_busy([50.0] * 20, gate, [1.0] * 60), "not what is usual"
+
+
+@pytest.mark.parametrize(
+    ("shares", "disturbed"),
+    [
+        ([(60.0, 40.0), (0.5, 0.0)], (50.0,)),
+        ([(60.0, 40.0), (30.0,), (20.0,)], (50.0, 30.0)),
+        ([(0.0, 1.0)], ()),
+    ],
+)
+def test_a_probe_beside_other_work_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, shares: list[tuple[float, ...]], disturbed: tuple[float, ...]
+) -> None:
+    """Twice at most, each time after a wait for calm; what was set aside stays on record."""
+    left, waits = list(shares), list[float]()
+    answered = make._Found(ENGINE, {1: [10.0, 10.1]}, {}, 128, "sweeps", ())
+    monkeypatch.setattr(make, "refuse", lambda *_: None)
+    monkeypatch.setattr(make, "_direct", lambda *_: replace(answered, other_cpu_percent=left.pop(0)))
+    monkeypatch.setattr(make, "wait_for_calm", lambda most_s, _gate: waits.append(most_s))
+    made = make.make_probe(make.ProbeSpec(target=model(), tokens=(1,)), HOST, lambda *_: None)
+    assert made.disturbed_percent == disturbed
+    assert made.other_cpu_percent == shares[-1]
+    assert len(waits) == len(disturbed)
+    assert all(0 < it <= 300 for it in waits)
+    told = report(made, Path("p.json")).closing
+    assert any(
+        isinstance(it, Text) and isinstance(it.said, Message) and it.said.code == "probed.again" for it in told
+    ) == bool(disturbed)

@@ -374,7 +374,7 @@ class Scout(Evidence):
         self._allowance_s = allowance_s
         self._longest = longest
         self._tried: dict[tuple[object, ...], Message | None] = {}
-        """Draft and settings that were let read -> why they could not."""
+        """Whose texts, draft and settings that were let read -> why they could not."""
 
     @property
     def measures(self) -> bool:
@@ -559,7 +559,7 @@ class Scout(Evidence):
         """Let the arm's draft read what it has not read of its baseline's texts; why it cannot, where it cannot."""
         if arm.draft is None or not (passages := self.unread(arm)):
             return None
-        reader = probe_key("", arm.draft, arm.engine)
+        reader = probe_key(arm.baseline_id or "", arm.draft, arm.engine)
         if reader in self._tried:
             return self._tried[reader]
         self._tried[reader] = None

@@ -73,6 +73,8 @@ class Probe(Record):
     """T(1) of each round, in their order."""
     other_cpu_percent: tuple[float, ...]
     """Share of the machine that other programs took while it was measured, sampled about once a second."""
+    disturbed_percent: tuple[float, ...] = ()
+    """Mean share that they took of each attempt before, which was set aside for it."""
     union: ExpertUnion | None = None
     """None for dense targets, and where routing could not be read."""
     batches: tuple[BatchPoint, ...] = ()

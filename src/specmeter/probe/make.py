@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.engines import load_engine
 from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.host.machine import memory_available_bytes, read_gpus
-from specmeter.host.telemetry import TelemetrySampler
+from specmeter.host.telemetry import TelemetrySampler, gate_for, is_busy, wait_for_calm
 from specmeter.models import preflight
 from specmeter.models.reference import peek
 from specmeter.numbers.stats import median_estimate
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""
 
+ATTEMPTS = 3
+"""How often a probe is measured at most, on a machine that other programs use."""
 TOKENS: dict[str, tuple[int, ...]] = {"libllama": tuple(range(1, 34)), "server": (1, 2, 3, 5, 9, 17)}
 """n that are measured unless others are asked for."""
 DEPTH: dict[str, int] = {"libllama": 128, "server": 256}
@@ -90,8 +93,9 @@ class ProbeSpec:
     """b of T(b, n), which is measured beside T(n); empty: not at all. With `tokens`, or `batches.TOKENS`."""
 
 
-def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
-    """Measure, after refusing what cannot be.
+def make_probe(spec: ProbeSpec, host: Host, progress: Progress, *, patience_s: float = 300) -> Probe:
+    """Measure, after refusing what cannot be; again after waiting for calm, where other programs were busy, `ATTEMPTS`
+    times in all.
 
     Raises `UsageError` for models that do not fit into memory, a text that is too short or settings that the source
     does not have, `ModelError` for a draft that is none of the target, `EngineError` when the engine fails.
@@ -102,7 +106,14 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
     settings = spec.settings.model_copy(update={"context": _context(spec.source, tokens, depth)})
     refuse(spec, settings)
     measure = _direct if spec.source == "libllama" else _through_server
-    found = measure(spec, settings, tokens, depth, rounds, progress)
+    gate, disturbed, until = gate_for(settings, host), list[float](), time.monotonic() + patience_s
+    while True:
+        found = measure(spec, settings, tokens, depth, rounds, progress)
+        if len(disturbed) == ATTEMPTS - 1 or not is_busy(found.other_cpu_percent, gate):
+            break
+        disturbed.append(fmean(found.other_cpu_percent))
+        progress("again when other programs let it", len(disturbed), ATTEMPTS - 1)
+        wait_for_calm(until - time.monotonic(), gate)
     return Probe(
         made_at=time.time(),
         source=spec.source,
@@ -117,6 +128,7 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress) -> Probe:
         overhead_ms=found.overhead_ms,
         plain_rounds_ms=tuple(found.target_ms.get(1, ())),
         other_cpu_percent=tuple(found.other_cpu_percent),
+        disturbed_percent=tuple(disturbed),
         union=found.union,
         batches=found.batches,
         kv_unified=found.kv_unified,

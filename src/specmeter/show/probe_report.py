@@ -74,11 +74,17 @@ def report(probe: Probe, path: Path) -> Report:
             *([] if surface is None else _surface(probe, surface)),
         ],
         closing=[
+            *([Text(_again(probe))] if probe.disturbed_percent else []),
             *(Text(Message("probed.suspect", doubt=it), "doubtful") for it in doubts),
             *([Text(Message("probed.unused"))] if doubts else []),
             Text(Message("probed.kept", path=str(path)), at="screen", whole=True),
         ],
     )
+
+
+def _again(probe: Probe) -> Message:
+    shares = [percent(share / 100) for share in probe.disturbed_percent]
+    return Message("probed.again", times=len(shares) + 1, shares=shares)
 
 
 def warnings(probe: Probe, name: str) -> list[Message]:

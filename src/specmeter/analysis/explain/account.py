@@ -21,13 +21,13 @@ Which probes stand beside a run: those that were named, or the newest of its mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.analysis.explain.parts import PARTS, RESIDUAL, ExpertUse, Means, Split, experts_of, means_of, split
-from specmeter.analysis.prediction.costs import probed
+from specmeter.analysis.prediction.costs import probed, verification
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import PredictionOutcome, fits
 from specmeter.analysis.prediction.speedup import AtGamma, predict
@@ -41,6 +41,7 @@ from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdi
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.probe import Probe
+    from specmeter.record import StepProbe
     from specmeter.store import RunReader
 
 
@@ -112,10 +113,16 @@ def without(it: MeanRound) -> dict[ReasonName, float]:
 
 
 def sentence(
-    it: MeanRound, experts: ExpertUse | None, *, undivided: bool = False, measured: Estimate | None = None
+    it: MeanRound,
+    experts: ExpertUse | None,
+    *,
+    undivided: bool = False,
+    measured: Estimate | None = None,
+    probed_forwards: float | None = None,
 ) -> tuple[ReasonName | None, Message]:
     """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
-    one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean."""
+    one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean;
+    `probed_forwards`: what a verification of its length costs by a probe."""
     speedup: float | Message = it.speedup
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
         of = Message("unit.invocations" if measured.of == "invocations" else "unit.blocks")
@@ -132,7 +139,9 @@ def sentence(
     if left[name] < 1.02 * it.speedup:
         return None, Message("account.unlimited", step=step)
     both = undivided and name == "verification"
-    return name, Message("account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts))
+    return name, Message(
+        "account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts, probed_forwards)
+    )
 
 
 def _quotient(it: MeanRound) -> tuple[str, str]:
@@ -145,7 +154,7 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
     return told
 
 
-def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> Message:
+def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, probed_forwards: float | None) -> Message:
     if name == "no drafts":
         return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
@@ -157,6 +166,7 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> Message:
             "account.verification",
             tokens=round(it.verified),
             forwards=it.verification,
+            probed=Message("account.probed", forwards=probed_forwards) if probed_forwards is not None else "",
             because=_because(it, experts),
             beside=Message("account.beside", more=more) if more >= WORTH_TELLING else "",
         )
@@ -171,17 +181,19 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None) -> Message:
 
 
 def _because(it: MeanRound, experts: ExpertUse | None) -> Message:
-    """Why several tokens cost more than one, as far as that explains it."""
+    """Why several tokens cost more than one, as far as that explains it: each token is computed by itself, and may read
+    experts that no other token read."""
+    compute = Message("account.compute")
+    if it.verification > SAME * it.verified:
+        return Message("account.beyond", cause=compute, most=it.verified)
     if experts is None:
-        most, cause = it.verified, Message("account.compute")
-    else:
-        more, measured = experts.more(it.verified)
-        most = experts.most(it.verified)
-        code = "account.experts" if measured else "account.experts_at_most"
-        cause = Message(code, more=more, known=experts.told(it.verified))
-    if it.verification <= SAME * most:
-        return Message("account.because", cause=cause)
-    return Message("account.beyond", cause=cause, most=most)
+        return Message("account.because", cause=compute)
+    more, measured = experts.more(it.verified)
+    code = "account.experts" if measured else "account.experts_at_most"
+    cause, most = Message(code, more=more, known=experts.told(it.verified)), experts.most(it.verified)
+    if it.verification > SAME * most:
+        return Message("account.partly", cause=cause, most=most)
+    return Message("account.because" if measured else "account.could", cause=cause)
 
 
 PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]
@@ -280,6 +292,7 @@ def explain(
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
+    steps = [it for it in run.probes() if it.rounds]
     unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
     found: list[ArmAccount] = []
     for arm in report.arms:
@@ -293,6 +306,7 @@ def explain(
             tallies.get(arm.baseline_id or "", {}),
             experts_of(model.header, model, probe, unions[arm.target], texts.get(arm.target)),
             probe,
+            next((it for it in steps if _of_arm(it, arm)), None),
             verdict=verdict,
             measured=speedups.get(arm.id),
             several=report.summary.invocations > 1,
@@ -311,6 +325,10 @@ def explain(
     if not found:
         raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
     return Account(report.name, tuple(found), probe_name if probes else None)
+
+
+def _of_arm(probe: StepProbe, arm: Arm) -> bool:
+    return (probe.baseline_id, probe.draft, probe.engine) == (arm.baseline_id, arm.draft, arm.engine)
 
 
 def _unions(arms: Iterable[Arm], tallies: Tallies) -> dict[str, dict[int, float]]:
@@ -341,6 +359,7 @@ def _account(
     base: Mapping[PairKey, Tally],
     experts: ExpertUse | None,
     probe: Probe | None,
+    steps: StepProbe | None,
     *,
     verdict: Verdict | None,
     measured: Estimate | None,
@@ -350,7 +369,7 @@ def _account(
     paired = bool(base) and all(cell in base for cell in cells)
     units = _units(mine, cells, several)
     plain = _units(base, cells, several) if paired else {}
-    by_model = arm.draft is not None
+    by_model, price = arm.draft is not None, _price(probe, steps)
     means: Means = means_of(list(units.values()), probe, by_model, paired) if arm.speculates else _plain(units)
     splits = [
         split(
@@ -359,7 +378,7 @@ def _account(
             plain[key].ms / plain[key].tokens if paired else None,
             probe,
             by_model,
-            experts.most if experts else None,
+            lambda n: n if (cost := price(n)) is None else SAME * cost,
         )
         for key, unit in units.items()
     ]
@@ -370,7 +389,10 @@ def _account(
     reason: ReasonName | None = None
     said: Message | None = None
     if costs is not None and arm.speculates:
-        reason, said = sentence(costs, experts, undivided=means == "undivided", measured=measured)
+        asked = price(costs.verified)
+        reason, said = sentence(
+            costs, experts, undivided=means == "undivided", measured=measured, probed_forwards=asked
+        )
     return ArmAccount(
         arm_id=arm.id,
         baseline_id=arm.baseline_id,
@@ -386,6 +408,16 @@ def _account(
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
+    )
+
+
+def _price(probe: Probe | None, steps: StepProbe | None) -> Callable[[float], float | None]:
+    """Forwards that verifying so many tokens costs: by the probe, else by the run's own, as far as they reach."""
+    if probe is None or probe.target_ms.tokens[0] != 1:
+        return verification(steps)
+    curve, rest = probe.target_ms, probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
+    return lambda n: (
+        (float(curve.ms_at(n)) + rest) / (float(curve.ms_at(1.0)) + rest) if n <= curve.tokens[-1] else None
     )
 
 

@@ -14,8 +14,8 @@ draft model drafts. Whatever no part accounts for is the remainder, which is sho
 promise more than a run took. Where a run has no statistics of drafting, the curve of the draft stands in for them.
 
 By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
-it can have cost: by the run's own steps where the log shows some one after the other (`difference`), else by its known
-cause (computing each token by itself, or reading more experts; `most`). What goes beyond is remainder, unexplained. And
+it can have cost: by the run's own steps where the log shows some one after the other (`difference`), else by a probe,
+else by computing each token by itself (`most`). What goes beyond is remainder, unexplained. And
 what is left over accounts for nothing: accounted for is then what was measured by other means, that is drafting,
 restoring, and for each round one forward at the price that the baseline shows.
 
@@ -115,7 +115,7 @@ def split(
     most: Callable[[float], float] | None = None,
 ) -> Split:
     """One unit; `plain_ms` is the baseline's time per token there, if there is one, and `most` what a forward over so
-    many tokens can cost at most by its known cause, in plain tokens (by default as many as it has tokens)."""
+    many tokens can cost at most, in plain tokens (by default as many as it has tokens)."""
     if means == "steps":
         draft, verify, sample, restore, rest = (unit.times[name] for name in TIMES)
         return _with_remainder(unit, draft=draft, verify=verify, restore=restore, sample=sample, rest=rest)

@@ -277,6 +277,20 @@ def stepped(
     return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)
 
 
+def verification(probe: StepProbe | None) -> Callable[[float], float | None]:
+    """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself: on straight
+    lines between measured lengths. None beyond the longest, and where drafting was not measured apart from it."""
+    if probe is None or not probe.rounds:
+        return lambda _: None
+    known, points = _step_points(probe, None)
+    drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
+    if probe.draft is not None and not drafting:
+        return lambda _: None
+    tokens = np.array([1.0, *(known + 1)])
+    costs = np.array([1.0, *(points - known * (median(drafting) if probe.draft is not None else 0.0))])
+    return lambda n: float(np.interp(n, tokens, costs)) if 1 <= n <= tokens[-1] else None
+
+
 def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floats]:
     """(tokens drafted, cost of such a step in plain tokens), ascending."""
     plain = [math.log(it.plain_ms) for it in probe.rounds]
