@@ -162,3 +162,37 @@ def test_rows_of_the_same_name_in_other_files_are_not_mixed() -> None:
     same = [row(n, decode_rate=61.5, baseline_rate=41.0, rounding=half) for n in range(5)]
     other = [row(n, decode_rate=20.11 + n, rounding=half).model_copy(update={"source": "b.md"}) for n in range(5)]
     assert "audit.one_ratio" not in codes(notes_across([*same, *other]))
+
+
+# --- tokens per step over draft length -------------------------------------------------------------------------------
+
+
+def curve(*values: float, half: float = 0.005, **fields: Any) -> list[Claim]:
+    rows = enumerate(values, start=1)
+    return [row(n, gamma=n, tau=tau, rounding={"tau": half}, label=f"chain, gamma {n}", **fields) for n, tau in rows]
+
+
+def test_a_curve_over_draft_length_that_no_chain_gives_is_told_with_the_error_it_needs() -> None:
+    (falls,) = notes_across(curve(1.92, 2.61, 2.97, 3.16, 3.00))
+    assert falls.code == "audit.curve_falls"
+    assert falls.values["error"] == pytest.approx(0.075)
+    assert (falls.values["before"], falls.values["at"]) == (4, 5)
+    (bends,) = notes_across(curve(1.84, 2.45, 2.55, 2.95))
+    assert bends.code == "audit.curve_bends"
+    assert bends.values["error"] == pytest.approx(0.07)
+    for told in (falls, bends):
+        assert "chain, gamma" in str(told)
+
+
+def test_a_fall_that_rounding_or_a_printed_error_explains_is_not_told() -> None:
+    assert notes_across(curve(1.79, 2.27, 2.55, 2.54)) == ()
+    assert notes_across(curve(1.92, 2.61, 2.97, 3.16, 3.00, half=0.09)) == ()
+
+
+def test_rows_of_something_else_make_no_curve() -> None:
+    steps = (1.9, 2.6, 3.2, 2.4)
+    targets = [claim.model_copy(update={"target": str(n)}) for n, claim in enumerate(curve(*steps))]
+    trees, dice = curve(*steps, tree=True), curve(*steps, synthetic=True)
+    twice = [*curve(*steps), *curve(2.0, 2.8)]
+    for rows in (targets, trees, dice, twice, curve(*steps, method="eagle")):
+        assert not [note for note in notes_across(rows) if note.code.startswith("audit.curve")]

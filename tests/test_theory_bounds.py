@@ -183,3 +183,53 @@ def test_windows_of_a_rate() -> None:
 def test_arguments_out_of_range_are_refused(call: object) -> None:
     with pytest.raises(ValueError):
         call()  # type: ignore[operator]
+
+
+# --- curves over draft length ----------------------------------------------------------------------------------------
+
+
+def tau_of(right: list[bool], gamma: int) -> float:
+    """Tokens per step where a draft of the next token is right or not at each place of a text."""
+    at = steps = 0
+    while at < len(right):
+        run = next((n for n, good in enumerate(right[at : at + gamma]) if not good), len(right[at : at + gamma]))
+        at, steps = at + run + 1, steps + 1
+    return len(right) / steps
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_longer_drafts_of_one_text_never_take_more_steps(right: list[bool]) -> None:
+    lengths = [tau_of(right, gamma) for gamma in range(9)]
+    assert lengths == sorted(lengths)
+    assert all(length <= gamma + 1 for gamma, length in enumerate(lengths))
+
+
+@given(st.lists(share, min_size=1, max_size=8))
+def test_the_laws_of_a_curve_hold_for_every_chain(given_the_one_before: list[float]) -> None:
+    tau, together, curve = 1.0, 1.0, [(0.0, 1.0, 1.0)]
+    for gamma, conditional in enumerate(given_the_one_before, start=1):
+        together *= conditional
+        tau += together
+        curve.append((gamma, tau, tau))
+    assert bounds.curve_fault(curve) is None
+
+
+def test_a_curve_that_falls_or_bends_upwards_says_where_and_by_how_much() -> None:
+    exact = [(gamma, tau, tau) for gamma, tau in enumerate((1.0, 1.8, 2.4, 2.2))]
+    fault = bounds.curve_fault(exact)
+    assert fault is not None
+    assert (fault.before, fault.at, fault.after, fault.error) == (2, 3, None, pytest.approx(0.1))
+    rounded = [(gamma, tau - 0.1, tau + 0.1) for gamma, tau, _ in exact]
+    assert bounds.curve_fault(rounded) is None
+    bent = bounds.curve_fault([(1, 1.8, 1.8), (2, 2.0, 2.0), (4, 3.0, 3.0)])
+    assert bent is not None
+    assert (bent.before, bent.at, bent.after, bent.error) == (1, 2, 4, pytest.approx(0.1))
+
+
+@given(st.lists(st.floats(1, 9), min_size=2, max_size=8))
+def test_the_error_that_a_curve_needs_is_enough(values: list[float]) -> None:
+    fault = bounds.curve_fault([(gamma, tau, tau) for gamma, tau in enumerate(values)])
+    error = 0.0 if fault is None else fault.error
+    for more, fails in ((1e-6, False), (-1e-3, error > 1e-3)):
+        wide = [(gamma, tau - error - more, tau + error + more) for gamma, tau in enumerate(values)]
+        assert (bounds.curve_fault(wide) is not None) == fails or (more < 0 and error <= 1e-3)

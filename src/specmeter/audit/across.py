@@ -18,9 +18,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, length_binds, may_be_tree, printed, without_length
 from specmeter.messages import Message, Value
 from specmeter.numbers.stats import t_critical
+from specmeter.theory import bounds
 
 # --- noise ------------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,14 @@ SAME_RATIO_ROWS = 5
 
 def notes_across(claims: Sequence[Claim]) -> tuple[Message, ...]:
     """Each thing that stands out."""
-    found = (_copies(claims), _still(claims), _round_digits(claims), _one_ratio(claims), _elsewhere(claims))
+    found = (
+        _copies(claims),
+        _still(claims),
+        _round_digits(claims),
+        _one_ratio(claims),
+        _elsewhere(claims),
+        _curves(claims),
+    )
     return tuple(line for lines in found for line in lines)
 
 
@@ -257,6 +265,30 @@ def _elsewhere(claims: Sequence[Claim]) -> Iterator[Message]:
         if near is not None and _nearest(by_device[claim.device], implied) is None:
             _, device, row = plain[near]
             yield Message("audit.speedup_elsewhere", row=claim.row, plain=row.row, on=device, device=claim.device)
+
+
+def _curves(claims: Sequence[Claim]) -> Iterator[Message]:
+    """Tokens per step that fall as drafts grow, or grow faster than before, in rows that differ in nothing else."""
+    curves: dict[Key, dict[float, Claim]] = {}
+    twice: set[Key] = set()
+    for claim in claims:
+        if claim.tau is None or not claim.gamma or claim.drafted_nothing or claim.synthetic:
+            continue
+        if may_be_tree(claim) or not length_binds(claim):
+            continue
+        drafts = (claim.draft, claim.method, claim.p_min, claim.concurrency, without_length(claim.label))
+        key = (*_place_of(claim), *drafts)
+        twice |= {key} if claim.gamma in curves.setdefault(key, {}) else set()
+        curves[key][claim.gamma] = claim
+    for key, curve in curves.items():
+        ranges = {gamma: tau for gamma in sorted(curve) if (tau := printed(curve[gamma], "tau")) is not None}
+        fault = bounds.curve_fault([(gamma, tau.low, tau.high) for gamma, tau in ranges.items()])
+        if key in twice or fault is None:
+            continue
+        points = {name: at for name in ("before", "at", "after") if (at := getattr(fault, name)) is not None}
+        found = {f"tau_{name}": ranges[at].value for name, at in points.items()} | {**points, "error": fault.error}
+        code = "audit.curve_falls" if fault.after is None else "audit.curve_bends"
+        yield Message(code, curve=curve[fault.at].label or curve[fault.at].row, **found)
 
 
 def _nearest(rates: Sequence[float], rate: float) -> int | None:

@@ -438,6 +438,11 @@ def read_settings(text: str) -> dict[str, float]:
     return found
 
 
+def without_length(label: str) -> str:
+    """A label without the draft length that it says."""
+    return _SETTINGS[0][1].sub("", label[:200]).strip(" ,/-")
+
+
 # --- models by their names --------------------------------------------------------------------------------------------
 
 _EXPERTS = re.compile(

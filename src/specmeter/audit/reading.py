@@ -44,6 +44,7 @@ FORMATS = {
     "speed-bench": "benchmarks:SPEED_BENCH",
     "spec-bench": "benchmarks:SPEC_BENCH",
     "ik-spec-bench": "benchmarks:IK_SPEC_BENCH",
+    "golden-al": "golden:GOLDEN",
     "vllm-log": "serving_log:VLLM_LOG",
     "sglang-log": "serving_log:SGLANG_LOG",
     "llama-speculative": "llama_speculative:LLAMA_SPECULATIVE",

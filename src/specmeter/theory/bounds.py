@@ -35,7 +35,12 @@ All functions raise `ValueError` for arguments outside the ranges that their doc
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
+_EXACT = 1e-9
+"""What sums of printed digits are off by at most."""
 CHEAP_FORWARD = 0.5
 """Least m that is believed of a CPU where nothing measured it: 0.67 was seen, and a quarter of that is left to other
 machines and to noise."""
@@ -211,6 +216,56 @@ def window_rates(
             _require(prompt_n >= 0, "prompt_n", prompt_n)
             rates[f"(prompt_n + n) / {name}"] = 1000 * (prompt_n + predicted_n) / total
     return rates
+
+
+@dataclass(frozen=True)
+class CurveFault:
+    """Where a curve of tokens per step over draft length breaks the laws of a chain most."""
+
+    error: float
+    """By how much each of its values would have to be off, at least, for the laws to hold."""
+    before: float
+    """Draft length from where the law binds."""
+    at: float
+    """Draft length whose value is too low."""
+    after: float | None
+    """Longer draft whose value is too high for that; None where the curve only falls."""
+
+
+def curve_fault(curve: Sequence[tuple[float, float, float]]) -> CurveFault | None:
+    """What of (gamma, least, most tokens per step), gamma rising, no chain of drafts gives; None where one does.
+
+    tau(gamma) = 1 + P(first accepted) + ... + P(first gamma accepted), and each of these holds the next: so tau never
+    falls as drafts grow, and each further draft adds no more than the one before it. It takes drafts whose beginning
+    does not depend on their length, over the same texts. The first law then holds to the token for greedy drafts that
+    are read from the text (a step that begins later ends no earlier); the second, of expectations, if steps begin at
+    like places whatever the length.
+
+    The least concave curve that nowhere falls and lies on or above all the least values lies above a most value by
+    twice the error that would do: lowered by half of that it misses none by more.
+    """
+    top: list[tuple[float, float]] = []  # where the least such curve bends
+    for gamma, least, _ in curve:
+        while len(top) > 1 and _rise(top[-2], top[-1]) <= _rise(top[-2], (gamma, least)):
+            top.pop()
+        top.append((gamma, least))
+    while len(top) > 1 and top[-1][1] <= top[-2][1]:
+        top.pop()  # past its peak it stays
+    found: list[CurveFault] = []
+    for gamma, _, most in curve:
+        if gamma >= top[-1][0]:
+            found.append(CurveFault((top[-1][1] - most) / 2, top[-1][0], gamma, None))
+        for left, right in pairwise(top):
+            if left[0] < gamma < right[0]:
+                above = left[1] + _rise(left, right) * (gamma - left[0])
+                found.append(CurveFault((above - most) / 2, left[0], gamma, right[0]))
+    worst = max(found, key=lambda fault: fault.error, default=None)
+    return worst if worst is not None and worst.error > _EXACT else None
+
+
+def _rise(left: tuple[float, float], right: tuple[float, float]) -> float:
+    _require(left[0] < right[0], "gamma", right[0])
+    return (right[1] - left[1]) / (right[0] - left[0])
 
 
 def _require(holds: bool, name: str, value: object) -> None:
