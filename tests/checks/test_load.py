@@ -11,8 +11,9 @@ import pytest
 from factory import found, unchecked, with_arms, with_requests, with_sessions
 from mock_run import mock_run
 
+from specmeter.analysis.load.window import CellTimes, Sent, contradiction
 from specmeter.messages import Message
-from specmeter.record import LoadCell
+from specmeter.record import Load, LoadCell
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks import load
 from specmeter.validity.checks.counters import conservation
@@ -78,6 +79,26 @@ def test_cells_as_they_should_be(look: Callable[[RunData], Findings], clean: Run
 def test_counts_of_a_cell_that_are_off_by_one_do_not_close(more: int, clean: RunData) -> None:
     seen = found(conservation, with_cells(clean, SD, lambda it: counted(it, more)))
     assert {(it.arm_id, it.severity, it.evidence["unexplained"]) for it in seen} == {(SD, "invalid", -more)}
+
+
+def test_fillers_are_counted_with_their_cell_and_lie_beside_the_requests_of_their_client(clean: RunData) -> None:
+    def fewer(it: LoadCell) -> dict[str, Any]:
+        return {"fillers": it.fillers[1:]}
+
+    assert {(it.arm_id, it.severity) for it in found(conservation, with_cells(clean, SD, fewer))} == {(SD, "invalid")}
+    cell = next(it for it in clean.load_cells.values() if it.arm_id == SD)
+    mine = [it.row for it in clean.requests if it.row.session_id == cell.session_id]
+    sent = [
+        Sent(client, row.started_at, row.started_at, 0.0, 0.0, row.wall_ms, [row.wall_ms or 0.0])
+        for client, row in enumerate(sorted(mine, key=lambda it: it.started_at)[:4])
+    ]
+    times, asked = CellTimes.of(cell.began_at, sent), Load(clients=4, requests=4)
+    lead = cell.fillers[0].model_copy(update={"client": 0, "started_at": sent[0].started_at - 1, "wall_ms": 1000.0})
+    assert contradiction(cell.model_copy(update={"fillers": (lead,)}), times, asked) is None
+    across = lead.model_copy(update={"wall_ms": 1500.0})
+    seen = contradiction(cell.model_copy(update={"fillers": (across,)}), times, asked)
+    assert seen is not None
+    assert seen.what.code == "records-differ.cell_due"
 
 
 def test_one_accepted_token_more_in_one_request_of_a_cell(clean: RunData) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from specmeter.analysis.answer import answers
 from specmeter.analysis.load.crossover import Crossover, crossovers, way
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
+from specmeter.numbers import crossing as numbers
 from specmeter.numbers.crossing import reach
 from specmeter.numbers.estimates import quantile_over
 from specmeter.numbers.stats import Pool, geometric_speedup
@@ -150,7 +152,8 @@ def test_a_quantile_is_between_its_sections() -> None:
 def test_the_interval_holds_what_a_test_at_the_crossing_does_not_exclude(place: float, slope: float, seed: int) -> None:
     places, rng = (0.0, 1.0, 2.0, 3.0), np.random.default_rng(seed)
     values = slope * (place - np.array(places)) + rng.normal(0, 0.02, (6, 4))
-    found = reach(places, values)
+    with patch.object(numbers, "BENT", 0.0):
+        found = reach(places, values)
     if not math.isfinite(found.point):
         return
     assert found.low <= found.point <= found.high
@@ -169,6 +172,24 @@ def test_the_interval_of_a_crossing_covers() -> None:
         found = reach(places, values)
         held += found.low <= 1.6 <= found.high
     assert 0.92 <= held / 400 <= 0.98
+
+
+@pytest.mark.parametrize("bent", [1.2, 1.7])
+def test_the_interval_of_a_crossing_covers_behind_a_kink(bent: float) -> None:
+    """Straight lines between the places alone cross elsewhere: they hold in hardly any case."""
+    places, true = np.array([0.0, 1.0, 2.0, 3.0]), bent + 0.2
+
+    def held(moved: float) -> float:
+        rng, count = np.random.default_rng(5), 0
+        for _ in range(200):
+            values = 0.05 * (true - places) - 0.6 * np.maximum(0, places - bent) + 0.12 + rng.normal(0, 0.01, (4, 4))
+            with patch.object(numbers, "BENT", moved):
+                found = reach(places.tolist(), values)
+            count += found.low <= true <= found.high
+        return count / 200
+
+    assert held(0.0) < 0.7
+    assert held(numbers.BENT) > 0.93
 
 
 @pytest.mark.parametrize(

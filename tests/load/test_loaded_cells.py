@@ -56,7 +56,7 @@ def write(folder: Path, **changes: Any) -> str:
         "arms": [{"draft": "small", "gamma": 4}],
         "workloads": [{"source": "bench", "kinds": ["fact", "code"], "per_kind": 2}],
         "engine": {"kind": "mock", "context": 1024},
-        "load": {"clients": [1, 4]},
+        "load": {"clients": [1, 4], "rounds": 2},
         "generation": {"max_tokens": 16},
         "design": {"blocks": 2},
     }
@@ -108,10 +108,23 @@ def test_clients_ask_again_when_they_were_answered(tmp_path: Path) -> None:
             for first, second in pairwise(sorted(requests, key=lambda it: it.started_at)):
                 assert first.reply is not None
                 assert second.started_at == pytest.approx(first.started_at + first.reply.wall_ms / 1000, abs=1e-4)
-        # Every slot's forward emits a token that no draft brought.
+        # Every slot's forward emits a token that no draft brought; so do fillers, which are no requests of the run.
         tokens = sum(it.reply.timings.predicted_n for it, _ in mine if it.reply)
         accepted = sum(it.reply.timings.draft_n_accepted or 0 for it, _ in mine if it.reply)
+        tokens += sum(it.predicted_n for it in cell.fillers)
+        accepted += sum(it.draft_n_accepted for it in cell.fillers)
         assert tokens == accepted + cell.counters["n_busy_slots_total"]
+        assert len(mine) == cell.slots * (4 if cell.slots == 1 else 2)
+        assert bool(cell.fillers) == (cell.slots > 1)
+        # From the first of them to the end of the last one no client is without a request.
+        began = min(it.started_at for it, _ in mine)
+        ended = max(it.started_at + it.reply.wall_ms / 1000 for it, _ in mine if it.reply)
+        spans = [(it.started_at, it.started_at + it.reply.wall_ms / 1000) for it, _ in mine if it.reply]
+        spans += [(it.started_at, it.started_at + it.wall_ms / 1000) for it in cell.fillers]
+        busy = sum(max(0.0, min(end, ended) - max(begin, began)) for begin, end in spans)
+        assert busy == pytest.approx(cell.slots * (ended - began), rel=1e-3)
+        leads = sorted(it.predicted_n for it in cell.fillers if it.started_at == began)
+        assert leads == ([4, 8, 12] if cell.slots > 1 else [])
 
 
 def test_arrivals_are_drawn_per_block_and_shared_by_its_arms(tmp_path: Path) -> None:
@@ -177,7 +190,7 @@ def test_an_engine_that_dies_breaks_the_cell_off_and_loses_nothing(tmp_path: Pat
 
 
 def test_ctrl_c_in_a_cell_keeps_what_was_in_flight_as_failed(tmp_path: Path) -> None:
-    file = write(tmp_path, load={"clients": 4})
+    file = write(tmp_path, load={"clients": 4, "rounds": 2})
     with pytest.raises(KeyboardInterrupt):
         measured(file, tmp_path / "run", Silent(interrupt_after=3))
     with opened(tmp_path / "run") as store:
@@ -231,7 +244,7 @@ def test_a_session_that_does_not_start_fails_its_cell(tmp_path: Path) -> None:
 def test_more_clients_than_slots_only_where_that_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="36 requests would queue"):
         load(write(tmp_path, load={"clients": [1, 100]}))
-    file = write(tmp_path, load={"clients": [1, 6], "slots": 2})
+    file = write(tmp_path, load={"clients": [1, 6], "rounds": 2, "slots": 2})
     assert list(queueing(load(file).experiment.expand())) == [
         "6 clients share 2 slots: 4 requests would queue at any time, and times to the first token include that"
     ]
@@ -291,7 +304,7 @@ def test_two_clients_of_a_real_server(tmp_path: Path) -> None:
         targets={"dense": "bench:dense"},
         drafts={"small": "bench:draft-small"},
         engine={"context": 512},
-        load={"clients": 2},
+        load={"clients": 2, "rounds": 2},
         design={"blocks": 1},
     )
     state, _ = measured(file, tmp_path / "run")
@@ -302,7 +315,9 @@ def test_two_clients_of_a_real_server(tmp_path: Path) -> None:
             accepted = sum(it.timings.draft_n_accepted or 0 for it in replies)
             # The server tells a mean over its decodes, with six digits.
             busy = pytest.approx(cell.counters["n_busy_slots_total"], abs=0.01)
-            assert sum(it.timings.predicted_n for it in replies) - accepted == busy
+            tokens = sum(it.timings.predicted_n for it in replies) + sum(it.predicted_n for it in cell.fillers)
+            assert tokens - accepted - sum(it.draft_n_accepted for it in cell.fillers) == busy
+            assert {it.stop_reason for it in cell.fillers} <= {"limit", "eos"}
             if "/none/" not in cell.arm_id:
                 for it in replies:
                     assert sum(step.accepted for step in it.steps) == it.timings.draft_n_accepted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specmeter.analysis.load.summary import cell_figures
 from specmeter.analysis.load.window import CellTimes, Window, decoding_spans, inside, steady_window, within
-from specmeter.record import Load, Slo
+from specmeter.record import Filler, Load, Slo
 
 clients = st.integers(1, 6)
 pace = st.floats(0.5, 50)
@@ -185,3 +185,22 @@ def test_many_requests_take_little_memory() -> None:
     found = cell_figures(cell, CellTimes.of(BEGAN, sent), Load(clients=8, requests=100_000)).figures
     assert found.requests == 100_000
     assert found.tokens == pytest.approx(300_000, abs=50)
+
+
+def test_where_fillers_kept_clients_busy_every_request_counts_as_a_whole() -> None:
+    """Two clients of 10 tokens in 100 ms, one of them half a request late, with fillers before and behind."""
+    sent = [
+        *(Sent(0, at / 1000, at / 1000, 0.0, 0.0, 100.0, [10.0 * n for n in range(1, 11)]) for at in (0, 100)),
+        *(Sent(1, at / 1000, at / 1000, 0.0, 0.0, 100.0, [10.0 * n for n in range(1, 11)]) for at in (50, 150)),
+    ]
+    told = {"prompt_n": 1, "predicted_n": 5, "draft_n": 0, "draft_n_accepted": 0, "restores": 0, "stop_reason": "limit"}
+    lead = Filler(client=1, started_at=0.0, wall_ms=50.0, **told)
+    behind = Filler(client=0, started_at=0.2, wall_ms=100.0, **told)
+    found = measured(sent, closed(2), fillers=(lead, behind), ended_at=0.3).figures
+    assert found.tokens == 40
+    assert found.window_ms == pytest.approx(200)
+    assert found.request_ms / found.window_ms == pytest.approx(2)
+    assert found.ttft is not None
+    # A client that rested instead is seen.
+    idle = measured(sent, closed(2), fillers=(lead,), ended_at=0.3).figures
+    assert idle.request_ms / idle.window_ms == pytest.approx(1.8)

@@ -224,9 +224,9 @@ class LoadSpec(Record):
     """Open loop: requests per second, by a seeded Poisson process; the same arrivals for every arm of a block."""
     depth: Depth | Annotated[tuple[Depth, ...], Field(min_length=1, max_length=64)] = 0
     """Tokens of other text before each prompt. Alone, with one client."""
-    rounds: Annotated[int, Field(ge=2, le=1_000)] = 2
-    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made. What counts
-    lies between the end of the first request and that of the first client, so each has two."""
+    rounds: Annotated[int, Field(ge=2, le=1_000)] = 4
+    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made. Before its
+    first and behind its last one a client sends fillers, which do not count."""
     requests: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
     slots: Annotated[int, Field(ge=1, le=64)] | None = None

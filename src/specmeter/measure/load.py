@@ -8,7 +8,9 @@ The record of a request, from what was asked and how it ended; and the seed of w
 Clients of a cell under load: who sends which request when.
 
 Closed loop: so many clients take from one queue, and each sends its next request as soon as its last one has ended. The
-engine never has more to do than the clients have asked for, and never less until the queue is empty.
+engine never has more to do than the clients have asked for, and never less: clients but the first begin with a filler,
+an ever longer one, so that they are out of step, and one that finds the queue empty sends fillers until the last
+request of the run has ended. These are no requests of the run (`record.Filler`).
 
 Open loop: requests are sent when they are due, whether or not others have ended. What the engine cannot answer in time
 waits with the engine.
@@ -23,12 +25,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.engines.session import differences
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError
 from specmeter.experiments.schedule import Turn, arrivals
-from specmeter.record import Load, LoadCell, Prompt, Reply, Request, Sending
+from specmeter.record import Filler, Load, LoadCell, Prompt, Reply, Request, Sending
 
 if TYPE_CHECKING:
     from specmeter.engines import EngineSession
@@ -52,8 +55,16 @@ class DueRequest(NamedTuple):
     """One request of a cell, before it is sent."""
 
     item: int
+    """`FILLER`: none of the run."""
     prompt: Prompt
     generation: Generation
+
+    @property
+    def is_filler(self) -> bool:
+        return self.item == FILLER
+
+
+FILLER = -1
 
 
 class Told(NamedTuple):
@@ -90,20 +101,30 @@ class Clients:
     """Called with every request when it has ended."""
     _flying: dict[Ticket, _Flying] = field(default_factory=dict["Ticket", _Flying])
 
-    def closed_loop(self, asked: Iterable[DueRequest], clients: int) -> EngineError | None:
-        """Send everything by so many clients. What ended the engine before it was all answered: the requests in flight
-        fail with it, and nothing more is sent."""
-        queue = iter(asked)
+    def closed_loop(
+        self,
+        asked: Iterable[DueRequest],
+        clients: int,
+        lead: Sequence[DueRequest] = (),
+        more: Iterable[DueRequest] = (),
+    ) -> EngineError | None:
+        """Send everything by so many clients; `lead`: what each but the first begins with, `more`: what clients send
+        while the last requests of the run are answered. What ended the engine before it was all answered: the requests
+        in flight fail with it, and nothing more is sent."""
+        queue, fillers = iter(asked), iter(more)
         now = self.clock()
         for client in range(clients):
-            self._send(next(queue, None), client, now)
+            self._send(lead[client - 1] if 0 < client <= len(lead) else next(queue, None), client, now)
         while self._flying:
             if (over := self.session.collect(_PATIENCE_S)) is None:
                 continue
             told = self._told(over)
             if (death := _death(told)) is not None:
                 return self._all_failed(told, death)
-            self._send(next(queue, None), told.client, self._end_of(told))
+            upcoming = next(queue, None)
+            if upcoming is None and any(not it.asked.is_filler for it in self._flying.values()):
+                upcoming = next(fillers, None)
+            self._send(upcoming, told.client, self._end_of(told))
             self.ended(told)
         return None
 
@@ -160,6 +181,23 @@ class Clients:
 
 def _death(told: Told) -> EngineError | None:
     return told.result if isinstance(told.result, EngineDiedError | EngineHungError) else None
+
+
+def _filler(told: Told) -> Filler | None:
+    reply = told.result
+    if not isinstance(reply, Reply):
+        return None
+    return Filler(
+        client=told.client or 0,
+        started_at=told.started_at,
+        wall_ms=reply.wall_ms,
+        prompt_n=reply.timings.prompt_n or 0,
+        predicted_n=reply.timings.predicted_n,
+        draft_n=reply.timings.draft_n or 0,
+        draft_n_accepted=reply.timings.draft_n_accepted or 0,
+        restores=sum(step.restored for step in reply.steps),
+        stop_reason=reply.stop_reason,
+    )
 
 
 def cpu_ms() -> float:
@@ -225,21 +263,30 @@ class LoadedCell:
     clock: Callable[[], float]
     seed: int
 
-    def serve(self, asked: Sequence[DueRequest], done: Callable[[Request], None], keep: Callable[[Kept], None]) -> Kept:
+    def serve(
+        self,
+        asked: Sequence[DueRequest],
+        done: Callable[[Request], None],
+        keep: Callable[[Kept], None],
+        lead: Sequence[DueRequest] = (),
+    ) -> Kept:
         """Send everything as the load says. `done` hears of each request that ends; `keep` stores what there is in the
-        end, also of a cell that anything (Ctrl-C included) breaks off."""
+        end, also of a cell that anything (Ctrl-C included) breaks off. `lead`: what clients but the first begin with.
+        """
         told: list[Told] = []
 
         def ended(it: Told) -> None:
             told.append(it)
-            done(self._request(it))
+            if not it.asked.is_filler:
+                done(self._request(it))
 
         clients = Clients(self.session, self.clock, ended)
         before, cpu = self.session.totals(), cpu_ms()
         began_at, death, complete = self.clock(), None, False
         try:
             if self.load.rate is None:
-                death = clients.closed_loop(asked, self.load.clients or 1)
+                more = cycle(it._replace(item=FILLER) for it in asked) if lead else ()
+                death = clients.closed_loop(asked, self.load.clients or 1, lead, more)
             else:
                 due_s = arrivals(len(asked), self.load.rate, self.turn.invocation, self.turn.block, self.seed)
                 death = clients.open_loop(asked, due_s)
@@ -247,6 +294,7 @@ class LoadedCell:
         finally:
             ended_at, spent = self.clock(), cpu_ms() - cpu
             told += clients.give_up()
+            requests, fillers = self._settled(told, complete=complete)
             cell = LoadCell(
                 invocation=self.turn.invocation,
                 block=self.turn.block,
@@ -257,9 +305,10 @@ class LoadedCell:
                 complete=complete,
                 slots=self.session.facts.in_flight,
                 client_cpu_ms=max(0.0, spent),
-                counters=self._counted(before) if complete else {},
+                counters=self._counted(before) if complete and None not in fillers else {},
+                fillers=tuple(it for it in fillers if it is not None),
             )
-            kept = Kept(self._settled(told, complete=complete), cell, death)
+            kept = Kept(requests, cell, death)
             keep(kept)
         return kept
 
@@ -268,12 +317,16 @@ class LoadedCell:
             return differences(before, self.session.totals())
         return {}
 
-    def _settled(self, told: Sequence[Told], *, complete: bool) -> list[tuple[Request, Sending]]:
-        """Requests with what the engine tells only when all is over, such as the steps in its log."""
+    def _settled(
+        self, told: Sequence[Told], *, complete: bool
+    ) -> tuple[list[tuple[Request, Sending]], list[Filler | None]]:
+        """Requests with what the engine tells only when all is over, such as the steps in its log; and fillers, None
+        for one that failed."""
         replies = [it.result for it in told if isinstance(it.result, Reply)]
         settled = iter(self.session.settle(replies) if complete else replies)
-        whole = (it._replace(result=next(settled)) if isinstance(it.result, Reply) else it for it in told)
-        return [(self._request(it), self._sending(it)) for it in whole]
+        whole = [it._replace(result=next(settled)) if isinstance(it.result, Reply) else it for it in told]
+        of_run = [(self._request(it), self._sending(it)) for it in whole if not it.asked.is_filler]
+        return of_run, [_filler(it) for it in whole if it.asked.is_filler]
 
     def _request(self, told: Told) -> Request:
         asked, result = told.asked, told.result

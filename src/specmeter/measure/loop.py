@@ -25,7 +25,7 @@ from specmeter.errors import EngineError, EngineStartError, ExperimentError
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
 from specmeter.measure.calm import MOST_TIMES, disturbance, gate_of
-from specmeter.measure.load import DueRequest, Kept, LoadedCell, block_seed, request_of
+from specmeter.measure.load import FILLER, DueRequest, Kept, LoadedCell, block_seed, request_of
 from specmeter.record import (
     Arm,
     Disturbance,
@@ -296,7 +296,8 @@ class _Bench:
                     self.store.add_load(kept.requests, _drain(samples), kept.cell)
 
                 first = again == MOST_TIMES - 1
-                kept = loaded.serve(asked, self.observer.request_done if first else _unseen, keep)
+                lead = self._lead(session, cell, load, items)
+                kept = loaded.serve(asked, self.observer.request_done if first else _unseen, keep, lead)
         except EngineError as error:
             self.observer.session_failed(cell.arm_id, error)
             if not ready:
@@ -414,10 +415,7 @@ class _Bench:
         started = self.engine.clock()
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
-        before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in first.before)
-        changed = {"id": "warm-up", "text": _reversed_words(first.text), "before": before, "max_tokens": None}
-        prompt = first.model_copy(update=changed)
-        prompt = self._with_room(session, arm, prompt, tokens, self.lengths.get((arm.target, first.id), 0))
+        prompt = self._reversed(session, arm, first, tokens)
         reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
         forwards = single.counters.get("n_decode_total")
@@ -429,8 +427,24 @@ class _Bench:
             told["warmup"] = WarmUp(prompt=session.prompt_tokens(prompt), text=reply.token_ids)
         return told
 
-    def _with_room(self, session: EngineSession, arm: Arm, prompt: Prompt, tokens: int, length: int) -> Prompt:
-        """The warm-up, cut where it would not fit: reversed words may be more tokens than a prompt of `length`."""
+    def _lead(
+        self, session: EngineSession, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]
+    ) -> list[DueRequest]:
+        """What each client of a closed loop but the first begins with: warm-ups of the last prompts, ever longer."""
+        found: list[DueRequest] = []
+        for client in range(1, load.clients or 1):
+            prompt = items[-client % len(items)][1]
+            generation = self._generation(prompt, cell)
+            tokens = max(1, round(generation.max_tokens * client / (load.clients or 1)))
+            prompt = self._reversed(session, self.work.arms[cell.arm_id], prompt, tokens)
+            found.append(DueRequest(FILLER, prompt, generation.model_copy(update={"max_tokens": tokens})))
+        return found
+
+    def _reversed(self, session: EngineSession, arm: Arm, of: Prompt, tokens: int) -> Prompt:
+        """A prompt's words in reverse order, cut where they would not fit: they may be more tokens than the prompt."""
+        before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in of.before)
+        changed = {"id": "warm-up", "text": _reversed_words(of.text), "before": before, "max_tokens": None}
+        prompt, length = of.model_copy(update=changed), self.lengths.get((arm.target, of.id), 0)
         room = arm.engine.context // arm.engine.slots - tokens
         if 2 * length <= room:
             return prompt

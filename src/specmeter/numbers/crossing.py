@@ -10,7 +10,12 @@ holds the true crossing with the level's probability: there, m deviates from 0 b
 segment the condition is a quadratic inequality of the place, so nothing is searched for. Where the beginning is not
 shown to lie above zero, the interval has no lower end, and where the end is not shown to lie below it, no upper one.
 
-Assumes that the curve is straight between the places, and that it crosses once.
+A curve that bends crosses elsewhere than the straight line. So each end is moved outwards by `BENT` times what a
+parabola through the segment of the crossing and the place before it, or behind it, moves the crossing; two places alone
+say nothing of bends. Once is enough for curves of one smooth bend, twice for a kink within the segment
+(`benchmarks/load_crossing.py`).
+
+Assumes that the curve crosses once.
 
 Source: Fieller 1954, "Some problems in interval estimation", JRSS B 16 (2).
 """
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats
 
 Span = tuple[float, float]
+BENT = 2.0
+"""By how much of the difference between the straight line and a parabola an end is moved."""
 
 
 class Reach(NamedTuple):
@@ -54,7 +61,23 @@ def reach(places: Sequence[float], values: Floats, *, level: float = 0.95) -> Re
     ends = means[-1] < 0 and not any(high >= places[-1] for _, high in doubt)
     low = -math.inf if not begins else min((low for low, _ in doubt), default=math.inf)
     high = math.inf if not ends else max((high for _, high in doubt), default=-math.inf)
-    return Reach(_point(places, values, means), low, high)
+    moved = [BENT * it for it in _bends(places, means)]
+    return Reach(_point(places, values, means), low + min(0.0, *moved, 0.0), high + max(0.0, *moved, 0.0))
+
+
+def _bends(places: Sequence[float], means: Floats) -> list[float]:
+    """By how much parabolas through the segment in which the means cross and one place beside it move the crossing."""
+    at = next((it for it, (left, right) in enumerate(pairwise(means)) if left > 0 >= right), None)
+    found: list[float] = []
+    for other in () if at is None else (at - 1, at + 2):
+        if at is not None and 0 <= other < len(places):
+            left, right, width = float(means[at]), float(means[at + 1]), places[at + 1] - places[at]
+            share = (places[other] - places[at]) / width
+            bend = (float(means[other]) - left - share * (right - left)) / (share * (share - 1))
+            falls = left - right + bend  # left - falls w + bend w^2 is the parabola over the segment, w from 0 to 1
+            crossed = 2 * left / (falls + math.sqrt(max(0.0, falls**2 - 4 * bend * left)))
+            found.append(width * (crossed - left / (left - right)))
+    return found
 
 
 def undecided(places: Sequence[float], values: Floats, *, level: float = 0.95) -> list[Span]:

@@ -433,6 +433,22 @@ class Sending(Record):
     """How long it waited for the engine to begin with it; None where the engine does not say."""
 
 
+class Filler(Record):
+    """A request that kept a client of a closed loop busy before its first or behind its last request of the run. It is
+    none of these: what is kept is what proves that clients were busy, and closes the counts of the cell."""
+
+    client: Annotated[int, Field(ge=0)]
+    started_at: float
+    wall_ms: Annotated[float, Field(ge=0)]
+    prompt_n: Annotated[int, Field(ge=0)]
+    predicted_n: Annotated[int, Field(ge=0)]
+    draft_n: Annotated[int, Field(ge=0)]
+    draft_n_accepted: Annotated[int, Field(ge=0)]
+    restores: Annotated[int, Field(ge=0)]
+    """Steps that restored a checkpoint, and emitted nothing."""
+    stop_reason: str
+
+
 class LoadCell(Record):
     """A cell under load as a whole: one session, many requests at once."""
 
@@ -453,6 +469,8 @@ class LoadCell(Record):
     counters: dict[str, float] = {}
     """What the engine's counters grew by over the cell: `n_decode_total`, `n_busy_slots_total` (forwards of all slots
     added up), `spec_decode_num_draft_tokens_total`, ..."""
+    fillers: tuple[Filler, ...] = ()
+    """In the order of their ends; the counters hold them too."""
 
 
 class Disturbance(Record):

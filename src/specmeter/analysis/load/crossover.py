@@ -2,7 +2,7 @@
 
 One way of drafting is measured at several numbers of clients, each with its baseline in every block. The crossover is
 where the speedup is 1: the logarithm of the speedup, linear in log2 of the clients between those that were measured
-(`numbers.crossing`), with an interval over the blocks, each of which measures the whole curve.
+(`numbers.crossing`), with an interval over the blocks, each of which measures the whole curve, that allows for bends.
 
 What is said needs more than a point. At each load a gain or a loss is shown where the speedup's interval, made to hold
 for all loads and ways of drafting together, lies on one side of 1, of at least as many blocks as any answer needs.
@@ -222,5 +222,5 @@ def _crossing(curves: Sequence[_Curve], cells: LoadTable, *, falls: bool) -> Est
         return bare(2 ** (side * point), "clients", f"{how}; no interval", n=n, of=of, level=level)
     first, last = sorted((side * low, side * high))
     ends = 2 ** max(first, math.log2(counts[0])), 2 ** min(last, math.log2(counts[-1]))
-    found = between(2 ** (side * point), ends[0], ends[1], "clients", f"{how}; Fieller over {of}", n=n)
+    found = between(2 ** (side * point), ends[0], ends[1], "clients", f"{how}; Fieller over {of}, and bends", n=n)
     return found.model_copy(update={"of": of, "level": level})

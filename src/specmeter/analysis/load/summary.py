@@ -40,6 +40,7 @@ from specmeter.analysis.load.window import (
     Window,
     contradiction,
     decoding_spans,
+    filler_ms,
     in_flight_ms,
     inside,
     overlap,
@@ -113,7 +114,8 @@ class CellFigures(Record):
     client_cores: float
     """CPU time of specmeter over the cell's time: 0.02 is a fiftieth of one core."""
     window_ms: float
-    """Length of the steady window."""
+    """Length of the steady window; where fillers kept clients busy, the share of it that the requests' time has in that
+    of all clients."""
     tokens: int
     """Tokens that arrive in it."""
     requests_done: float
@@ -156,7 +158,8 @@ class MeasuredCell(NamedTuple):
 
 def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHING) -> MeasuredCell:
     """The numbers of a cell from its requests."""
-    found: Window | NoWindow = steady_window(times, load) if cell.complete else "broken off"
+    filled = bool(cell.fillers)
+    found: Window | NoWindow = steady_window(times, load, filled=filled) if cell.complete else "broken off"
     window, why = (Window(0.0, 0.0), found) if isinstance(found, str) else (found, None)
     at_once = min(load.clients, max(1, cell.slots)) if load.clients else 0
     duration = max(0.0, 1000 * (cell.ended_at - cell.began_at))
@@ -169,6 +172,8 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
     waited = times.queued_ms[due]
     firsts = (times.first > window.start) & (times.first <= window.end)
     parts = arrived / np.maximum(times.tokens, 1)
+    in_flight = float(in_flight_ms(times, window).sum())
+    counted = in_flight / (in_flight + filler_ms(cell, window)) if filled and in_flight else 1.0
     forwards, busy = cell.counters.get("n_decode_total"), cell.counters.get("n_busy_slots_total")
     figures = CellFigures(
         invocation=cell.invocation,
@@ -186,11 +191,11 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
         late_ms=float(times.late_ms.max(initial=0.0)),
         late_sum_ms=float(times.late_ms.sum()),
         client_cores=cell.client_cpu_ms / duration if duration > 0 else 0.0,
-        window_ms=window.ms,
+        window_ms=window.ms * counted,
         tokens=int(arrived.sum()),
         requests_done=float(parts.sum()),
         requests_good=None if slo == ANYTHING else float(parts[meets(times, slo)].sum()),
-        request_ms=float(in_flight_ms(times, window).sum()),
+        request_ms=in_flight,
         decode_tokens=int((arrived - firsts).sum()),
         decode_ms=float(decoding.sum()),
         full_tokens=None if spans is None else within(np.sort(times.arrivals), spans),

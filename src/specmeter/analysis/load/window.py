@@ -5,6 +5,11 @@ moment, when the cell does. Closed loop: it ends when the first client finds the
 queue empty, at the end of its last request; in between as many clients are busy as were asked for. Open loop: it ends
 with the last arrival. What lies before is ramp, what lies after is drain; neither counts.
 
+Where fillers keep the clients busy (`record.Filler`), it is all that lies between the first and the last moment of a
+request of the run. Each of these counts as a whole, by Little's law: with N busy clients, the run's requests have the
+share of the window that they have of the clients' time, so that throughput is N times their tokens over their times
+added up. Tokens in a window from an end to an end are too many, since the last request to end is a long one.
+
 From an end to an end: so a window holds the prompts of the answers that it holds. One that began with first tokens
 would leave out the prompts of the first wave and count their answers, in two rounds at eight clients up to a third too
 many tokens per second. A window that is a small part of its cell says little about it; below `LEAST` it is none.
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.numbers.stats import Floats, Ints
-    from specmeter.record import Load, LoadCell, Request, Sending, Severity
+    from specmeter.record import Filler, Load, LoadCell, Request, Sending, Severity
 
     Bools = NDArray[np.bool_]
 
@@ -65,7 +70,7 @@ class Window(NamedTuple):
         return self.end - self.start
 
 
-def steady_window(times: CellTimes, load: Load) -> Window | NoWindow:
+def steady_window(times: CellTimes, load: Load, *, filled: bool = False) -> Window | NoWindow:
     """The part of a cell in which the load is the one that was asked for."""
     answered = times.answered
     if answered.any() and not times.tokens[answered].any():
@@ -76,6 +81,8 @@ def steady_window(times: CellTimes, load: Load) -> Window | NoWindow:
     first = float(times.ended[answered].min())
     if load.clients is None:
         return _window(first, float(times.due.max()), duration)
+    if filled:
+        return Window(float(np.nextafter(times.due.min(), -np.inf)), float(times.ended[answered].max()))
     told = answered & (times.tokens > 0)
     clients = np.unique(times.client[told])
     if len(clients) < load.clients:
@@ -121,6 +128,12 @@ def in_flight_ms(times: CellTimes, window: Window) -> Floats:
     upcoming[order[:-1][same]] = times.due[order[1:][same]]
     ended = np.where(times.answered, times.ended, np.where(times.client >= 0, upcoming, np.nan))
     return overlap(times.started, ended, window)
+
+
+def filler_ms(cell: LoadCell, window: Window) -> float:
+    """How many ms fillers were in flight inside the window, added up."""
+    began = np.array([1000 * (it.started_at - cell.began_at) for it in cell.fillers], dtype=np.float64)
+    return float(overlap(began, began + [it.wall_ms for it in cell.fillers], window).sum())
 
 
 def within(arrivals: Floats, spans: Floats) -> int:
@@ -249,6 +262,15 @@ class CellTimes:
             return np.where(self.tokens > 1, (self.last - self.first) / (self.tokens - 1), np.nan)
 
 
+def _crosses(cell: LoadCell, times: CellTimes, filler: Filler) -> bool:
+    """Whether a filler lies neither before nor behind its client's requests, or a client has no number."""
+    began = 1000 * (filler.started_at - cell.began_at)
+    mine = times.client == filler.client
+    before = began + filler.wall_ms <= times.due[mine].min(initial=np.inf) + _ROUNDED_MS
+    behind = began >= np.nanmax(times.ended[mine], initial=-np.inf) - _ROUNDED_MS
+    return not (before or behind)
+
+
 _ROUNDED_MS = 0.01
 """Seconds since 1970 have no more digits."""
 _CLOCKS_MS = 20.0
@@ -284,7 +306,7 @@ def contradiction(cell: LoadCell, times: CellTimes, load: Load) -> Contradiction
         same = np.diff(times.client[order]) == 0
         with np.errstate(invalid="ignore"):
             apart = np.abs(times.due[order][1:] - times.ended[order][:-1]) > _ROUNDED_MS
-        if (same & apart).any():
+        if (same & apart).any() or any(_crosses(cell, times, it) for it in cell.fillers):
             return Contradiction("invalid", Message("records-differ.cell_due"))
     length = 1000 * (cell.ended_at - cell.began_at)
     outside = max(-float(times.due.min(initial=0.0)), float(np.nanmax(times.ended, initial=0.0)) - length)

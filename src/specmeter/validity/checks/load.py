@@ -96,12 +96,13 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
 def _cell_closes(
     arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestData], session: Session | None
 ) -> Findings:
-    tokens = sum(it.row.predicted_n or 0 for it in mine)
-    accepted = sum(it.row.draft_n_accepted or 0 for it in mine)
+    fillers = cell.fillers
+    tokens = sum(it.row.predicted_n or 0 for it in mine) + sum(it.predicted_n for it in fillers)
+    accepted = sum(it.row.draft_n_accepted or 0 for it in mine) + sum(it.draft_n_accepted for it in fillers)
     draft = longest_draft(arm, session) if arm.speculates else 0
     further = _further_forwards(cell, mine, draft, session)
-    restores = sum(it.restores for it in mine)
-    cut_off = sum(draft for it in mine if it.row.draft_n and it.row.stop_reason != "limit")
+    restores = sum(it.restores for it in (*mine, *fillers))
+    cut_off = sum(draft for it in (*(it.row for it in mine), *fillers) if it.draft_n and it.stop_reason != "limit")
     slack = max(0.5, ROUNDED * (busy + tokens))
     gap = tokens - accepted - busy
     if -further - restores - cut_off - slack <= gap <= slack:
@@ -152,13 +153,13 @@ def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, s
     A batch takes the prompts of several slots, and the steps of others. Only where all that can be in flight at once
     does not fit into it is a prompt cut, or made to wait by those before it.
     """
-    prompts = sorted((it.row.prompt_n or 0 for it in mine), reverse=True)
+    prompts = sorted([it.row.prompt_n or 0 for it in mine] + [it.prompt_n for it in cell.fillers], reverse=True)
     at_once = sum(prompts[: cell.slots]) + cell.slots * (1 + draft)
     batch = None if session is None else session.resolved.get("n_batch")
     batch = batch if isinstance(batch, int) and batch > 0 else SMALLEST_BATCH
     # The prompt before the cell was a single one: what it took beyond one forward, each other may take too.
     alone = 0 if session is None or session.prompt_forwards is None else max(0, session.prompt_forwards - 1)
-    return len(mine) * (alone + -(-at_once // batch) - 1)
+    return len(prompts) * (alone + -(-at_once // batch) - 1)
 
 
 # --- the load that was asked for -------------------------------------------------------------------------------------
