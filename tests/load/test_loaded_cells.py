@@ -318,6 +318,8 @@ def test_two_clients_of_a_real_server(tmp_path: Path) -> None:
             tokens = sum(it.timings.predicted_n for it in replies) + sum(it.predicted_n for it in cell.fillers)
             assert tokens - accepted - sum(it.draft_n_accepted for it in cell.fillers) == busy
             assert {it.stop_reason for it in cell.fillers} <= {"limit", "eos"}
+            spent = sum(it.timings.predicted_ms for it in replies) + sum(it.predicted_ms for it in cell.fillers)
+            assert spent == pytest.approx(1000 * cell.counters["tokens_predicted_seconds_total"], abs=1)
             if "/none/" not in cell.arm_id:
                 for it in replies:
                     assert sum(step.accepted for step in it.steps) == it.timings.draft_n_accepted

@@ -116,7 +116,7 @@ def test_python_has_figures_and_crossovers(run: Path) -> None:
     found = specmeter.load(run)
     arm = found.arm("dense/draft-simple/small/g2/c4")
     assert arm.load is not None
-    assert arm.load.load == Load(clients=4, requests=8)
+    assert arm.load.load == Load(clients=4, requests=16)
     assert arm.load.throughput is not None
     assert arm.load.in_flight is not None
     assert arm.load.in_flight.point == pytest.approx(4, rel=0.01)

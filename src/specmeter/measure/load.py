@@ -193,6 +193,7 @@ def _filler(told: Told) -> Filler | None:
         wall_ms=reply.wall_ms,
         prompt_n=reply.timings.prompt_n or 0,
         predicted_n=reply.timings.predicted_n,
+        predicted_ms=reply.timings.predicted_ms,
         draft_n=reply.timings.draft_n or 0,
         draft_n_accepted=reply.timings.draft_n_accepted or 0,
         restores=sum(step.restored for step in reply.steps),

@@ -442,6 +442,7 @@ class Filler(Record):
     wall_ms: Annotated[float, Field(ge=0)]
     prompt_n: Annotated[int, Field(ge=0)]
     predicted_n: Annotated[int, Field(ge=0)]
+    predicted_ms: Annotated[float, Field(ge=0)]
     draft_n: Annotated[int, Field(ge=0)]
     draft_n_accepted: Annotated[int, Field(ge=0)]
     restores: Annotated[int, Field(ge=0)]

@@ -309,7 +309,9 @@ def contradiction(cell: LoadCell, times: CellTimes, load: Load) -> Contradiction
         if (same & apart).any() or any(_crosses(cell, times, it) for it in cell.fillers):
             return Contradiction("invalid", Message("records-differ.cell_due"))
     length = 1000 * (cell.ended_at - cell.began_at)
-    outside = max(-float(times.due.min(initial=0.0)), float(np.nanmax(times.ended, initial=0.0)) - length)
+    ends = [1000 * (it.started_at - cell.began_at) + it.wall_ms for it in cell.fillers]
+    last = max(0.0, *ends, float(np.nanmax(times.ended, initial=0.0)))
+    outside = max(-float(times.due.min(initial=0.0)), last - length)
     if cell.complete and outside > _CLOCKS_MS:
         return Contradiction("suspect", Message("records-differ.cell_outside"))
     return None

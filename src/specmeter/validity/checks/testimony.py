@@ -107,7 +107,8 @@ def _cells(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings
         cell, session = data.load_cells.get(name), data.sessions.get(name)
         if cell is None or session is None or not cell.complete or name in failed:
             continue
-        seconds, told = cell.counters.get(_COUNTER), sum(it.row.predicted_ms or 0.0 for it in mine)
+        seconds = cell.counters.get(_COUNTER)
+        told = sum(it.row.predicted_ms or 0.0 for it in mine) + sum(it.predicted_ms for it in cell.fillers)
         if seconds is not None and abs(1000 * seconds - told) > SLACK_MS + TOLERANCE * told:
             yield _found(
                 arm.id,
