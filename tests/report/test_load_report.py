@@ -125,6 +125,17 @@ def test_python_has_figures_and_crossovers(run: Path) -> None:
     assert len(list(found.cells.figures)) == 72
 
 
+def test_a_long_tail_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [{"text": f"say {n}", "max_tokens": 400 if n == 3 else 4} for n in range(4)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)), encoding="utf-8")
+    mine = "workloads: [{source: file, paths: [texts.jsonl]}]"
+    bench = "workloads: [{source: bench, kinds: [fact, code], per_kind: 1}]"
+    long = LOADED.replace(bench, mine).replace("slo:", "rounds: 2, slo:")
+    assert invoke(["show", str(measured(tmp_path, long))]) in (0, 1)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "have a long tail: a few long answers took the time, only" in shown
+
+
 def test_a_run_is_compared_at_each_load(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = measured(tmp_path, LOADED.replace("noise: 0.03", "noise: 0.02"))
     assert invoke(["compare", str(run), str(other)]) in (0, 1)

@@ -640,10 +640,15 @@ def window_span(report: RunReport) -> tuple[str, str] | None:
     return (percent(min(shares)), percent(max(shares))) if shares else None
 
 
+LONG_TAIL = 0.6
+"""Share of the cells' time below which a few long answers decide: others waited for their ends, and sent fillers."""
+
+
 def left_out(report: RunReport) -> list[Message]:
-    """Arms whose cells do not all count, each with why; what a reader of the tables must know."""
+    """Arms whose cells do not all count, or not for most of their time, each with why; what a reader of the tables must
+    know."""
     names = Names(report.arms)
-    return [
+    lost = [
         Message(
             "load.left_out",
             arm=names.in_full(arm.arm_id),
@@ -654,3 +659,12 @@ def left_out(report: RunReport) -> list[Message]:
         for arm, it in loaded(report)
         if it.broken_off or it.without_window
     ]
+    tails = [
+        (it.window_share, arm.arm_id)
+        for arm, it in loaded(report)
+        if (it.load.clients or 1) > 1 and it.window_share is not None and it.window_share < LONG_TAIL
+    ]
+    if not tails:
+        return lost
+    share, worst = min(tails)
+    return [*lost, Message("load.long_tail", arms=len(tails), share=share, arm=names.in_full(worst))]
