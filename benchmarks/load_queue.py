@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -35,7 +35,7 @@ import yaml
 from specmeter.analysis.load.summary import LoadTable, measured_cells
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare
-from specmeter.measure.loop import _Bench, measure
+from specmeter.measure.loop import Observer, _Bench, measure
 from specmeter.numbers import crossing
 from specmeter.record import Estimate
 from specmeter.store import RunStore
@@ -109,7 +109,7 @@ def speedup(
             store.set_models(tuple(work.models.values()))
             store.set_arms(tuple(work.arms.values()))
             store.set_prompts({it.id: it for of in work.prompts.values() for it in of}.values())
-            measure(work, prepared.engine, store, Silent())
+            measure(work, prepared.engine, store, cast("Observer", Silent()))
             cells = LoadTable(measured_cells(store))
         baseline, arm = sorted(work.arms.values(), key=lambda it: it.speculates)
         assert arm.load is not None
