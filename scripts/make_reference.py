@@ -270,7 +270,9 @@ def audit_page() -> str:
         "The strongest first; the docstrings of `specmeter.theory.bounds` give the source of each.\n",
         *("\n".join(laws), "\n## Assumptions\n", "\n".join(assumed), "\n## Columns\n"),
         "Every spelling of a rate (`tok/s`, `t/s`, `tokens per second`) is `tps` here; `mean_`, `avg_`, `median_`, "
-        "`pooled_` and `aggregate_` are understood, and Chinese headings are translated.\n",
+        "`pooled_` and `aggregate_` are understood, and Chinese headings are translated. A rate, a time per token "
+        "or of the run may have a side: `off`, `no_spec`, `without_draft`, `baseline`, `vanilla`, `ar` and the like, "
+        "or `on`, `with_draft`, `spec`.\n",
         "\n".join(columns),
         f"\nConditions of a row, by which its baseline is chosen among several: {conditions}, and other columns of "
         "repeating words.",

@@ -45,6 +45,12 @@ def test_exit_codes_tell_what_cannot_be_from_what_assumptions_refute(capsys: pyt
     assert invoke(["audit", "table.md", "missing.csv"]) == 2
 
 
+def test_a_row_that_contradicts_itself_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("table.csv").write_text("config,tok_s,baseline_tok_s,speedup\nodd,60,40,1.7\n", encoding="utf-8")
+    assert invoke(["audit", "table.csv"]) == 1
+    assert "but its rates give 60 / 40" in capsys.readouterr().out
+
+
 def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +62,9 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     )
     assert invoke(["audit", "mixed.csv"]) == 1
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "mixed.csv (table): 4 rows: 1 impossible, 1 implausible, 2 possible"
+    assert out.splitlines()[0] == (
+        "mixed.csv (table): 4 rows: 1 impossible, 1 implausible, 2 possible; 1 row with contradictory numbers"
+    )
     order = ("wrong", "high", "odd", "implausible rests on", "forward:", "fine", "noise: ")
     places = [out.index(words) for words in order]
     assert places == sorted(places)

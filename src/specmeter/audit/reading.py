@@ -264,6 +264,24 @@ class Audit:
     def __repr__(self) -> str:
         return f"<Audit of {self.source}, {tally(self.rulings)}>"
 
+    @property
+    def contradicted(self) -> int:
+        """Rows whose own numbers do not go together, whatever was ruled."""
+        return sum(bool(ruling.contradictions) for ruling in self.rulings)
+
+    @property
+    def told(self) -> Message:
+        """The rulings by verdict, and columns of speeds that could not be read."""
+        notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
+        left = [
+            note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
+        ]
+        unread = dict.fromkeys(str(name) for names in left if isinstance(names, (list, tuple)) for name in names)
+        counted = tally(self.rulings)
+        if self.contradicted:
+            counted = Message("audit.with_contradictions", told=counted, rows=self.contradicted)
+        return Message("audit.unread_speeds", told=counted, columns=[*unread][:4]) if unread else counted
+
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""
         return sum(ruling.verdict == verdict for ruling in self.rulings)

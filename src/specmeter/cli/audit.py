@@ -37,8 +37,8 @@ row's favour. A row is impossible when it breaks arithmetic or counting; implaus
 on assumptions (printed, with how wrong they would have to be); possible when it could have broken a bound and did
 not; otherwise it is undecided. Possible does not mean true.
 
-Exit codes: 0 nothing is broken, 1 a row is impossible, 2 a file cannot be read, 4 a row is implausible and none is
-impossible.
+Exit codes: 0 nothing is broken, 1 a row is impossible or contradicts itself, 2 a file cannot be read, 4 a row is
+implausible and nothing worse.
 
 \b
 Examples:
@@ -144,7 +144,7 @@ def command(
 
 def _exit_code(audits: Sequence[Audit]) -> int:
     """3 is an engine that failed, in all commands; so what only assumptions refute has 4."""
-    if any(audit.count("impossible") for audit in audits):
+    if any(audit.count("impossible") or audit.contradicted for audit in audits):
         return 1
     return 4 if any(audit.count("implausible") for audit in audits) else 0
 

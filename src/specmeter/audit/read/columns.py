@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -66,24 +66,19 @@ COLUMNS = (
             "performance_impact pooled_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
-            "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps sd_tps spec_tps "
-            "with_sd_tps with_spec_tps spec_avg_pred_tps with_sd with_spec with_mtp with_flag "
-            "tps_mean_std speed decode_speed decoding_speed "
-            "generation_speed output_speed spec_speed sd_speed spec_throughput with_draft_tps with_draft_speed"),
+            "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps tps_mean_std speed "
+            "decode_speed decoding_speed generation_speed gen_speed output_speed"),
     _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
             "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
     _column("ms_per_token", "interval", "time per generated token, where no rate is given",
-            "eval_ms_per_token tpot time_per_token time_per_output_token"),
+            "eval_ms_per_token ms_token ms_tok tpot time_per_token time_per_output_token "
+            "latency_per_token token_latency"),
+    _column("baseline_ms_per_token", "interval", "the same of the target by itself", "", of_row=True),
     _column("inter_token_latency", "interval",
             "time between chunks of a stream, read as `ms_per_token` where nothing is drafted: a step is one chunk",
             "itl"),
     _column("baseline_rate", "rate", "tokens per second of the target by itself",
-            "baseline baseline_tps baseline_speed baseline_throughput base_tps base_speed base_avg_pred_tps "
-            "target_tps target_speed vanilla vanilla_tps ar_tps autoregressive_tps no_spec no_spec_tps no_spec_speed "
-            "no_sd no_sd_tps without_spec without_spec_tps without_sd without_sd_tps spec_off spec_off_tps mtp_off "
-            "no_draft_tps "
-            "no_mtp_tps plain_tps original_tps original_speed original_throughput "
-            "vanilla_speed vanilla_throughput", of_row=True),
+            "baseline", of_row=True),
     _column("draft_rate", "rate", "tokens per second of the draft by itself",
             "draft_tps draft_speed draft_only_tps draft_alone_tps", of_row=True),
     _column("speed_ratio", "ratio", "draft rate / target rate",
@@ -138,12 +133,8 @@ COLUMNS = (
     _column("prompt_rate_sd", "spread", "standard deviation of that", "", of_row=True),
     _column("perplexity", "value", "of the target, on the text that the source names", "ppl", of_row=True),
     _column("perplexity_sd", "spread", "its printed error", "ppl_std ppl_error", of_row=True),
-    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time "
-            "sd_time spec_time speculative_time "
-            "sd_wall_time spec_wall_time"),
-    _column("baseline_wall_ms", "time", "the same by plain decoding",
-            "baseline_time baseline_wall baseline_wall_time baseline_duration base_time vanilla_time ar_time "
-            "no_spec_time without_spec_time baseline_total_time"),
+    _column("wall_ms", "time", "time of the whole run", "wall wall_time duration elapsed elapsed_time total_time time"),
+    _column("baseline_wall_ms", "time", "the same by plain decoding", ""),
     _column("bytes_per_token", "bytes", "weights that one token reads: the active ones", "active_bytes active_size",
             of_row=True),
     _column("size_bytes", "bytes", "the model file", "size model_size file_size", of_row=True),
@@ -230,8 +221,8 @@ def understand(text: str) -> Heading | None:
 def _understood(text: str) -> Heading | None:
     for words, unit in _plain(text):
         for name, implied, how in _readings(words, unit):
-            if name in _BY_NAME:
-                known = _BY_NAME[name]
+            if (known := _BY_NAME.get(name) or _of_side(name, implied)) is not None:
+                known = _of_unit(known, implied)
                 if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
                     return None
                 if known.name == "acceptance" and implied in _TOKENS:
@@ -247,7 +238,69 @@ def _understood(text: str) -> Heading | None:
     return None
 
 
+_METHOD = (
+    r"(?:sd|spec(?:ulation|ulative)?(?:_dec(?:od(?:e|ing))?)?|mtp|eagle_?[0-9]?|drafts?|drafting|draft_model|n_?gram"
+    r"|flag)"
+)
+_SIDES = (
+    re.compile(
+        rf"(?:^|_)((?:no|without|non)_{_METHOD}|{_METHOD}_(?:off|disabled)|baseline|vanilla|base|ar|autoregressive|plain"
+        r"|original|reference|none|nospec|nosd|before|off|disabled|without|target)(?=_|$)"
+    ),
+    re.compile(
+        rf"(?:^|_)(with_{_METHOD}|{_METHOD}_(?:on|enabled)|spec(?:ulation|ulative)?(?:_decoding)?|sd|on|enabled|with"
+        r"|after)(?=_|$)"
+    ),
+)
+"""How plain decoding and decoding with drafts are told apart in a heading."""
+_OF_PLAIN = {"decode_rate": "baseline_rate", "ms_per_token": "baseline_ms_per_token", "wall_ms": "baseline_wall_ms"}
+"""Quantity -> column of the same by plain decoding."""
+_UNSAID: dict[str, str] = dict.fromkeys(("decode", "decoding", "generation", "gen", "eval"), "tps")
+"""Units of what is called like this beside its like by plain decoding, where none is said."""
+_AS_RATE = {"predicted_ms": "decode_rate", "prompt_ms": "prompt_rate", "wall_ms": "decode_rate"}
+"""Column of a time -> column of what it is called in tokens per second: `Decode (tok/s)`."""
+
+
+def _of_side(name: str, unit: str) -> KnownColumn | None:
+    """The column of a heading that is a side, a quantity and a unit in any order: `tps_off`, `with_draft` in t/s."""
+    for plain, side in zip((True, False), _SIDES, strict=True):
+        if (found := side.search(name)) is None:
+            continue
+        quantity = (name[: found.start()] + name[found.end() :]).strip("_")
+        for mean in _MEANS:
+            quantity = quantity.removeprefix(mean)
+        named = "_" in found.group(1) or found.group(1) in {"baseline", "vanilla"}
+        if not quantity and (is_rate(unit) or (named and not unit)):
+            quantity = "decode_rate"
+        known = None if quantity not in _BY_NAME else _of_unit(_BY_NAME[quantity], unit or _UNSAID.get(quantity, ""))
+        if known is not None and known.name in _OF_PLAIN:
+            return _BY_NAME[_OF_PLAIN[known.name]] if plain else known
+    return None
+
+
+def is_side(text: str) -> bool:
+    """Whether a text says no more than which of the two was measured: `off`, `with draft`."""
+    name = "_".join(_words(text))
+    return any(side.fullmatch(name) for side in _SIDES)
+
+
+def _of_unit(known: KnownColumn, unit: str) -> KnownColumn:
+    """The column that a name in this unit is of: a time in tokens per second is a rate."""
+    return _BY_NAME[_AS_RATE[known.name]] if is_rate(unit) and known.name in _AS_RATE else known
+
+
+def is_rate(unit: str) -> bool:
+    """Whether a unit is tokens per second, however it is written."""
+    return _RATE.sub("tps", "_".join(_words(unit))) == "tps"
+
+
 _remembered = lru_cache(maxsize=4096)(_understood)
+
+
+def in_unit(heading: Heading, unit: str) -> Heading:
+    """What a heading means whose cells have that unit."""
+    known = heading.column and _of_unit(heading.column, unit)
+    return heading if known is None or known is heading.column else replace(heading, name=known.name, column=known)
 
 
 def heading_of(name: str, unit: str = "") -> Heading:
@@ -279,11 +332,12 @@ def _plain(text: str) -> list[tuple[list[str], str]]:
     text = unicodedata.normalize("NFKC", _noteless(text)).replace("\u2011", "-")
     text = re.sub(r"\b(?:tk|toks?|t)[\\/]s\b", "tps", text, flags=re.I)
     text = re.sub(r"[∆Δ]", " delta ", re.sub(r"<[^<>]{0,40}>|\\[a-zA-Z]+", " ", text))
-    text = re.sub(r"\bw/o\b", "without", text, flags=re.I)
-    text = re.sub(r"\bw/(?=\s|[a-zA-Z])", "with ", text, flags=re.I)
-    units = re.findall(r"[(\[]\s*([^)\]]{0,24}?)\s*[)\]]", text)
-    text = re.sub(r"[(\[][^)\]]*[)\]]", " ", text)
-    unit = next((unit.replace(" ", "").lower() for unit in units if unit), "")
+    text = re.sub(r"\bw/(?=\s|[a-zA-Z)]|$)", "with ", re.sub(r"\bw/o\b", "without", text, flags=re.I), flags=re.I)
+    said = [part.strip() for inner in re.findall(r"[(\[]([^)\]]*)[)\]]", text) for part in re.split(r"[,;]", inner)]
+    sides = [part for part in said if is_side(part)]
+    text = " ".join([re.sub(r"[(\[][^)\]]*[)\]]", " ", text), *sides])
+    units = [part.replace(" ", "").lower() for part in said if part and part not in sides and len(part) <= 24]
+    unit = next((unit for unit in units if unit in _UNITS.values() or is_rate(unit)), units[0] if units else "")
     if "%" in text or "%" in unit:
         unit = "%"
     whole, latin = in_english(text), re.sub(r"[^\x20-\x7eαγτ]", " ", text)
@@ -348,12 +402,14 @@ _METHODS_IN_HEADINGS = re.compile(
 )
 _NO_GROUP = re.compile(
     r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
-    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position|delta|diff\w*)\b|[∆Δ]",
+    r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position|delta|diff\w*|v?ram|mem\w*|power|energy|accuracy"
+    r"|perplexity|ppl|score|util\w*|cost)\b|[∆Δ%]|\((?:[kmg]?i?[bwj]|m?s)\)|\bj/",
     re.I,
 )
 """Words with which a rate or a ratio is that of something else than decoding."""
 _GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?:toks?|tokens?|t)\s*(?:/|per|p)\s*s(?:ec(?:ond)?s?)?|tps", re.I), "decode_rate"),
+    (re.compile(r"tpot|ms ?(?:/|per) ?tok(?:en)?", re.I), "ms_per_token"),
     (re.compile(r"speed-?\s?ups?|[x×]|加速比?|倍数", re.I), "speedup"),
     (re.compile(r"accept(?:ance|ed)?(?:[ _-]rate)?|acc\.? rate|α|接受率|接受", re.I), "acceptance"),
     (re.compile(r"τ|tau|mat", re.I), "tau"),
@@ -387,7 +443,8 @@ def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
     text = " ".join(re.sub(r"<[^<>]{0,40}>|[*_`]+", " ", _noteless(text)).split())
     for pattern, name in _GROUPED:
         for found in pattern.finditer(text):
-            group, rest = text[: found.start()].strip(" :-–|,(["), text[found.end() :].strip(" )]:.%")
+            group = text[: found.start()].strip(" :-–|,([")
+            rest = re.sub(r"^[ (\[]*ms[)\]]*$", "", text[found.end() :]).strip(" )]:.%")
             starts_anew = found.start() == 0 or not text[found.start() - 1].isalnum()
             if not group or rest or not starts_anew or not may_be_group(group):
                 continue
@@ -411,7 +468,7 @@ _WORDS = {
     "相对基线": "vs baseline", "较基线": "vs baseline", "提升": "gain", "增益": "gain",
     "基线": "baseline", "基准": "baseline", "无推测": "no spec", "无投机": "no spec", "不使用推测": "no spec",
     "不投机": "no spec", "无草稿": "no draft", "有草稿": "with draft", "原始": "original", "原生": "vanilla",
-    "自回归": "ar",
+    "自回归": "ar", "关闭": "off", "未开启": "off", "开启": "on",
     "推测解码": "spec", "投机解码": "spec", "投机采样": "spec", "推测": "spec", "投机": "spec",
     "草稿模型": "draft model", "草稿长度": "draft length", "草稿数": "draft tokens",
     "草稿token数": "draft tokens", "投机步数": "num speculative steps", "推测步数": "num speculative steps",

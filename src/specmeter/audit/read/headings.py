@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from specmeter.audit.claim import family_by_name, read_settings
@@ -132,11 +133,33 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     readings = [reading for reading in readings if reading not in open_units]
     for reading in readings:
         infer_percent(grid, reading, readings, options)
-    notes = [Message("read.columns_left", columns=[name[:40] for name in unknown[:20]])] if unknown else []
+    unread = [text for text in unknown if _may_be_speed(grid, text)]
+    other = [text for text in unknown if text not in unread]
+    notes = [Message("read.columns_left", columns=[name[:40] for name in other[:20]])] if other else []
+    if unread:
+        notes.append(Message("read.rates_left", columns=[name[:40] for name in unread[:8]]))
+    if any(text.strip("*_` ").lower() == "n" for text in unknown) and not any(it.name == "gamma" for it in readings):
+        notes.append(Message("read.n_left"))
     notes += [Message("read.as_fraction", column=reading.text) for reading in readings if reading.unsaid]
     notes += [Message("read.both_units", column=it.text, how=it.mixture) for it in readings if it.mixture]
     notes += [Message("read.open_unit", column=reading.text) for reading in open_units]
     return Headings(readings, tuple(notes))
+
+
+_SPEED = re.compile(
+    r"\b(?:toks?|tokens?|t)(?:[/\\_]| per |_per_)s(?:ec(?:ond)?)?\b|\btps\b|tpot|speed|throughput|ms ?/ ?tok|decod|加速"
+    r"|速度|吞吐",
+    re.I,
+)
+_OF_PROMPTS = re.compile(r"\b(?:pp\d*|prompt|prefill|input|req\w*|draft)\b|预填|提示", re.I)
+
+
+def _may_be_speed(grid: Grid, text: str) -> bool:
+    """Whether a column that was not read may hold speeds of decoding, by its heading or its cells."""
+    index = grid.headings.index(text) if text in grid.headings else None
+    cells = [] if index is None else grid.filled(index)
+    by_cells = bool(cells) and all(WITH_RATE.fullmatch(cell) for cell in cells)
+    return (by_cells or _SPEED.search(text) is not None) and _OF_PROMPTS.search(text.replace("_", " ")) is None
 
 
 def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading], list[str]]:
@@ -151,10 +174,7 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             (said := _by_levels(part)) is not None and said[1].name not in options.columns
         ):
             group, heading = said
-            if heading.name == "decode_rate" and is_plain(group or _in_parentheses(text) or "-"):
-                known = column("baseline_rate")
-                group, heading = "", Heading("baseline_rate", known, "")
-            elif is_plain(group) and not heading.of_row:
+            if is_plain(group) and not heading.of_row:
                 open_columns.append(index)
                 continue
             found.append(ColumnReading(index, text, heading, group))
@@ -172,6 +192,8 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             said = _by_cells(grid, index, text, beside_baseline=beside, among_plain=among)
         if said is not None and said[1].name not in options.columns:
             found.append(ColumnReading(index, text, said[1], said[0]))
+        elif _is_length(grid, index, found):
+            found.append(ColumnReading(index, text, heading_of("gamma")))
         elif text and _tells_rows_apart(grid, index):
             found.append(ColumnReading(index, text, Heading(OTHER + text[:40], None, "")))
         elif text:
@@ -235,6 +257,8 @@ def _by_cells(
         return None
     if is_task(text) and all(number.unit == "x" for number in numbers_read):
         return text[:80], heading_of("speedup")
+    if _COUNTED.search(text):
+        return None
     bare = all(not number.unit for number in numbers_read) and max(number.value for number in numbers_read) > 1
     named = (
         family_by_name(text) != "unknown"
@@ -244,6 +268,33 @@ def _by_cells(
     if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
         return text[:80], heading_of("decode_rate")
     return None
+
+
+def _is_length(grid: Grid, index: int, found: list[ColumnReading]) -> bool:
+    """Whether a column called `n` is the draft length, rather than a number of samples: plain rows have none, or 0, and
+    the others a few tokens; or it grows from row to row, beside an acceptance.
+    """
+    names = {one.name for one in found}
+    filled = grid.filled(index)
+    if " ".join(grid.parts[index]).strip("*_` ").lower() != "n" or "gamma" in names:
+        return False
+    if not filled or not all(re.fullmatch(r"\d|[1-5]\d", cell.strip()) for cell in filled):
+        return False
+    named = [one.index for one in found if one.name in {"label", "method", "draft"}]
+    plain = [cells[index].strip(" -–—") for _, cells in grid.rows if any(is_plain(cells[at]) for at in named)]
+    if plain:
+        return set(plain) <= {"", "0"}
+    lengths = [int(cell) for cell in filled]
+    grows = all(less < more for less, more in pairwise(lengths))
+    return grows and len(lengths) >= _FEWEST_LENGTHS and bool(names & {"acceptance", "acceptance_length", "tau"})
+
+
+_FEWEST_LENGTHS = 3
+"""Rows, at least, that show a column to be draft lengths by growing."""
+
+
+_COUNTED = re.compile(r"accept|/ *\d+ *$|τ|\btau\b|\blen", re.I)
+"""Of a heading that begins with a method and goes on with tokens, not with a rate: `DFlash2 accepted/8`."""
 
 
 def _tells_rows_apart(grid: Grid, index: int) -> bool:

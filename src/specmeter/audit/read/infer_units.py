@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from specmeter.audit.claim import UnreadableError, family_by_name
-from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, is_plain
+from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, in_unit, is_plain
 from specmeter.audit.read.document import BYTES, RATES, TIMES, Number, parse_number
 from specmeter.audit.read.grid import Grid
 from specmeter.errors import UsageError
@@ -299,6 +299,8 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
         return True
     if reading.kind in {"text", "flag"}:
         return True
+    if filled and all(WITH_RATE.fullmatch(cell) for cell in filled):  # `decode` with cells such as 20.0 t/s
+        reading.heading = in_unit(reading.heading, "tps")
     words = [cell for cell in filled if not re.search(r"[0-9]", cell) and not re.fullmatch(r"\W*[a-z]{0,3}\W*", cell)]
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)

@@ -356,6 +356,9 @@ def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[Mess
         values["gamma"] = int(values["gamma"])
     if (width := values.pop("tree_width", None)) is not None:
         values["tree"] = width > 1
+    plainly, its_half = values.pop("baseline_ms_per_token", None), rounding.pop("baseline_ms_per_token", 0.0)
+    if plainly is not None and "baseline_rate" not in values:
+        fields.put("baseline_rate", 1e3 / plainly, 1e3 / plainly * its_half / plainly)
     interval, half = _interval(fields, texts, plain, notes)
     if interval is not None and "decode_rate" not in values:
         values["decode_rate"] = 1e3 / interval
