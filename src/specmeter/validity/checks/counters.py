@@ -373,12 +373,19 @@ class _Contradiction(NamedTuple):
 def replay_differs(data: RunData) -> Findings:
     """Counters of a request, and each of its steps, are those that a replay of its text gives."""
     replays = _Replays(data)
+    plain = {
+        (arm.target, request.row.prompt_id, request.output)
+        for arm, requests in answered(data)
+        if not arm.speculates
+        for request in requests
+    }
     for arm, requests in answered(data):
         reason = why_not(arm, traits=replays.traits, generation=replays.generation)
         if reason is not None:
             yield not_applicable(arm.id, Message("unchecked.not_replayable", reason=reason))
             continue
         missing = Counter[Message | str]()
+        due = 0
         explained: set[tuple[object, ...]] = set()
         """What was counted, with the text: greedy answers repeat from block to block."""
         for request in requests:
@@ -386,6 +393,11 @@ def replay_differs(data: RunData) -> Findings:
             if same in explained:
                 continue
             case = replays.case(arm, request)
+            if case == _UNREAD and _must_be_read(
+                data, arm, (arm.target, request.row.prompt_id, request.output) in plain
+            ):
+                due += 1
+                continue
             if isinstance(case, Message):
                 missing[case] += 1
                 continue
@@ -398,20 +410,27 @@ def replay_differs(data: RunData) -> Findings:
                 explained.add(same)
             else:
                 yield finding
+        if due:
+            yield _unread(arm, due)
         yield from _gaps(data, arm, missing, len(requests))
 
 
+def _must_be_read(data: RunData, arm: Arm, is_plain: bool) -> bool:
+    """Whether the draft read a text of this arm, if the run says true.
+
+    At a run's end drafts read all texts, or it says what they did not; before, only those of plain decoding that a
+    prediction was replayed on. Where verifying rounds otherwise than plain decoding, as on GPUs, an arm has others.
+    """
+    if data.profiled is not None:
+        return not data.profiled.missing
+    predicted = [it.acceptance.code for it in data.predictions if it.arm_id == arm.id and it.acceptance is not None]
+    return is_plain and "rates.replayed" in predicted
+
+
 def _gaps(data: RunData, arm: Arm, missing: Counter[Message | str], requests: int) -> Findings:
-    """What could not be replayed, and whether it should have been."""
-    profiled = data.profiled
-    # A prediction that was replayed on texts rests on what the draft made of them.
-    bases = [it.acceptance.code for it in data.predictions if it.arm_id == arm.id and it.acceptance is not None]
-    read = "rates.replayed" in bases
-    whole = read if profiled is None else not profiled.missing
-    if whole and (count := missing.pop(_UNREAD, 0)):
-        yield _unread(arm, count)
+    """What could not be replayed."""
     for why, count in missing.items():
-        known = profiled if why == _UNREAD else None
+        known = data.profiled if why == _UNREAD else None
         because = Message("unchecked.because", reason=known.reason) if known is not None else ""
         yield not_applicable(
             arm.id,
