@@ -421,6 +421,7 @@ _SAME_BYTES = 2 * 2**20
 def memory_fit(data: RunData) -> Findings:
     """A target that lies otherwise in memory than its baseline's, because a draft took the room.
 
+    Noted as well: a target of which a GPU holds some layers only, as with `-ngl 99` and 150 layers.
     Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
     sessions of one block. Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left
     out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
@@ -434,6 +435,11 @@ def memory_fit(data: RunData) -> Findings:
         )
         return
     by_arm = sessions_by_arm(data)
+    for arm_id, sessions in by_arm.items():
+        partly = next((it.layers_offloaded for it in sessions if it.layers_offloaded and it.layers_offloaded[0]), None)
+        if partly is not None and partly[0] < partly[1]:
+            said = Message("memory-fit.partly", there=partly[0], layers=partly[1])
+            yield about_arm("memory-fit", "note", arm_id, said, Message("memory-fit.fix_partly"))
     for arm in arms:
         pairs = list(beside_baseline(arm, by_arm))
         baseline = data.arms.get(arm.baseline_id or "")
