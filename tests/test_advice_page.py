@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advices import ALL, BEST, FATES, confirmed, drafts, est
-from specmeter.advise import confirm
+from specmeter.advise import examination
 from specmeter.advise.advice import Fate, write_advice
 from specmeter.cli import invoke
 from specmeter.show import advice_figures
@@ -89,7 +89,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr(confirm, "differences", nothing)
+    monkeypatch.setattr(examination, "differences", nothing)
 
 
 @pytest.mark.usefixtures("believed")

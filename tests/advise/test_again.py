@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from specmeter.advise.advice import Advice, AdviceQuestion
+from specmeter.advise.examination import certify_advice
 from specmeter.advise.pipeline import Silent, advise, again, changes, holds
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load
@@ -57,6 +58,7 @@ def test_what_no_longer_holds_is_found_out(before: tuple[Advice, Path], tmp_path
     copy = tmp_path / "before"
     shutil.copytree(before[1], copy)
     (copy / "grid.yaml").write_text(grid_of(drafts=drafts).text, encoding="utf-8")  # as if the machine were another
+    certify_advice(before[0], copy)
     found = again(copy, tmp_path / "again", Silent())
     assert found.again is not None
     assert found.again.holds == "does-not-hold"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +14,20 @@ import pytest
 
 from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
-from specmeter.advise.advice import read_advice, write_advice
-from specmeter.advise.confirm import Confirmed, Shown, decide, differences, examined, preferred, ruled
+from specmeter.advise.advice import AdviceOfKind, read_advice, write_advice
+from specmeter.advise.confirm import Confirmed, Shown, decide, preferred, ruled
+from specmeter.advise.examination import amend, certify_advice, differences, examined
 from specmeter.advise.pipeline import Silent, advise, again
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
+from specmeter.show.advice_words import headline, names_of, notes
+from specmeter.store.integrity import certificate_in
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import Advice
+    from collections.abc import Callable
+
+    from specmeter.advise.advice import Advice, Fate
     from specmeter.advise.confirm import Ruling
 
 
@@ -47,6 +54,123 @@ def test_what_was_measured_stays_as_it_is(folder: Path) -> None:
     assert examined(advice, folder) == advice
 
 
+def test_a_finished_advice_is_certified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "verdict: valid (complete)" in out
+    assert "covered by the certificate: advice.json, grid.yaml, screen/certificate.json" in out
+    assert "when it had been measured" in out
+    assert invoke(["check", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["arms"].keys()) == ("valid", {"screen", "race", "confirm"})
+
+
+def raised(folder: Path, field: str) -> tuple[Fate, ...]:
+    """The fates, with one number of each 30 % higher."""
+    found: list[Fate] = []
+    for fate in read_advice(folder).fates:
+        it: Estimate | None = getattr(fate, field)
+        more = None if it is None else it.model_copy(update={"point": 1.3 * it.point, "high": 2 * it.point})
+        found.append(fate.model_copy(update={field: more}))
+    return tuple(found)
+
+
+EDITS: dict[str, Callable[[Path], dict[str, object]]] = {
+    "raced": lambda folder: {"fates": raised(folder, "raced")},
+    "confirmed": lambda folder: {"fates": raised(folder, "confirmed")},
+    "predicted": lambda folder: {"fates": raised(folder, "predicted")},
+    "fewer fates": lambda folder: {"fates": read_advice(folder).fates[:1]},
+    "made_at": lambda folder: {"made_at": read_advice(folder).made_at - 86400},
+    "stages": lambda folder: {
+        "stages": tuple(it.model_copy(update={"prompts": 40, "blocks": 30}) for it in read_advice(folder).stages)
+    },
+    "target": lambda folder: {"target": (it := read_advice(folder).target) and it.model_copy(update={"name": "big"})},
+    "engine": lambda folder: {"engine": (it := read_advice(folder).engine) and it.model_copy(update={"version": "9"})},
+    "rival": lambda folder: {"rival": read_advice(folder).fates[-1].arm_id},
+    "kinds": lambda folder: {
+        "by_kind": (AdviceOfKind(kind="code", decision="off", arm=None, speedup=read_advice(folder).speedup),)
+    },
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_whatever_is_edited_is_told_by_the_certificate(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(folder, **EDITS[name](folder))
+    assert invoke(["check", str(folder)]) == 1
+    assert "advice.json changed since" in capsys.readouterr().out
+    told = examined(read_advice(folder), folder)
+    assert (told.verdict, told.why_undecided, told.speedup, told.fates) == ("invalid", "changed", None, ())
+    assert "x [" not in str(headline(told, names_of(told)))
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_and_where_it_is_certified_anew_by_its_runs(name: str, folder: Path) -> None:
+    issued, _ = certificate_in(folder)
+    assert issued is not None
+    certify_advice(changed(folder, **EDITS[name](folder)), folder, issued.issues)
+    assert list(differences(read_advice(folder), folder))
+    assert examined(read_advice(folder), folder).verdict == "invalid"
+
+
+def test_what_no_run_shows_is_suspect_once_a_check_has_certified_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(folder, seconds=1.0)
+    (folder / "certificate.json").unlink()
+    assert examined(read_advice(folder), folder).uncertified == "none"
+    for said in ("certified now", "by a later check"):
+        assert invoke(["check", str(folder)]) == 0
+        out = capsys.readouterr().out
+        assert "verdict: suspect" in out
+        assert said in out
+    told = examined(read_advice(folder), folder)
+    assert (told.verdict, told.uncertified) == ("suspect", "late")
+    assert invoke(["show", str(folder)]) == 0
+    assert "certified by a later check" in capsys.readouterr().out
+
+
+def test_the_line_to_paste_is_that_of_the_runs_also_where_it_is_unfinished(folder: Path) -> None:
+    (folder / "certificate.json").unlink()
+    line = read_advice(folder).command
+    told = examined(changed(folder, finished=False, basis="raced", command=("rm", "-rf", "/")), folder)
+    assert told.command == line
+    assert any(
+        "no certificate covers" in str(it.said)
+        for it in notes(
+            told.model_copy(update={"decision": "undecided", "why_undecided": "budget"}), folder, names_of(told)
+        )
+    )
+
+
+def test_another_program_is_told_of_without_breaking_the_certificate(folder: Path) -> None:
+    amend(folder, ("vllm",))
+    advice = read_advice(folder)
+    assert advice.programs == ("vllm",)
+    assert examined(advice, folder) == advice
+    issued, _ = certificate_in(folder)
+    assert issued is not None
+    assert [it.by for it in issued.issues] == ["run", "run"]
+    changed(folder, seconds=1.0)
+    amend(folder, ("sglang",))
+    assert read_advice(folder).programs == ("vllm",)  # it was edited, and stays so
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen here")
+def test_a_signature_of_an_advice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = folder.parent / "anna"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=60)
+    assert invoke(["check", str(folder), "--sign", str(key)]) == 0
+    assert invoke(["check", str(folder), "--signer", f"{key}.pub"]) == 0
+    assert "signed by ED25519 key SHA256:" in capsys.readouterr().out
+    changed(folder, made_at=1.0)
+    assert invoke(["check", str(folder), "--signer", f"{key}.pub"]) == 1
+    certify_advice(read_advice(folder), folder)
+    assert invoke(["check", str(folder), "--signer", f"{key}.pub"]) == 1
+    assert "not signed by any of these signers" in capsys.readouterr().out
+
+
 def test_a_speedup_that_was_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     speedup = read_advice(folder).speedup
     assert speedup is not None
@@ -63,7 +187,7 @@ def test_a_speedup_that_was_changed(folder: Path, capsys: pytest.CaptureFixture[
 def test_times_of_a_stage_that_were_changed(folder: Path, stage: str) -> None:
     with closing(sqlite3.connect(folder / stage / "run.sqlite")) as db, db:
         assert db.execute("UPDATE request SET predicted_ms = predicted_ms / 2 WHERE rowid % 3 = 0").rowcount
-    assert f"{stage}: is not what was certified" in list(differences(read_advice(folder), folder))
+    assert f"{stage}: is not what was certified" in map(str, differences(read_advice(folder), folder))
 
 
 def test_a_stage_that_is_gone(folder: Path) -> None:

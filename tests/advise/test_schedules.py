@@ -14,9 +14,10 @@ import pytest
 import specmeter
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates
+from specmeter.advise.export_commands import also_for
 from specmeter.advise.pipeline import Silent, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.question import MOST_PER_KIND, ask, grid
-from specmeter.advise.schedule import Schedule, clients_of, read_schedule
+from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.store import RunStore
@@ -231,6 +232,24 @@ def test_an_advice_that_is_not_what_its_runs_say_is_invalid(
     found = read_schedule(folder)
     assert [it.verdict for it in found.advices] == ["invalid", "valid"]
     assert found.pattern == "open"
+
+
+def test_a_schedule_is_certified_with_its_advices(
+    told: tuple[Schedule, Path, Heard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(told[1], folder)
+    assert read_schedule(folder) == told[0]
+    assert invoke(["check", str(folder)]) == 0
+    assert "covered by the certificate: schedule.json, c1/certificate.json, c8/certificate.json" in str(
+        " ".join(capsys.readouterr().out.split())
+    )
+    amend_schedule(also_for(told[0], "vllm"), folder)
+    assert {it.verdict for it in read_schedule(folder).advices} == {"valid"}
+    _edited(folder, "schedule.json", asked__budget_s=1.0)
+    assert {it.verdict for it in read_schedule(folder).advices} == {"invalid"}
+    assert invoke(["check", str(folder)]) == 1
+    assert "schedule.json changed since" in capsys.readouterr().out
 
 
 def test_one_load_cannot_pass_for_another(told: tuple[Schedule, Path, Heard], tmp_path: Path) -> None:

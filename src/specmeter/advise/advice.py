@@ -239,6 +239,8 @@ class Advice(Record):
     """Certificate of the confirmation that this one repeats."""
     again: Again | None = None
     """What came of repeating it."""
+    uncertified: Literal["", "none", "late"] = ""
+    """Of a finished advice: it has no certificate, or one that a later check issued; only said by who reads it."""
 
     @property
     def disturbed(self) -> Disturbance | None:

@@ -9,35 +9,29 @@ the budget allows. So there are two looks, at one or two arms, and each interval
 (Bonferroni): where plain decoding is as fast, "speculate" is said in one advice of forty at most. It is said only where
 the interval over prompts lies above 1 as well; without, the gain is that of these prompts. Under load, where prompts
 share the machine, blocks have to do. Its own checks decide whether a confirmation counts.
-
-Whether an advice is what was measured: its answer is computed once more from its confirmation.
-
-The record lies beside the run folders that it is made of, and either may be changed afterwards. Stages that are not
-what was certified, and an answer that its confirmation does not give, make it invalid to every reader.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import DRAFTS, LEAVES_OFF, AdviceOfKind
+from specmeter.advise.advice import DRAFTS, AdviceOfKind
 from specmeter.advise.race import CONFIRMATION, best_other, pairs_of_prompts
 from specmeter.advise.session import StagePlan
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.pairing import pooled_speedup
 from specmeter.analysis.reading import read_run
-from specmeter.errors import SpecmeterError
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
 from specmeter.numbers.estimates import MARGIN, scaled
 from specmeter.numbers.stats import simultaneous
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import Advice, Decision, Goal
+    from specmeter.advise.advice import Decision, Goal
     from specmeter.advise.race import Answered
     from specmeter.advise.session import AdviseSession
     from specmeter.analysis.reading import RunReport
@@ -108,11 +102,11 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
         known = [it for it in fates if it.predicted is not None] or fates
         arm = max(known, key=lambda it: it.predicted.point if it.predicted else 0.0).arm_id if known else None
     else:
-        arm = best_other(ledger, first) if off_raced else first.leader
+        arm = best_other(ledger.arms, first) if off_raced else first.leader
     if arm is None:  # every arm failed
         ledger.answer("undecided", "raced" if raced else "predicted", None, None, finished=True)
         return
-    of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
+    of_kind = leads_of_kinds(raced, arm, plain)
     rival = "" if first is None or off_raced else runner_up(ledger, first, arm)
     found = measured(ledger, FIRST, arm, rival, of_kind)
     decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
@@ -123,6 +117,11 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
     if why == "budget" and _room(ledger, 2) >= least_units(1):
         why = "not-told-apart"
     _finish(ledger, decision, found, why, of_kind)
+
+
+def leads_of_kinds(raced: Sequence[Answered], arm: str, plain: str) -> dict[str, str]:
+    """Kind of text -> the arm that leads on it alone, where that is another one."""
+    return {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
 
 
 def _longer(ledger: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
@@ -366,67 +365,3 @@ def ends(speedup: Estimate | None) -> tuple[float, float]:
     if speedup is None or speedup.low is None or speedup.high is None:
         return 0.0, math.inf
     return speedup.low, speedup.high
-
-
-CHANGED = "data-changed"
-"""The check that finds a run folder changed."""
-
-
-def examined(advice: Advice, folder: Path) -> Advice:
-    """The advice of a folder; undecided and invalid where it is not what was measured. The line to paste is that of
-    the confirmation's run, whatever stands in the record."""
-    if any(differences(advice, folder)):
-        told = {"decision": "undecided", "verdict": "invalid", "why_undecided": "changed"}
-        return advice.model_copy(update={**told, "command": ()})
-    if advice.basis != "confirmed" or not (advice.finished and advice.confirmation and advice.command):
-        return advice
-    lines = read_run(folder / advice.confirmation).commands
-    line = None if advice.served is None else lines.get(advice.served.id)
-    return advice if line is None else advice.model_copy(update={"command": line})
-
-
-def differences(advice: Advice, folder: Path) -> Iterator[str]:
-    """What is not as it was measured, one by one."""
-    reports: dict[str, RunReport] = {}
-    for stage in advice.stages:
-        try:
-            report = reports[stage.folder] = read_run(folder / stage.folder)
-        except SpecmeterError as error:
-            yield f"{stage.folder}: {error.message}"
-            continue
-        known = stage.certificate_sha256
-        changed = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
-        if known is not None and (changed or report.certificate_sha256 != known):
-            yield f"{stage.folder}: is not what was certified"
-    if advice.basis != "confirmed" or not advice.finished:
-        return
-    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
-    if arm is None:
-        return
-    if (report := reports.get(advice.confirmation)) is None:
-        yield "there is no confirmation"
-        return
-    there = next((it for it in report.arms if it.id == arm), None)
-    if advice.arm is not None and advice.arm != there:
-        yield "the arm is not the one that was confirmed"
-    asked = advice.asked.load
-    if asked is not None and (there is None or there.load is None or there.load.clients != asked):
-        yield "it was confirmed at another load"
-    looks = LOOKS if advice.again_of is None else 1
-    found = confirmed(report, advice.confirmation, arm, advice.asked.goal, looks=looks)
-    pairs = ((found.speedup, advice.speedup), (found.over_prompts, advice.over_prompts), (found.tau, advice.tau))
-    if not all(_same_estimate(*pair) for pair in pairs):
-        yield "the speedup is not that of the confirmation"
-    if found.verdict != advice.verdict:
-        yield "the verdict is not that of the confirmation"
-    if advice.decision in DRAFTS and advice.decision != DECISIONS.get(found.ruling):
-        yield "the confirmation does not show a gain"
-    if advice.decision in LEAVES_OFF and found.ruling in ("gains", "here") and not is_small(found):
-        yield "the confirmation shows a gain"
-
-
-def _same_estimate(one: Estimate | None, other: Estimate | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    pairs = ((one.point, other.point), (one.low, other.low), (one.high, other.high))
-    return all(a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6)) for a, b in pairs)

@@ -41,10 +41,18 @@ from specmeter.advise.advice import (
     read_advice,
     write_advice,
 )
-from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed, examined
+from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
+from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of
 from specmeter.advise.race import failed_arms, race, settle, to_try
-from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule, write_schedule
+from specmeter.advise.schedule import (
+    Schedule,
+    certify_schedule,
+    clients_of,
+    folder_of,
+    read_schedule,
+    write_schedule,
+)
 from specmeter.advise.screen import choose, explore, look, pilots
 from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s
 from specmeter.analysis.answer import least_units
@@ -218,7 +226,7 @@ def again(
         )
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
-        return advice
+        return examined(advice, folder)
     ledger = AdviseSession(advice, folder, observer, fetching=fetching)
     with RunStore.open(before / confirmation.folder, readonly=True) as store:
         plan = StagePlan(
@@ -237,6 +245,7 @@ def again(
         ledger.carry_out(plan, thorough=True)
         found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
         _finish_again(ledger, old, found)
+        certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
         ledger.interrupted()
     return ledger.advice
@@ -358,7 +367,7 @@ def advise(
     """
     advice = begun(asked, grid, folder, left_out)
     if advice.finished:
-        return advice
+        return examined(advice, folder)
     wide = asked.wide and not advice.settings
     changes = to_try(folder) if wide else ()
     ledger = AdviseSession(advice, folder, observer, changes=changes, fetching=fetching)
@@ -372,6 +381,7 @@ def advise(
             ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
         else:
             confirm(ledger, raced)
+        certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
         ledger.interrupted()
     return ledger.advice
@@ -496,6 +506,8 @@ def advise_loads(
     Ctrl-C ends it with what is known so far. Raises as `course.advise` does, and says at how many clients; what was
     measured is kept then.
     """
+    if (there := _finished(folder)) is not None:
+        return there
     _begin(Schedule(asked=asked, made_at=time.time()), folder)
     spent = 0.0
     for number, clients in enumerate(asked.clients):
@@ -508,7 +520,7 @@ def advise_loads(
         if _interrupted(found):
             break
         spent += found.seconds
-    return read_schedule(folder)
+    return _ended(folder)
 
 
 def again_loads(
@@ -523,6 +535,8 @@ def again_loads(
 
     Raises as `again.again` does, and `UsageError` for a schedule that decided nothing.
     """
+    if (there := _finished(folder, before.resolve().name)) is not None:
+        return there
     old = read_schedule(before)
     decided = [it for it in old.advices if it.finished and it.decision != "undecided"]
     if not decided:
@@ -539,16 +553,29 @@ def again_loads(
             found = again(before / name, folder / name, observer, fetching=fetching)
         if _interrupted(found):
             break
+    return _ended(folder)
+
+
+def _finished(folder: Path, again_of: str | None = None) -> Schedule | None:
+    """The schedule of a folder where it has come to its end: nothing of it is written anew. Raises `StoreError`."""
+    if not is_schedule(folder):
+        return None
+    there = read_schedule(folder)
+    if there.again_of != again_of:
+        raise StoreError(f"{folder}: holds another schedule", fix="name another folder with --out")
+    return there if there.finished else None
+
+
+def _ended(folder: Path) -> Schedule:
+    """The schedule as far as it has come, certified where that is the end."""
+    certify_schedule(read_schedule(folder), folder)
     return read_schedule(folder)
 
 
 def _begin(schedule: Schedule, folder: Path) -> None:
     """Begin a schedule in a folder, where it was not begun. Raises `StoreError`."""
     if is_schedule(folder):
-        there = read_schedule(folder, examine=False)
-        if there.again_of != schedule.again_of:
-            raise StoreError(f"{folder}: holds another schedule", fix="name another folder with --out")
-        schedule = schedule.model_copy(update={"made_at": there.made_at})
+        schedule = schedule.model_copy(update={"made_at": read_schedule(folder, examine=False).made_at})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

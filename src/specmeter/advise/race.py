@@ -277,16 +277,15 @@ class _Racing:
         if ledger.baseline.id in failed:
             why = failed[ledger.baseline.id].splitlines()[0]
             raise EngineError(f"plain decoding failed in the race: {why}", fix=f"see the logs in {store.folder}")
-        questions = _questions(ledger, store)
-        answered = standings(store, questions, self.experiment, ledger.advice.asked.goal)
-        ledger.set_fates([_raced(it, answered[0], store, failed) for it in ledger.advice.fates])
+        answered = answers_of(store, ledger.advice.fates, ledger.baseline.id, self.experiment, ledger.advice.asked.goal)
+        ledger.set_fates([raced_fate(it, answered[0], store, failed) for it in ledger.advice.fates])
         if ledger.advice.basis != "confirmed":
             first, ratios = answered[0], answered[0].standing.ratios
             if first.leader != ledger.baseline.id:
                 decision: Decision = "speculate" if first.standing.faster_than_plain else "undecided"
                 ledger.answer(decision, "raced", first.leader, ratios.get(first.standing.leader))
             else:
-                other = best_other(ledger, first)
+                other = best_other(ledger.arms, first)
                 speedup = ratios.get(first.arms.index(other)) if other is not None else None
                 ledger.answer("off" if first.decided else "undecided", "raced", other, speedup)
         return answered
@@ -299,10 +298,10 @@ def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple
     return tuple(turn for turn in turns if turn.block == block)
 
 
-def best_other(ledger: AdviseSession, answered: Answered) -> str | None:
+def best_other(arms: Mapping[str, Arm], answered: Answered) -> str | None:
     """The fastest arm that drafts."""
     ratios = {answered.arms[number]: it.point for number, it in answered.standing.ratios.items()}
-    others = [arm for arm in answered.arms if ledger.whole.work.arms[arm].speculates]
+    others = [arm for arm in answered.arms if arms[arm].speculates]
     return max(others, key=lambda arm: ratios.get(arm, 0.0), default=None)
 
 
@@ -327,20 +326,23 @@ def _with_room(ledger: AdviseSession, kept: Sequence[str]) -> tuple[list[str], i
     return list(kept[:count]), min(blocks, MOST_BLOCKS) if count else 0
 
 
-def _questions(ledger: AdviseSession, store: RunReader) -> list[RaceQuestion]:
-    """What is raced, by the arms that the race was begun with."""
-    there = {arm.id for arm in store.arms()}
-    fates = sorted(
-        (it for it in ledger.advice.fates if it.arm_id in there),
+def answers_of(
+    store: RunReader, fates: Sequence[Fate], baseline: str, experiment: Experiment, goal: Goal
+) -> list[Answered]:
+    """How the questions stand that the race was begun with: a function of its run, and of what the screen expected."""
+    there = [arm.id for arm in store.arms()]
+    raced = sorted(
+        (it for it in fates if it.arm_id in there),
         key=lambda it: it.predicted.point if it.predicted else 0.0,
         reverse=True,
     )
-    expected = {it.arm_id: {kind: speedup.point for kind, speedup in it.by_kind.items()} for it in fates}
-    others = [arm for arm in ledger.with_baselines([it.arm_id for it in fates]) if arm != ledger.baseline.id]
-    return questions_of([*(it.arm_id for it in fates), *others], ledger.baseline.id, expected)
+    expected = {it.arm_id: {kind: speedup.point for kind, speedup in it.by_kind.items()} for it in raced}
+    kept = [it.arm_id for it in raced]
+    others = [arm for arm in there if arm not in (baseline, *kept)]
+    return standings(store, questions_of([*kept, *others], baseline, expected), experiment, goal)
 
 
-def _raced(fate: Fate, first: Answered, store: RunReader, failed: dict[str, str]) -> Fate:
+def raced_fate(fate: Fate, first: Answered, store: RunReader, failed: dict[str, str]) -> Fate:
     """What has become of an arm by now."""
     blocks = len({row.block for row in store.rows() if row.arm_id == fate.arm_id})
     if not blocks:

@@ -16,17 +16,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
-from specmeter.advise.confirm import examined
+from specmeter.advise.examination import (
+    amend,
+    certify,
+    doubted,
+    examined,
+    inspect_advice,
+    inspected,
+    withheld,
+)
 from specmeter.analysis.prediction.speedup import ExpectedCrossover, expected_crossover
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
 from specmeter.record.base import read_record, write_record
-from specmeter.record.verdict import Verdict, worst
+from specmeter.record.verdict import Verdict, about_run, worst
+from specmeter.store.integrity import certificate_in, is_changed, uncertified
 from specmeter.store.locate import SCHEDULE_NAME, is_advice
+from specmeter.store.reader import CERTIFICATE_NAME
+
+if TYPE_CHECKING:
+    from specmeter.record import Finding
+    from specmeter.validity.inspection import Inspection
 
 _MAX_BYTES = 2**20
 
@@ -124,7 +139,61 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
             f"{path}: is not a record of a schedule (asked.clients: the numbers do not rise)",
             fix="name a file made by `specmeter advise --clients`",
         )
-    return found.model_copy(update={"advices": tuple(_advices(folder, found, examine=examine))})
+    advices = list(_advices(folder, found, examine=examine))
+    made_at = advices[0].made_at if advices else found.made_at
+    found = found.model_copy(update={"advices": tuple(advices), "made_at": made_at})
+    if not examine:
+        return found
+    doubt = uncertified(folder) if found.finished else ""
+    advices = [
+        withheld(it) if is_changed(folder, (SCHEDULE_NAME, _part(it))) else doubted(it, it.uncertified or doubt)
+        for it in advices
+    ]
+    return found.model_copy(update={"advices": tuple(advices)})
+
+
+def _parts(schedule: Schedule) -> list[str]:
+    """Files that the certificate of a schedule covers."""
+    return [SCHEDULE_NAME, *map(_part, schedule.advices)]
+
+
+def _part(advice: Advice) -> str:
+    return f"{folder_of(clients_of(advice))}/{CERTIFICATE_NAME}"
+
+
+def inspect_schedule(folder: Path) -> Inspection:
+    """Every advice inspected, and the record held against its certificate. Raises `UsageError` where it is none."""
+    schedule = read_schedule(folder, examine=False)
+    found: list[Finding] = []
+    verdicts: dict[str, Verdict] = {}
+    for advice in schedule.advices:
+        name = folder_of(clients_of(advice))
+        inspection = inspect_advice(folder / name)
+        verdicts[name] = inspection.certificate.verdict
+        found += [
+            about_run(it.check, it.severity, Message("advice.of", part=name, told=it.message), it.remedy)
+            for it in inspection.findings
+        ]
+    answer = list(verdicts.values())
+    return inspected(folder, _parts(schedule), verdicts, answer, found, finished=schedule.finished)
+
+
+def amend_schedule(schedule: Schedule, folder: Path) -> None:
+    """Keep for which other programs a certified schedule is told, load by load (see `amend`)."""
+    fit = not uncertified(folder) and not is_changed(folder, _parts(schedule))
+    for advice in schedule.advices:
+        amend(folder / folder_of(clients_of(advice)), advice.programs)
+    if fit:
+        certify_schedule(schedule, folder)
+
+
+def certify_schedule(schedule: Schedule, folder: Path) -> None:
+    """Issue the certificate of what has just been measured, behind earlier ones; of what is not finished none."""
+    if not schedule.finished:
+        return
+    issued, _ = certificate_in(folder)
+    verdicts: dict[str, Verdict] = {folder_of(clients_of(it)): it.verdict or "valid" for it in schedule.advices}
+    certify(folder, _parts(schedule), verdicts, schedule.verdict or "valid", issued.issues if issued else ())
 
 
 def write_schedule(schedule: Schedule, folder: Path) -> None:

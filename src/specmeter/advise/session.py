@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import Disturbance, Request, Verdict
+    from specmeter.record import Disturbance, ModelIdentity, Request, Verdict
     from specmeter.store import RunReader
 
 
@@ -242,22 +242,12 @@ class AdviseSession:
             return
         stages = tuple(it for it in self.advice.stages if it.folder != timer.name)
         seconds = self._seconds(timer)
+        made_at = self.advice.made_at
         with suppress(StoreError), RunStore.open(self.folder / timer.name, readonly=True) as store:
-            rows, certificate = list(store.rows()), store.certificate()
-            texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
-            now = StageRun(
-                stage=timer.stage,
-                folder=timer.name,
-                verdict=certificate.verdict if certificate else None,
-                certificate_sha256=store.certificate_sha256() if certificate else None,
-                seconds=seconds,
-                blocks=len({row.block for row in rows}),
-                sessions=sum(1 for _ in store.sessions()),
-                prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
-                disturbed=max(store.disturbances(), key=lambda it: it.mean_percent, default=None),
-            )
-            stages = (*stages, now)
-        self._change(stages=stages, seconds=sum(it.seconds for it in stages))
+            if not stages:
+                made_at = store.state().started_at or made_at
+            stages = (*stages, stage_run(store, timer.stage, timer.name, seconds))
+        self._change(stages=stages, seconds=sum(it.seconds for it in stages), made_at=made_at)
 
     def _seconds(self, timer: _Timer) -> float:
         return timer.before + self.whole.engine.clock() - timer.started
@@ -359,13 +349,35 @@ class AdviseSession:
 
     def _line(self, arm: Arm) -> tuple[str, ...]:
         with RunStore.open(self.folder / self._first_stage, readonly=True) as store:
-            session = next((it for it in store.sessions() if it.arm_id == self.baseline.id), None)
-        return () if session is None else line_to_paste(arm, self.whole.work.models, session)
+            return line_by(store, self.baseline, arm, self.whole.work.models)
 
     @property
     def _first_stage(self) -> str:
         begun = (it.folder for it in self.advice.stages if it.stage != "settings")
         return next(begun, self._timer.name if self._timer else "")
+
+
+def stage_run(store: RunReader, stage: Stage, name: str, seconds: float) -> StageRun:
+    """What is on record of a stage, by its run."""
+    rows, certificate = list(store.rows()), store.certificate()
+    texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
+    return StageRun(
+        stage=stage,
+        folder=name,
+        verdict=certificate.verdict if certificate else None,
+        certificate_sha256=store.certificate_sha256() if certificate else None,
+        seconds=seconds,
+        blocks=len({row.block for row in rows}),
+        sessions=sum(1 for _ in store.sessions()),
+        prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
+        disturbed=max(store.disturbances(), key=lambda it: it.mean_percent, default=None),
+    )
+
+
+def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, ModelIdentity]) -> tuple[str, ...]:
+    """The line to paste for an arm, in the manner of the server that a stage started for plain decoding."""
+    session = next((it for it in store.sessions() if it.arm_id == baseline.id), None)
+    return () if session is None else line_to_paste(arm, models, session)
 
 
 def in_force(advice: Advice) -> tuple[str, ...]:

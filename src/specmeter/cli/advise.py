@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import click
 
-from specmeter.advise.advice import Advice, AdviceQuestion, Goal, read_advice, write_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, Goal, read_advice
 from specmeter.advise.candidates import find_candidates
+from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.pipeline import advise, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.pipeline import again as measure_again
 from specmeter.advise.question import ask, grid_of, outline, refuse_long_prompts
-from specmeter.advise.schedule import Schedule, clients_of, folder_of, read_schedule
+from specmeter.advise.schedule import Schedule, amend_schedule, read_schedule
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
@@ -289,13 +290,12 @@ def _told(found: Advice | Schedule, folder: Path, program: str, *, details: bool
     if isinstance(found, Schedule):
         if program != MEASURED:
             found = also_for(found, program)
-            for advice in found.advices:
-                write_advice(advice, folder / folder_of(clients_of(advice)))
+            amend_schedule(found, folder)
         print_report(schedule_report.report(found, folder), as_json=as_json, details=details)
         return _exit_code(found.advices)
     if program != MEASURED:
         found = advice_for(found, program)
-        write_advice(found, folder)
+        amend(folder, found.programs)
     print_report(advice_report.report(found, folder), as_json=as_json, details=details)
     if program in (told := elsewhere(found)):
         notes = told[program].notes

@@ -10,13 +10,15 @@ from typing import Any
 import click
 
 from specmeter.errors import StoreError, UsageError
-from specmeter.show.check_report import report
+from specmeter.show.check_report import of_advice, report
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore, signature
-from specmeter.store.locate import find_run
+from specmeter.store.locate import find_run, is_advice, is_schedule
+from specmeter.store.reader import certificate_file
 from specmeter.store.run import SIGNATURE_NAME, write_document
-from specmeter.validity.inspection import Inspection, inspect, issue
+from specmeter.validity.inspection import Inspection, inspect
+from specmeter.validity.inspection import issue as issue_run
 
 
 @click.command(name="check")
@@ -39,10 +41,11 @@ from specmeter.validity.inspection import Inspection, inspect, issue
 def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Path | None, identity: str | None) -> int:
     """Check RUN again from its raw data: can its numbers be believed?
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default). Every check is recomputed,
-    and the data is compared with the hashes in the run's certificate, so any later change is noticed. A run without a
-    certificate (it was interrupted) gets one, unless another process is writing to it or the certificate.json in its
-    folder shows that it was changed.
+    RUN is a run folder, or that of an advice or a schedule, the name of one under specmeter-runs/, or `latest` (the
+    default: the latest run). Every check is recomputed, and the data is compared with the hashes in its certificate, so
+    any later change is noticed. A run without a certificate (it was interrupted) gets one, unless another process is
+    writing to it or the certificate.json in its folder shows that it was changed. Of an advice every stage is checked,
+    and its answer is computed once more from them.
 
     --sign ties the certificate, and everything it covers, to your key; with --signer others verify it.
 
@@ -51,6 +54,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
       specmeter check
       specmeter check specmeter-runs/demo-20261121-101500 --all
       specmeter check latest --json | jq '.arms'
+      specmeter check specmeter-runs/advise-big-20261121-201500
       specmeter check latest --sign ~/.ssh/id_ed25519
       specmeter check downloaded/run --signer anna.pub
       specmeter check downloaded/run --signer allowed_signers --identity anna@example.org
@@ -64,14 +68,17 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
             f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
         )
     folder = find_run(run)
-    inspection, issued = _inspect(folder, certify=signer is None)
+    composed = is_advice(folder) or is_schedule(folder)
+    look = _inspect_advice if composed else _inspect
+    inspection, issued = look(folder, certify=signer is None)
     if sign is not None:
         _sign(folder, inspection, sign)
     verified = None if signer is None else _verify(folder, signer, identity)
     if as_json:
         say_json(_document(inspection, verified))
     else:
-        print_report(report(folder, inspection, issued=issued, every=every))
+        told = of_advice(folder, inspection, issued=issued) if composed else None
+        print_report(told or report(folder, inspection, issued=issued, every=every))
         _print_signature(folder, sign, verified)
     refused = verified is not None and not verified.holds
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0
@@ -85,9 +92,16 @@ def _document(inspection: Inspection, verified: signature.Verified | None) -> di
     return document if verified is None else document | {"signature": asdict(verified)}
 
 
-def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
+def _signed(folder: Path) -> bytes | None:
+    """What signatures are of: certificate.json, where it is the run's; None where there is none."""
+    if is_advice(folder) or is_schedule(folder):
+        return certificate_file(folder)
     with RunStore.open(folder, readonly=True) as store:
-        content = store.certificate_file() if store.certificate() is not None else None
+        return store.certificate_file() if store.certificate() is not None else None
+
+
+def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
+    content = _signed(folder)
     changed = [str(it.message) for it in inspection.findings if it.check == "data-changed" and it.severity == "invalid"]
     if content is None or changed:
         why = changed[0] if changed else "it has no certificate"
@@ -96,10 +110,9 @@ def _sign(folder: Path, inspection: Inspection, key: Path) -> None:
 
 
 def _verify(folder: Path, signer: Path, identity: str | None) -> signature.Verified:
-    with RunStore.open(folder, readonly=True) as store:
-        content = store.certificate_file() if store.certificate() is not None else None
+    content = _signed(folder)
     if content is None:
-        return signature.Verified(holds=False, why_not="the run has no certificate")
+        return signature.Verified(holds=False, why_not="it has no certificate")
     return signature.verify(content, folder, signer, identity)
 
 
@@ -109,10 +122,20 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
         if store.certificate() is not None or not certify:
             return inspect(store), False
     with contextlib.suppress(StoreError), RunStore.open(folder) as store:
-        inspection = issue(store)
+        inspection = issue_run(store)
         return inspection, not inspection.refuted
     with RunStore.open(folder, readonly=True) as store:
         return inspect(store), False
+
+
+def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
+    from specmeter.advise.examination import inspect_advice, issue
+    from specmeter.advise.schedule import inspect_schedule
+
+    inspection = inspect_advice(folder) if is_advice(folder) else inspect_schedule(folder)
+    with contextlib.suppress(StoreError):
+        return inspection, certify and issue(folder, inspection)
+    return inspection, False
 
 
 def _print_signature(folder: Path, key: Path | None, verified: signature.Verified | None) -> None:

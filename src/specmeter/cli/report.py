@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from specmeter.advise.advice import read_advice
-from specmeter.advise.confirm import examined
+from specmeter.advise.examination import examined
 from specmeter.advise.schedule import read_schedule
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL

@@ -19,7 +19,17 @@ from specmeter.show.export import FormatName, TableName
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.store import RunStore
-from specmeter.store.locate import find_advices, find_run, find_runs, find_schedules, is_advice, is_schedule
+from specmeter.store.integrity import is_changed
+from specmeter.store.locate import (
+    ADVICE_NAME,
+    SCHEDULE_NAME,
+    find_advices,
+    find_run,
+    find_runs,
+    find_schedules,
+    is_advice,
+    is_schedule,
+)
 
 _ENDLESS = 10_000
 """Width of a table that is not read on a terminal: programs want one row per line."""
@@ -106,19 +116,24 @@ def _advice_in_a_line(folder: Path) -> dict[str, str]:
 
     try:
         advice = read_advice(folder)
-    except UsageError as error:
+        if is_changed(folder, [ADVICE_NAME]):
+            return _unreadable(folder, str(Message("advised.why.changed")))
+    except (StoreError, UsageError) as error:
         return _unreadable(folder, error.message)
     return _told(folder, headline(advice, names_of(advice)), advice.made_at, finished=advice.finished)
 
 
 def _schedule_in_a_line(folder: Path) -> dict[str, str]:
     """A schedule in a line, or what is wrong with its folder."""
-    from specmeter.advise.schedule import read_schedule
+    from specmeter.advise.schedule import clients_of, folder_of, read_schedule
     from specmeter.show.schedule_report import headline
 
     try:
         schedule = read_schedule(folder, examine=False)
-    except UsageError as error:
+        changed = any(is_changed(folder / folder_of(clients_of(it)), [ADVICE_NAME]) for it in schedule.advices)
+        if changed or is_changed(folder, [SCHEDULE_NAME]):
+            return _unreadable(folder, str(Message("advised.why.changed")))
+    except (StoreError, UsageError) as error:
         return _unreadable(folder, error.message)
     return _told(folder, headline(schedule), schedule.made_at, finished=schedule.finished)
 
@@ -183,7 +198,7 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
 
 def _show_advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
     from specmeter.advise.advice import read_advice
-    from specmeter.advise.confirm import examined
+    from specmeter.advise.examination import examined
     from specmeter.show.advice_report import report
     from specmeter.show.terminal.report import print_report
 

@@ -68,7 +68,7 @@ def headline(advice: Advice, names: Names) -> Message:
     """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
     said: dict[str, Value] = {"target": _asked_of(advice)}
     best = best_of(advice)
-    if best is not None and advice.speedup is not None:
+    if best is not None and advice.speedup is not None and advice.verdict != "invalid":
         said |= {"method": _method(advice, best, names), "speedup": ratio(advice.speedup), "rests": _rests(advice)}
     has_number = len(said) > 1
     if advice.again is not None:
@@ -331,14 +331,17 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
         yield Text(Message("advised.note.simulated"), "strong")
     if advice.why_undecided == "changed":
         yield Text(Message("advised.note.changed_since"), "bad")
+    elif advice.uncertified:
+        told = Message(f"advised.note.uncertified.{advice.uncertified}", folder=quoted(str(folder)))
+        yield Text(told, TONES["suspect"])
     elif advice.verdict in ("invalid", "suspect"):
         place: dict[str, Value] = {"folder": _stage_folder(advice, folder)}
         yield Text(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
     if advice.again is not None:
         changes = [Text(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
         yield from changes or [Text(Message("advised.note.unchanged"))]
-    if not advice.finished and not is_open(advice):
-        yield Text(Message("advised.note.unfinished"), "doubtful")
+    if not advice.finished:
+        yield Text(Message("advised.note.uncovered" if is_open(advice) else "advised.note.unfinished"), "doubtful")
     if advice.basis == "confirmed" and not advice.held_out:
         yield Text(Message("advised.note.same_prompts"), "doubtful")
     if advice.basis == "confirmed" and advice.confirmation == LONGER:

@@ -41,6 +41,35 @@ def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -
     )
 
 
+def of_advice(folder: Path, inspection: Inspection, *, issued: bool) -> Report:
+    """The same of an advice or a schedule, which is made of runs or of advices."""
+    certificate, findings = inspection.certificate, inspection.findings
+    said = Message(
+        "check.verdict_of",
+        verdict=Message(f"verdict.{certificate.verdict}"),
+        state=Message(f"state.{certificate.state}"),
+    )
+    rows = [
+        row(Cell(part, code=True), Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict]))
+        for part, verdict in certificate.arms.items()
+    ]
+    parts = Table("runs", (Column("run"), Column("verdict")), rows)
+    state = "unfinished" if certificate.state == "partial" and not inspection.certified_before else ""
+    lines = [Text(Message("check.unfinished"))] if state else _certified(folder, inspection, issued=issued)
+    if inspection.certified_before or issued:
+        lines.append(Text(Message("check.covered_files", files=list(inspection.covered)), whole=True))
+    return Report(
+        target=str(folder),
+        document=dict,
+        answer=[Text(said, TONES[certificate.verdict])],
+        sections=[
+            Section("parts", [Tabled(parts, caption=False)] if rows else []),
+            Section("findings", found(findings)),
+            Section("covered", [*lines, *_others(inspection)]),
+        ],
+    )
+
+
 def _arms(certificate: Certificate, findings: Sequence[Finding]) -> Table:
     """A row per arm: its verdict, and the checks that found something about it."""
     rows: list[Row] = []
@@ -72,6 +101,18 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
 
 
 def _coverage(folder: Path, inspection: Inspection, *, issued: bool) -> list[Block]:
+    lines = _certified(folder, inspection, issued=issued)
+    if not inspection.certified_before and not issued:
+        return lines
+    logs = sum(part.startswith("logs/") for part in inspection.covered)
+    files = [part for part in inspection.covered if part in FILES]
+    tables = len(inspection.covered) - logs - len(files)
+    covered = Text(Message("check.covered", tables=tables, logs=logs, files=files), whole=True)
+    return [*lines, covered, *_others(inspection)]
+
+
+def _certified(folder: Path, inspection: Inspection, *, issued: bool) -> list[Block]:
+    """Whether the data is what was certified, and when that was."""
     state = (
         "changed"
         if inspection.refuted
@@ -81,20 +122,21 @@ def _coverage(folder: Path, inspection: Inspection, *, issued: bool) -> list[Blo
         if issued
         else "not_issued"
     )
-    lines = [Text(Message(f"check.{state}", folder=str(folder)), whole=True)]
+    lines: list[Block] = [Text(Message(f"check.{state}", folder=str(folder)), whole=True)]
     if not inspection.certified_before and not issued:
-        return [*lines]
+        return lines
     history = inspection.certificate.issues if issued else inspection.issues
     times = [Message(f"check.issue_{it.by}", at=moment(it.at)) for it in history]
     if times:
         lines.append(Text(Message("check.issues", issues=times), whole=True))
-    logs = sum(part.startswith("logs/") for part in inspection.covered)
-    files = [part for part in inspection.covered if part in FILES]
-    tables = len(inspection.covered) - logs - len(files)
-    lines.append(Text(Message("check.covered", tables=tables, logs=logs, files=files), whole=True))
+    return lines
+
+
+def _others(inspection: Inspection) -> list[Block]:
+    """Files that no certificate covers."""
     if others := inspection.uncovered:
         names = [f"{name} ({remark})" if remark else name for name, remark in list(others.items())[:_SHOWN]]
         more = len(others) - _SHOWN
         rest = [Message("validity.more_arms", count=more)] if more > 0 else []
-        lines.append(Text(Message("check.uncovered", files=[*names, *rest]), whole=True))
-    return [*lines]
+        return [Text(Message("check.uncovered", files=[*names, *rest]), whole=True)]
+    return []

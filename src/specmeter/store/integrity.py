@@ -20,11 +20,11 @@ import json
 import re
 import time
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
@@ -37,7 +37,7 @@ from specmeter.record.verdict import Findings, about_run
 from specmeter.store.database import DATABASE_FILES
 from specmeter.store.environment import environment_of
 from specmeter.store.guarded import LOCK_NAME
-from specmeter.store.reader import CERTIFICATE_NAME
+from specmeter.store.reader import CERTIFICATE_NAME, certificate_file
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, REPORT_NAME, SIGNATURE_NAME
 from specmeter.text import size
 
@@ -87,7 +87,7 @@ def hash_data(run: RunReader) -> dict[str, str]:
     logs = run.folder / LOGS_NAME
     if logs.is_dir() and not is_link(logs):
         names += sorted(f"{LOGS_NAME}/{path.name}" for path in logs.iterdir())
-    return hashes | {name: digest for name in names if (digest := _hash_file(run.folder, name))}
+    return hashes | {name: digest for name in names if (digest := hash_file(run.folder, name))}
 
 
 def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -107,7 +107,7 @@ def _hash_rows(run: RunReader, query: str) -> str:
     return digest.hexdigest()
 
 
-def _hash_file(folder: Path, name: str) -> str | None:
+def hash_file(folder: Path, name: str) -> str | None:
     """None where there is no plain file of that name. Raises `StoreError` where it is too large, or cannot be read."""
     most = MOST_BYTES_OF_LOG if name not in FILES else MOST_BYTES
     try:
@@ -163,7 +163,7 @@ def _digest(page: bytes, certificate: str) -> str:
 
 
 FIX = Message("data-changed.fix")
-_GONE = Message("data-changed.gone", file=CERTIFICATE_NAME)
+GONE = Message("data-changed.gone", file=CERTIFICATE_NAME)
 _NO_CERTIFICATE = Message("data-changed.no_certificate", file=CERTIFICATE_NAME)
 _PARTS_SHOWN = 5
 _MOST_LISTED = 1_000
@@ -178,8 +178,8 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     The certificate lies in the database and beside it. One that is gone from the database (a process killed while it
     certified leaves it so) still holds what lies here against the file.
     """
-    said, problem = _certificate_file(run)
-    if issued is None and said is None and problem == _GONE:
+    said, problem = certificate_in(run.folder)
+    if issued is None and said is None and problem == GONE:
         yield Unchecked(reason=Message("unchecked.no_certificate"), applies=False)
         return
     certified = issued or said
@@ -199,12 +199,12 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
 
 def certificate_beside(run: RunReader) -> Certificate | None:
     """The certificate that lies beside the database; None where it is gone or is none."""
-    return _certificate_file(run)[0]
+    return certificate_in(run.folder)[0]
 
 
-def _certificate_file(run: RunReader) -> tuple[Certificate | None, Message | None]:
-    """(the certificate beside the database, or what is wrong with it)."""
-    document = _document(run)
+def certificate_in(folder: Path) -> tuple[Certificate | None, Message | None]:
+    """(the certificate that lies in a folder, or what is wrong with it)."""
+    document = _document(folder)
     if not isinstance(document, dict):
         return None, document
     said = {name: value for name, value in document.items() if name not in ("findings", "findings_left_out")}
@@ -214,12 +214,34 @@ def _certificate_file(run: RunReader) -> tuple[Certificate | None, Message | Non
         return None, _NO_CERTIFICATE
 
 
-def _document(run: RunReader) -> dict[str, Any] | Message:
+def hash_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Name -> SHA-256 of those files that are there. Raises `StoreError`."""
+    return {name: digest for name in names if (digest := hash_file(folder, name))}
+
+
+def is_changed(folder: Path, names: Iterable[str]) -> bool:
+    """Whether one of these files is not what the certificate in its folder says, or that is none. Raises
+    `StoreError`."""
+    issued, problem = certificate_in(folder)
+    if issued is None:
+        return problem != GONE
+    return any(issued.data.get(name) != hash_file(folder, name) for name in names)
+
+
+def uncertified(folder: Path) -> Literal["", "none", "late"]:
+    """What the certificate in a folder lacks: there is none, or a later check issued it. Empty: nothing."""
+    issued, _ = certificate_in(folder)
+    if issued is None:
+        return "none"
+    return "" if any(it.by == "run" for it in issued.issues) else "late"
+
+
+def _document(folder: Path) -> dict[str, Any] | Message:
     """certificate.json as data, or why it is none."""
     try:
-        content = run.certificate_file()
+        content = certificate_file(folder)
         if content is None:
-            return _GONE
+            return GONE
         document: Any = json.loads(content.decode("utf-8"))
     except (StoreError, ValueError, RecursionError):
         return Message("data-changed.unreadable", file=CERTIFICATE_NAME)
@@ -227,7 +249,7 @@ def _document(run: RunReader) -> dict[str, Any] | Message:
 
 
 def _same_findings(run: RunReader) -> bool:
-    document = _document(run)
+    document = _document(run.folder)
     if not isinstance(document, dict):
         return False
     shown, left_out = document.get("findings"), document.get("findings_left_out")
@@ -253,7 +275,7 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
 
     Its certificate says when it was issued, and by what: one that is removed and issued anew does not come of the run.
     """
-    state, certified = run.state(), issued or _certificate_file(run)[0]
+    state, certified = run.state(), issued or certificate_beside(run)
     if state.state != "complete" or state.finished_at is None:
         return
     seconds = (certified.checked_at if certified else time.time()) - state.finished_at
@@ -265,7 +287,7 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         )
         yield about_run(
             "data-changed",
-            "note",
+            "suspect",
             Message("data-changed.late", after=after),
             Message("data-changed.fix_late"),
             seconds_after_the_end=round(seconds),

@@ -186,6 +186,22 @@ _PLAN = """(SELECT * FROM plan WHERE NOT EXISTS (
 """What is to be measured: all that was planned but for blocks that were given up."""
 
 
+def certificate_file(folder: Path) -> bytes | None:
+    """certificate.json of a folder; None where there is none.
+
+    Raises `StoreError` when it cannot be read, or is larger than any certificate.
+    """
+    try:
+        return read_inside(folder, CERTIFICATE_NAME, _MAX_CERTIFICATE)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{folder / CERTIFICATE_NAME}: cannot be read: {error.strerror}",
+            fix="check its permissions, or remove it and check again",
+        ) from None
+
+
 class RunReader:
     """The reading half of a run folder. Every method may raise `StoreError`; use it in the thread that opened it."""
 
@@ -434,19 +450,8 @@ class RunReader:
         return next(self._documents(Certificate, "certificate"), None)
 
     def certificate_file(self) -> bytes | None:
-        """certificate.json as it lies beside the database; None where there is none.
-
-        Raises `StoreError` when it cannot be read, or is larger than any certificate.
-        """
-        try:
-            return read_inside(self.folder, CERTIFICATE_NAME, _MAX_CERTIFICATE)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StoreError(
-                f"{self.folder / CERTIFICATE_NAME}: cannot be read: {error.strerror}",
-                fix="check its permissions, or remove it and check the run again",
-            ) from None
+        """certificate.json as it lies beside the database; None where there is none. Raises `StoreError`."""
+        return certificate_file(self.folder)
 
     def certificate_sha256(self) -> str | None:
         """SHA-256 of certificate.json, which names the whole run in short; None where it cannot be read."""

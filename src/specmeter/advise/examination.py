@@ -1,0 +1,411 @@
+"""Whether an advice is what was measured: by its certificate, and by what its runs give once more.
+
+An advice is certified when its last number is in: certificate.json has the SHA-256 of its record, of its grid, and of
+the certificate of every stage, which in turn covers a run; that of a schedule has those of its advices. Signatures are
+of this file, as with runs. Any later change of the record is seen by that.
+
+Who changes the record and certifies it anew is held against the runs: the answer is computed once more from the
+confirmation, what became of arms from the race, and models, engine, machine and date are those of the runs. Covered by
+the certificate alone are predictions of arms that were not raced, settings that were tried, the time that it took, and
+what an earlier advice said. What is not finished has no certificate, and its readers are told so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
+
+from specmeter import __version__
+from specmeter.advise.advice import DRAFTS, GRID_NAME, LEAVES_OFF, read_advice, write_advice
+from specmeter.advise.confirm import LOOKS, by_kind, confirmed, is_small, leads_of_kinds
+from specmeter.advise.race import answers_of, best_other, failed_arms, raced_fate
+from specmeter.advise.session import line_by, stage_run
+from specmeter.analysis.reading import read_run
+from specmeter.errors import SpecmeterError, StoreError
+from specmeter.experiments.file import parse
+from specmeter.files import oddity, remove_inside
+from specmeter.messages import Message
+from specmeter.record import Certificate, Issue
+from specmeter.record.verdict import VERDICTS, about_run, worst
+from specmeter.store import RunStore
+from specmeter.store.integrity import (
+    FIX,
+    GONE,
+    certificate_in,
+    changed,
+    hash_files,
+    is_changed,
+    uncertified,
+)
+from specmeter.store.locate import ADVICE_NAME
+from specmeter.store.reader import CERTIFICATE_NAME
+from specmeter.store.run import SIGNATURE_NAME, write_document
+from specmeter.validity.inspection import Inspection, inspect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.race import Answered
+    from specmeter.analysis.reading import RunReport
+    from specmeter.record import Estimate, Finding, Verdict
+    from specmeter.store import RunReader
+
+CHANGED = "data-changed"
+"""The check that finds a folder changed."""
+_OF_FOLDERS = (CHANGED, "folder-contradicts")
+"""Checks of a stage that cast doubt on the advice, whichever stage it is."""
+_WITHHELD: dict[str, object] = {
+    **{"decision": "undecided", "why_undecided": "changed", "verdict": "invalid", "rival": ""},
+    **dict.fromkeys(("arm", "speedup", "over_prompts", "speedup_of", "tau", "host", "engine", "again")),
+    **dict.fromkeys(("command", "by_kind", "fates", "settings"), ()),
+}
+"""Where the record was changed."""
+
+
+# --- what a reader is told -------------------------------------------------------------------------------------------
+
+
+def examined(advice: Advice, folder: Path) -> Advice:
+    """The advice of a folder as it may be told: of one that is not what was measured no number is left. The line to
+    paste is that of its runs, whatever stands in the record."""
+    if is_changed(folder, _parts(advice)) or any(differences(advice, folder)):
+        return withheld(advice)
+    told = doubted(advice, uncertified(folder) if advice.finished else "")
+    return told.model_copy(update={"command": _line(advice, folder)}) if advice.command else told
+
+
+def withheld(advice: Advice) -> Advice:
+    """What is left of an advice that was changed."""
+    return advice.model_copy(update=_WITHHELD)
+
+
+def doubted(advice: Advice, doubt: Literal["", "none", "late"]) -> Advice:
+    """An advice that is suspect at best where there is a doubt about its certificate."""
+    verdict: Verdict | None = worst((advice.verdict or "valid", "suspect")) if doubt else advice.verdict
+    return advice.model_copy(update={"uncertified": doubt, "verdict": verdict})
+
+
+def _parts(advice: Advice) -> list[str]:
+    """Files that the certificate of an advice covers."""
+    return [ADVICE_NAME, GRID_NAME, *(f"{it.folder}/{CERTIFICATE_NAME}" for it in advice.stages)]
+
+
+def _line(advice: Advice, folder: Path) -> tuple[str, ...]:
+    """The line to paste, by the run that measured its arm; by the first stage where none did."""
+    arm, baseline = advice.served, advice.baseline
+    if arm is None or baseline is None:
+        return ()
+    places = [it.folder for it in advice.stages if it.stage != "settings"]
+    for place in [it for it in (advice.confirmation, *places) if it]:
+        with suppress(SpecmeterError), RunStore.open(folder / place, readonly=True) as store:
+            models = {it.name: it for it in store.models()}
+            if arm.draft and advice.draft is not None:
+                models.setdefault(arm.draft, advice.draft)
+            if line := line_by(store, baseline, arm, models):
+                return line
+    return ()
+
+
+# --- what is not as it was measured ----------------------------------------------------------------------------------
+
+
+def differences(advice: Advice, folder: Path) -> Iterator[Message]:
+    """What is not as it was measured, one by one."""
+    reports: dict[str, RunReport] = {}
+    for stage in advice.stages:
+        try:
+            report = reports[stage.folder] = read_run(folder / stage.folder)
+            with RunStore.open(folder / stage.folder, readonly=True) as store:
+                told = stage_run(store, stage.stage, stage.folder, stage.seconds)
+        except SpecmeterError as error:
+            yield Message("advice.unreadable", stage=stage.folder, problem=error.message)
+            continue
+        if stage.certificate_sha256 is None:
+            continue  # it goes on
+        edited = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
+        if edited or report.certificate_sha256 != stage.certificate_sha256:
+            yield Message("advice.stage_changed", stage=stage.folder)
+        elif told != stage:
+            yield Message("advice.stage_told", stage=stage.folder)
+    if not advice.finished:
+        return
+    try:
+        yield from _origins(advice, folder)
+        answered = yield from _race(advice, folder)
+        yield from _answer(advice, folder, reports.get(advice.confirmation), answered)
+    except SpecmeterError as error:
+        yield Message("advice.unreadable", stage=folder.name, problem=error.message)
+
+
+def _origins(advice: Advice, folder: Path) -> Iterator[Message]:
+    """Models, engine, machine and date are those of the runs."""
+    began: list[float] = []
+    for stage in advice.stages:
+        with RunStore.open(folder / stage.folder, readonly=True) as store:
+            began.append(store.state().started_at or math.inf)
+            models = {it.name: it for it in store.models()}
+            engines = [it.engine for it in store.sessions()]
+            hosts = [(it.hostname_sha256, it.cpu, it.logical_cores) for it in store.hosts()]
+            arms = {it.id: it for it in store.arms()}
+        target = advice.baseline and advice.baseline.target
+        if advice.target is not None and models.get(target or "") != advice.target:
+            yield Message("advice.other", what=Message("advised.changed.target"), stage=stage.folder)
+        if advice.arm is not None and advice.arm.id in arms and models.get(advice.arm.draft or "") != advice.draft:
+            yield Message("advice.other", what=Message("advised.changed.draft"), stage=stage.folder)
+        mine = advice.engine
+        if mine is not None and all(
+            (it.kind, it.binary_sha256, it.libraries, it.version, it.build)
+            != (mine.kind, mine.binary_sha256, mine.libraries, mine.version, mine.build)
+            for it in engines
+        ):
+            yield Message("advice.other", what=Message("advised.changed.engine"), stage=stage.folder)
+        host = advice.host
+        if host is not None and (host.hostname_sha256, host.cpu, host.logical_cores) not in hosts:
+            yield Message("advice.other", what=Message("advised.changed.host"), stage=stage.folder)
+        if stage.stage == "settings":
+            continue  # its arms are not those of the grid
+        known = {it.id: it for it in (*advice.arms, *(it for it in (advice.arm, advice.baseline) if it is not None))}
+        told = known.keys() if advice.again_of is not None else {it.arm_id for it in advice.fates}
+        drafting = {it.id for it in (*arms.values(), *advice.arms) if it.speculates}
+        if any(known.get(it.id) != it for it in arms.values()) or not drafting <= told:
+            yield Message("advice.arms", stage=stage.folder)
+    if began and advice.made_at != began[0]:
+        yield Message("advice.date")
+
+
+def _race(advice: Advice, folder: Path) -> Generator[Message, None, list[Answered]]:
+    """What became of arms is what the race gives; how its questions stand."""
+    place = next((it.folder for it in advice.stages if it.stage == "race"), None)
+    if place is None or advice.baseline is None:
+        return []
+    with RunStore.open(folder / place, readonly=True) as store:
+        if not any(store.rows()):
+            return []
+        goal = advice.asked.goal
+        experiment = parse(store.experiment_yaml)
+        answered = answers_of(store, advice.fates, advice.baseline.id, experiment, goal)
+        failed = failed_arms(store.rows())
+        yield from (
+            Message("advice.fate", arm=it.arm_id)
+            for it in advice.fates
+            if not _same_fate(it, raced_fate(it, answered[0], store, failed), advice)
+        )
+        yield from _foretold(advice, store)
+    return answered
+
+
+def _same_fate(told: Fate, given: Fate, advice: Advice) -> bool:
+    """Whether a fate is what the race gives: the confirmation may have made a winner, or undone one."""
+    same = [_same_estimate(*pair) for pair in ((told.raced, given.raced), (told.ratio, given.ratio))]
+    codes = {told.code, given.code}
+    won = advice.arm is not None and advice.arm.id == told.arm_id
+    same.append(len(codes) == 1 or codes <= {"winner", "open"} or (told.code == "winner" and won))
+    same.append((told.blocks, told.than) == (given.blocks, given.than))
+    return all(same) and (told.raced is None or given.stage == "race")
+
+
+def _foretold(advice: Advice, store: RunReader) -> Iterator[Message]:
+    """What the screen expected is what was stored before an arm was raced or confirmed."""
+    stored = {it.arm_id: it.speedup for it in store.predictions()}
+    for fate in advice.fates if advice.asked.goal == "throughput" else ():
+        if fate.arm_id in stored and not _same_estimate(stored[fate.arm_id], fate.predicted):
+            yield Message("advice.predicted", arm=fate.arm_id)
+
+
+def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Sequence[Answered]) -> Iterator[Message]:
+    """The answer is what the confirmation gives."""
+    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    if advice.basis != "confirmed" or arm is None:
+        if advice.decision != "undecided" or advice.speedup is not None:
+            yield Message("advice.unconfirmed")
+        return
+    if report is None:
+        yield Message("advice.unconfirmed")
+        return
+    there = {it.id: it for it in report.arms}
+    if advice.arm is not None and advice.arm != there.get(arm):
+        yield Message("advice.other_arm")
+    asked, load = advice.asked.load, there[arm].load if arm in there else None
+    if asked is not None and (load is None or load.clients != asked):
+        yield Message("advice.other_load")
+    goal, looks = advice.asked.goal, LOOKS if advice.again_of is None else 1
+    each = {it: confirmed(report, advice.confirmation, it, goal, looks=looks) for it in dict.fromkeys([arm, *there])}
+    found = each[arm]
+    pairs = ((found.speedup, advice.speedup), (found.over_prompts, advice.over_prompts), (found.tau, advice.tau))
+    if not all(_same_estimate(*pair) for pair in pairs):
+        yield Message("advice.other_speedup")
+    if found.verdict != advice.verdict:
+        yield Message("advice.other_verdict")
+    gains = ("gains", "here")
+    if advice.decision in DRAFTS and found.ruling not in gains:
+        yield Message("advice.no_gain")
+    if advice.decision == "speculate" and found.ruling == "here":
+        yield Message("advice.no_gain")
+    if advice.decision in LEAVES_OFF and found.ruling in gains and not is_small(found):
+        yield Message("advice.gain")
+    for fate in advice.fates:
+        given = each[fate.arm_id].speedup if fate.arm_id in there else None
+        if (fate.confirmed is not None or given is not None) and not _same_estimate(fate.confirmed, given):
+            yield Message("advice.fate", arm=fate.arm_id)
+    if advice.rival and (advice.rival not in there or each[advice.rival].ruling not in gains):
+        yield Message("advice.fate", arm=advice.rival)
+    if advice.again_of is None and not _same_kinds(advice, folder, answered):
+        yield Message("advice.kinds")
+    with RunStore.open(folder / advice.confirmation, readonly=True) as store:
+        yield from _foretold(advice, store)
+        others = {it.of or it.id for it in store.prompts()}
+    searched: set[str] = set()
+    for stage in advice.stages:
+        if stage.stage != "confirm":
+            with RunStore.open(folder / stage.folder, readonly=True) as store:
+                searched |= {it.of or it.id for it in store.prompts()}
+    if advice.held_out and others & searched:
+        yield Message("advice.same_prompts")
+
+
+def _same_kinds(advice: Advice, folder: Path, answered: Sequence[Answered]) -> bool:
+    """Whether what is told of kinds of text is what the confirmation gives."""
+    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    plain = advice.baseline.id if advice.baseline is not None else ""
+    of_kind: Mapping[str, str] = {}
+    if answered:
+        arms = {it.id: it for it in advice.arms}
+        leader = answered[0].leader
+        first = best_other(arms, answered[0]) if leader == plain else leader
+        of_kind = leads_of_kinds(answered, first or "", plain)
+    given = by_kind(folder / advice.confirmation, arm or "", of_kind, advice.asked.goal)
+    return len(given) == len(advice.by_kind) and all(
+        (one.kind, one.decision, one.arm) == (other.kind, other.decision, other.arm)
+        and _same_estimate(one.speedup, other.speedup)
+        for one, other in zip(given, advice.by_kind, strict=True)
+    )
+
+
+def _same_estimate(one: Estimate | None, other: Estimate | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    pairs = ((one.point, other.point), (one.low, other.low), (one.high, other.high))
+    return all(a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6)) for a, b in pairs)
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def inspect_advice(folder: Path) -> Inspection:
+    """Every stage checked again, and the record held against all of them. Raises `UsageError` where it is none."""
+    advice = read_advice(folder)
+    found: list[Finding] = []
+    verdicts: dict[str, Verdict] = {}
+    for stage in advice.stages:
+        verdicts[stage.folder] = "invalid"
+        with suppress(StoreError), RunStore.open(folder / stage.folder, readonly=True) as store:  # `differences` say it
+            run = inspect(store)
+            verdicts[stage.folder] = run.certificate.verdict
+            found += [
+                about_run(it.check, it.severity, Message("advice.of", part=stage.folder, told=it.message), it.remedy)
+                for it in run.findings
+                if it.check in _OF_FOLDERS and it.severity != "note"
+            ]
+    found += [about_run(CHANGED, "invalid", it, FIX) for it in differences(advice, folder)]
+    answer: list[Verdict] = [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else []
+    return inspected(folder, _parts(advice), verdicts, answer, found, finished=advice.finished)
+
+
+def inspected(
+    folder: Path,
+    parts: Sequence[str],
+    verdicts: Mapping[str, Verdict],
+    answer: Sequence[Verdict],
+    found: Sequence[Finding],
+    *,
+    finished: bool,
+) -> Inspection:
+    """The same of any record that is made of others: their `verdicts`, those that its `answer` rests on, and what was
+    `found`."""
+    issued, problem = certificate_in(folder)
+    hashes = hash_files(folder, parts)
+    told: list[Message] = []
+    if issued is not None and (edited := changed(issued.data, hashes)):
+        told.append(Message("advice.edited", parts=edited))
+    elif issued is None and problem is not None and problem != GONE:
+        told.append(problem)
+    every = [*(about_run(CHANGED, "invalid", it, FIX) for it in told), *found]
+    if finished and (doubt := uncertified(folder)):
+        every.append(about_run(CHANGED, "suspect", Message(f"advice.{doubt}"), Message("data-changed.fix_late")))
+    verdict = worst((*answer, *(VERDICTS[it.severity] for it in every)))
+    earlier = issued.issues if issued else ()
+    certificate = _certificate(
+        verdict, verdicts, hashes, (*earlier, Issue(at=time.time(), by="check")), finished=finished
+    )
+    covered = tuple(issued.data if issued else hashes)
+    own = {CERTIFICATE_NAME, SIGNATURE_NAME, *hashes, *covered}
+    others = {it.name: oddity(folder, it.name) or "" for it in sorted(folder.iterdir()) if it.is_file()}
+    left = {name: odd for name, odd in others.items() if name not in own}
+    refuted = any(it.severity == "invalid" and it.check == CHANGED for it in every)
+    return Inspection(certificate, tuple(every), issued is not None, refuted, covered, left, earlier)
+
+
+def issue(folder: Path, inspection: Inspection) -> bool:
+    """Keep a certificate with a folder that is finished and has none, unless it is refuted; whether it was issued."""
+    fit = inspection.certificate.state == "complete" and not inspection.refuted and not inspection.certified_before
+    if fit:
+        _keep(folder, inspection.certificate)
+    return fit
+
+
+def certify(
+    folder: Path, parts: Sequence[str], verdicts: Mapping[str, Verdict], verdict: Verdict, earlier: Sequence[Issue] = ()
+) -> None:
+    """Issue the certificate of what has just been measured."""
+    issues = (*earlier, Issue(at=time.time(), by="run"))
+    _keep(folder, _certificate(verdict, verdicts, hash_files(folder, parts), issues, finished=True))
+
+
+def certify_advice(advice: Advice, folder: Path, earlier: Sequence[Issue] = ()) -> None:
+    """The same of an advice."""
+    verdicts: dict[str, Verdict] = {it.folder: it.verdict or "suspect" for it in advice.stages}
+    certify(folder, _parts(advice), verdicts, advice.verdict or "valid", earlier)
+
+
+def amend(folder: Path, programs: tuple[str, ...]) -> None:
+    """Keep for which other programs a certified advice is told, and certify it behind that; of another one nothing."""
+    advice = read_advice(folder)
+    if advice.programs == programs or uncertified(folder) or examined(advice, folder).why_undecided == "changed":
+        return
+    issued, _ = certificate_in(folder)
+    remove_inside(folder, CERTIFICATE_NAME)  # killed here, it has none, and does not look changed
+    advice = advice.model_copy(update={"programs": programs})
+    write_advice(advice, folder)
+    certify_advice(advice, folder, issued.issues if issued else ())
+
+
+def _certificate(
+    verdict: Verdict,
+    verdicts: Mapping[str, Verdict],
+    hashes: Mapping[str, str],
+    issues: Sequence[Issue],
+    *,
+    finished: bool,
+) -> Certificate:
+    return Certificate(
+        specmeter=__version__,
+        checked_at=issues[-1].at,
+        state="complete" if finished else "partial",
+        verdict=verdict,
+        arms=dict(verdicts),
+        requests={},
+        checks=(),
+        data=dict(hashes),
+        issues=tuple(issues),
+    )
+
+
+def _keep(folder: Path, certificate: Certificate) -> None:
+    """A signature of what was certified before goes."""
+    remove_inside(folder, SIGNATURE_NAME)
+    write_document(folder, CERTIFICATE_NAME, f"{json.dumps(certificate.model_dump(mode='json'), indent=2)}\n")
