@@ -271,6 +271,12 @@ def test_spec_bench_s_answers(tmp_path: Path) -> None:
     assert (plain.method, plain.tau) == ("none", 1)
     assert bad.problem == Message("unread.holds", name="wall_time", value="-1")
     assert read(json.dumps(answer), tmp_path, "spec-bench")[0].steps == 5
+    counted = {"index": 0, "turns": ["", ""], "idxs": [4, 2], "new_tokens": [20, 8], "wall_time": [0.2, 0.16]}
+    of_eagle = answer | {"choices": [counted]}  # the place of the last step of each turn
+    plain = answer | {"choices": [counted | {"new_tokens": [0, 0], "idxs": [9, 7]}]}
+    tree, baseline = read("\n".join(map(json.dumps, (of_eagle, plain))), tmp_path, "spec-bench")
+    assert (tree.steps, tree.tau, tree.predicted_n) == (8, 3.5, 28)
+    assert (baseline.method, baseline.predicted_n, baseline.decode_rate) == ("none", 18, pytest.approx(50))
 
 
 def test_ik_s_spec_bench(tmp_path: Path) -> None:

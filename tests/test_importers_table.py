@@ -265,6 +265,35 @@ def test_a_bad_row_says_why_and_leaves_the_others(row: str, problem: set[str], t
     assert verdicts([bad, good]) == ["cannot tell", "possible"]
 
 
+def test_a_cell_of_words_or_several_numbers_leaves_its_row_readable(tmp_path: Path) -> None:
+    """As long as the row keeps a speed and the cell is nothing that the others are held against."""
+    rows = (
+        "2,1.5,50%,3.0 narr / 5.2 code",
+        "2,1.5,as before,2.0",
+        "2,47.8 avg (36.6–53.8),50%,2.0",
+        "2-ish,1.5,50%,2.0",
+    )
+    read = claims("n_max,tok/s,acceptance,tau\n" + "\n".join(rows) + "\n", tmp_path)
+    assert [claim.problem is None for claim in read] == [True, True, True, False]
+    assert [(claim.decode_rate, claim.acceptance, claim.tau) for claim in read[:3]] == [
+        (1.5, 0.5, None),
+        (1.5, None, 2.0),
+        (47.8, 0.5, 2.0),
+    ]
+    assert {"unread.cell", "number.several"} <= codes(*read[0].notes)
+    assert {"unread.cell", "number.none"} <= codes(*read[1].notes)
+
+
+def test_json_of_runs_is_read_with_what_their_settings_say(tmp_path: Path) -> None:
+    """Settings beside the numbers hold for them; a grader's `pred` is no claim, and `decoding: greedy` no method."""
+    settings = {"model": "m", "decoding": "greedy", "concurrency": 8, "engine_args": {"num_speculative_tokens": 5}}
+    run = {"config": settings, "measured": {"acceptance_rate": 0.25, "throughput": 90.0}, "graded": [{"pred": "337.5"}]}
+    for text in (json.dumps(run), json.dumps([run, run])):
+        for claim in claims(text, tmp_path, "runs.json"):
+            assert (claim.problem, claim.target, claim.concurrency, claim.gamma) == (None, "m", 8, 5)
+            assert (claim.decode_rate, claim.acceptance, claim.method) == (90.0, 0.25, None)
+
+
 def test_empty_trailing_cells_and_rows_are_nothing(tmp_path: Path) -> None:
     found = claims("speedup,gamma,acceptance\n1.2,4,50%,,\n,,\n\n1.3,4,50%\n", tmp_path)
     assert [claim.row for claim in found] == ["line 2", "line 5"]

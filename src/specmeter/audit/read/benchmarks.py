@@ -389,7 +389,7 @@ _SPREADS = {"decode_rate": "decode_rate_sd", "baseline_rate": "baseline_rate_sd"
 def sniff_spec_bench(head: str) -> bool:
     """Its own words, or the keys of an answer file."""
     if keys := json_keys(head):
-        return {"choices", "new_tokens", "wall_time", "accept_lengths"} <= keys
+        return {"choices", "new_tokens", "wall_time"} <= keys and bool(keys & {"accept_lengths", "idxs"})
     return "#Mean accepted tokens" in head and re.search(r"^Speedup ratio:", head, re.M) is not None
 
 
@@ -457,6 +457,9 @@ def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
     tokens = sum(_numbers_of_turns(choice, "new_tokens"))
     seconds = sum(_numbers_of_turns(choice, "wall_time"))
     lengths = _numbers_of_turns(choice, "accept_lengths")
+    steps = int(sum(last + 1 for last in _numbers_of_turns(choice, "idxs")))
+    plain = steps > 0 and tokens == 0 and not lengths  # EAGLE counts no tokens of its baselines, a step each
+    tokens = tokens or (steps if plain else 0)
     if tokens <= 0 or seconds <= 0:
         raise UnreadableError("unread.no_tokens")
     category, question = text(item, "category"), str(item.get("question_id", ""))[:20]
@@ -473,6 +476,10 @@ def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
         found |= {"steps": len(lengths), "tau": sum(lengths) / len(lengths)}
         if all(length == 1 for length in lengths):
             found["method"] = "none"
+    elif plain:
+        found["method"] = "none"
+    elif steps:
+        found |= {"steps": steps, "tau": max(1.0, tokens / steps)}
     return found
 
 

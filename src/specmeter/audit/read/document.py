@@ -293,7 +293,10 @@ _FOOTNOTE = re.compile(
     r"~~[^~]{0,80}~~|(?<=[0-9x×%*_])\s*(?:<sup>[^<>]{0,40}</sup>|\[\^[^\[\]]{1,20}\]|[⁰¹²³⁴-⁹ᵃ-ᶻ]+(?=[\s*_)]*$))"
 )
 """What was crossed out, and the marks of footnotes behind a number."""
-_DECORATION = re.compile(r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)")
+_DECORATION = re.compile(
+    r"</?(?:b|i|em|strong|sup|sub)>|\*+|`+|[★☆✓✔✗†‡§$]|\\(?=%)|(?<=[0-9x×%s])\s*\b(?:avg|average|mean|median)\b\.?",
+    re.I,
+)
 _NUMBER = re.compile(
     r"(?P<sign>[+-])?\s*(?P<digits>[0-9][0-9,.'’_\u00a0\u2009\u202f]*|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]{1,3})?"
 )

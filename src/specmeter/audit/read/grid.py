@@ -30,6 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+from specmeter.audit.claim import family_by_name
 from specmeter.audit.read.columns import CONDITIONS, Heading, is_plain, is_task, understand
 from specmeter.audit.read.document import parse_json, read_objects
 from specmeter.errors import UsageError
@@ -356,15 +357,18 @@ def _box_cells(line: str) -> list[str]:
 
 _JSON_DEPTH = 12
 _PLAIN = re.compile(r"baselines?|draft_?speeds?|no_?(?:spec|sd)|vanilla|plain", re.I)
-_SUMS = re.compile(r"metadata|environment|config|system", re.I)
+_SUMS = re.compile(r"metadata|environment|env|config|system", re.I)
+"""Objects that describe what lies beside them."""
+_SAYS_NOTHING = {"predicted_n"}
+"""Numbers that are no claim by themselves; `pred` is also what graders call an answer."""
 
 
 def read_json(text: str, path: Path) -> list[Grid]:
     """The tables of a JSON text. Raises `UsageError` for a text that holds no object."""
     whole = parse_json(text)
-    if isinstance(whole, dict):
+    if isinstance(whole, (dict, list)):
         tree = _Tree(path)
-        tree.walk(cast("dict[str, object]", whole), {}, (), 0)
+        tree.walk(cast("object", whole), {}, (), 0)
         if len(tree.tables) > 1 or tree.nested:
             grids = [_from_objects(place, rows, [], path) for place, rows in tree.tables.items()]
             for grid in grids:
@@ -433,9 +437,11 @@ class _Tree:
         if flat.keys() >= _EAGLE:
             flat |= {"gamma": flat.pop("steps"), "spec_topk": flat.pop("topk")}
             del flat["num_draft_tokens"]
-        if any(_is_measured(key, value) for key, value in flat.items()):
-            self._add(flat, inherited, keys, depth)
-        passed = inherited | {key: value for key, value in flat.items() if _passes(key)}
+        measured = {_name(key) for key, value in flat.items() if _is_measured(key, value)}
+        about = _described({key: value for key, value in item.items() if _SUMS.fullmatch(key)}, 0)
+        if measured - _SAYS_NOTHING:
+            self._add(flat, about | inherited, keys, depth)
+        passed = about | inherited | {key: value for key, value in flat.items() if _passes(key)}
         if keys and _PLAIN.fullmatch(keys[-1]) and len(flat) == len(item) and not any(map(understand, flat)):
             for key, value in flat.items():  # {"0.8B": 140.2, ...}: rates by model
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -461,6 +467,26 @@ class _Tree:
         rows = self.tables.setdefault(table, [])
         rows.append((f"{table}, row {len(rows) + 1}", row))
         self.paths[rows[-1][0]] = keys[:-1]
+
+
+def _described(node: object, depth: int) -> dict[str, object]:
+    """What holds for rows in an object that describes them, what is said further out first."""
+    if not isinstance(node, dict) or depth > _JSON_DEPTH:
+        return {}
+    item = cast("dict[str, object]", node)
+    found = {
+        key: value for key, value in item.items() if not isinstance(value, (dict, list)) and _describes(key, value)
+    }
+    for inner in item.values():
+        found = _described(inner, depth + 1) | found
+    return found
+
+
+def _describes(key: str, value: object) -> bool:
+    """Whether it may be said of all rows, baselines among them; `decoding: greedy` is no method."""
+    name = _name(key)
+    method = name == "method" and (is_plain(str(value)) or family_by_name(str(value)) != "unknown")
+    return method or name in {"target", "engine", "device", "concurrency", "gamma"} or name in CONDITIONS
 
 
 def _name(key: str) -> str:

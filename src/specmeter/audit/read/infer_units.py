@@ -99,6 +99,8 @@ class Fields:
     rounding: dict[str, float] = field(default_factory=dict[str, float])
     length: Number | None = None
     """Acceptance length of which it is not said whether it counts the target's own token."""
+    left: list[Message] = field(default_factory=list[Message])
+    """Why cells were left out that hold something other than one number."""
 
     def put(self, name: str, value: float, half: float) -> None:
         self.values[name] = value

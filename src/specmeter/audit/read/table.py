@@ -50,7 +50,7 @@ _LABEL = 160
 _NOTE = 500
 """Characters of a note."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
-_ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)\s*$")
+_ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)[\s*_`]*$")
 _AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
 _MOST_DEVICES = 64
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
@@ -169,6 +169,8 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
                 fields.values[name] = cell.strip().lower() in {"1", "true", "yes", "y", "on"}
             elif (note := _read(cell, reading, fields, grid)) is not None:
                 notes.append(note)
+        if fields.left and not fields.rounding.keys() & {"decode_rate", "speedup", "ms_per_token"}:
+            raise UnreadableError(fields.left[0].code, **fields.left[0].values)
     except ValueError as error:
         return ClaimRow(empty.model_copy(update={"label": label, "problem": problem_of(error)}), texts)
     _finish(fields, texts, plain, notes)
@@ -185,7 +187,13 @@ def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Mess
     cell, aside = _split(cell, reading)
     if reading.name == "accepted" and _read_pair(cell, fields):
         return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
-    value = _number(cell, reading, grid)
+    try:
+        value = _number(cell, reading, grid)
+    except UnreadableError as error:
+        if error.said.values["why"] not in _LEFT or reading.name in _NEEDED:
+            raise
+        fields.left.append(error.said)
+        return error.said
     if value is None:
         return None
     if reading.name == "accepted" and value.unit == "%":
@@ -195,6 +203,12 @@ def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Mess
     if aside and not _read_aside(aside, reading, fields, grid):
         return _left_out(aside, reading)
     return Message("read.approximate", column=reading.text) if value.approximate else None
+
+
+_LEFT = (Message("number.none"), Message("number.several"))
+"""What a cell may hold and be left out: words, or several numbers."""
+_NEEDED = {"baseline_rate", "draft_rate", "gamma", "tree_width", "p_min", "concurrency", "runs", "speed_ratio"}
+"""Columns without which the others could be held against the wrong thing."""
 
 
 def _left_out(aside: str, reading: ColumnReading) -> Message:
