@@ -284,8 +284,39 @@ def test_a_cell_of_words_or_several_numbers_leaves_its_row_readable(tmp_path: Pa
     assert {"unread.cell", "number.none"} <= codes(*read[1].notes)
 
 
+@pytest.mark.parametrize(
+    ("cell", "low", "high"),
+    [
+        ("73.3 / 106.1", 73.25, 106.15),
+        ("41.3 mean / 41.4 median", 41.25, 41.45),
+        ("9.9 / 12.1 / 10.0 t/s", 9.85, 12.15),
+    ],
+)
+def test_several_numbers_of_a_cell_are_anything_between_them(
+    cell: str, low: float, high: float, tmp_path: Path
+) -> None:
+    (claim,) = claims(f"tok/s,acceptance\n{cell},0.69 / 0.79\n", tmp_path)
+    assert claim.decode_rate is not None
+    assert claim.decode_rate - claim.rounding["decode_rate"] == pytest.approx(low)
+    assert claim.decode_rate + claim.rounding["decode_rate"] == pytest.approx(high)
+    assert claim.acceptance == pytest.approx(0.74)
+
+
+def test_a_column_of_sentences_is_none_of_numbers(tmp_path: Path) -> None:
+    rows = "40,drops the 2nd patch\n41,recovers 20%\n"
+    for claim in claims(f"tok/s,impact\n{rows}", tmp_path):
+        assert claim.problem is None
+        assert "read.columns_left" in codes(*claim.notes)
+
+
+def test_a_slash_between_counts_or_unlike_numbers_is_no_range(tmp_path: Path) -> None:
+    for acceptance in ("180 / 300", "0.2 / 0.9 / x"):
+        assert claims(f"tok/s,acceptance\n40,{acceptance}\n", tmp_path)[0].acceptance is None
+    assert claims("tok/s,acceptance\n31.00 / 0.07,0.5\n", tmp_path)[0].problem is not None
+
+
 def test_json_of_runs_is_read_with_what_their_settings_say(tmp_path: Path) -> None:
-    """Settings beside the numbers hold for them; a grader's `pred` is no claim, and `decoding: greedy` no method."""
+    """Settings beside numbers hold for them; a grader's `pred` claims nothing, and `decoding: greedy` names none."""
     settings = {"model": "m", "decoding": "greedy", "concurrency": 8, "engine_args": {"num_speculative_tokens": 5}}
     run = {"config": settings, "measured": {"acceptance_rate": 0.25, "throughput": 90.0}, "graded": [{"pred": "337.5"}]}
     for text in (json.dumps(run), json.dumps([run, run])):

@@ -47,8 +47,8 @@ COLUMNS = (
     _column("architecture", "text", "what the model is, as llama.cpp calls it", "model_type arch"),
     _column("draft", "text", "the draft model, or none", "draft_model drafter speculator assistant assistant_model"),
     _column("method", "text", "how drafts are made, or none",
-            "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode"),
-    _column("device", "text", "machine or GPU", "machine gpu card chip hardware accelerator gpu_info"),
+            "methods spec spec_type spec_method speculative speculation algorithm decoding spec_mode spec_decode"),
+    _column("device", "text", "machine or GPU", "machine gpu card chip hardware accelerator gpu_info gpu_name"),
     _column("engine", "text", "what ran the model", "framework backend runtime inference_engine"),
     _column("reference", "text", "label of the row that is the baseline of this one",
             "baseline_of baseline_label compared_with"),
@@ -66,8 +66,8 @@ COLUMNS = (
             "performance_impact pooled_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
-            "tg tg_tps tg128 throughput output_throughput predicted_per_second pooled_tps tps_mean_std speed "
-            "decode_speed decoding_speed generation_speed gen_speed output_speed"),
+            "tg tg_tps tg128 throughput throughput_tps output_throughput predicted_per_second pooled_tps "
+            "tps_mean_std speed decode_speed decoding_speed generation_speed gen_speed output_speed"),
     _column("decode_rate_sd", "spread", "standard deviation of the rates that the row averages",
             "std_tps stddev_tps stddev_ts tps_std tps_stddev tps_sd tg_std"),
     _column("ms_per_token", "interval", "time per generated token, where no rate is given",
@@ -97,7 +97,7 @@ COLUMNS = (
             "accepted_drafted rate_mean_std"),
     _column("tau", "tau", "tokens emitted per target forward, its own included",
             "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle tok_per_step "
-            "tokens_step block_efficiency"),
+            "tokens_step block_efficiency accepted_length_tau"),
     _column("acceptance_length", "length",
             "tokens per step where it is not said whether the target's own token is counted",
             "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
@@ -116,14 +116,14 @@ COLUMNS = (
             "n_accept n_accepted draft_n_accepted accepted_tokens tokens_accepted num_accepted num_accepted_tokens "
             "num_accepted_draft_tokens counted_draft_accepted"),
     _column("steps", "count", "draft-then-verify rounds",
-            "rounds n_steps verify_steps num_drafts n_drafts drafts num_spec_steps spec_verify_ct"),
+            "rounds n_steps verify_steps num_drafts n_drafts drafts num_spec_steps spec_verify_ct spec_num_drafts"),
     _column("target_forwards", "count", "successful target forwards after the prompt",
             "n_decode forwards target_calls"),
     _column("failed_forwards", "count", "target forwards that failed", "failed_decodes decode_failures"),
     _column("failed_draft_forwards", "count", "forwards of the draft that failed", ""),
     _column("predicted_n", "count", "tokens generated, the first included",
             "n_gen pred generated generated_tokens n_generated tokens_generated output_tokens "
-            "completion_tokens tokens"),
+            "completion_tokens total_completion_tokens tokens"),
     _column("predicted_ms", "time", "time for them",
             "predicted eval decode generation decode_time eval_time generation_time ns"),
     _column("prompt_n", "count", "tokens of the prompt", "n_prompt prompt_tokens input_tokens", of_row=True),
@@ -161,7 +161,8 @@ BENCHMARKS = ("workload", "task", "dataset", "data_set", "benchmark")
 """Columns that name a benchmark: baselines of others are never put together for it."""
 CONDITIONS = (
     "prompt", "prompt_key", "prompt_id", "prompt_type", *BENCHMARKS, "category", "kind", "domain", "scenario",
-    "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type",
+    "language", "max_tokens", "n_predict", "temperature", "temp", "kv_type", "kv_quant", "kv_cache",
+    "kv_cache_dtype", "weight_quant",
     "context", "ctx", "n_ctx", "n_depth", "suite", "rpc_backend", "section", "mode",
 )  # fmt: skip
 """Columns that say under what conditions a row was measured; they choose its baseline among several, nothing else."""

@@ -360,7 +360,7 @@ _PLAIN = re.compile(r"baselines?|draft_?speeds?|no_?(?:spec|sd)|vanilla|plain", 
 _SUMS = re.compile(r"metadata|environment|env|config|system", re.I)
 """Objects that describe what lies beside them."""
 _SAYS_NOTHING = {"predicted_n"}
-"""Numbers that are no claim by themselves; `pred` is also what graders call an answer."""
+"""Numbers that claim nothing by themselves; `pred` is also what graders call an answer."""
 
 
 def read_json(text: str, path: Path) -> list[Grid]:
@@ -483,7 +483,7 @@ def _described(node: object, depth: int) -> dict[str, object]:
 
 
 def _describes(key: str, value: object) -> bool:
-    """Whether it may be said of all rows, baselines among them; `decoding: greedy` is no method."""
+    """Whether it may be said of all rows, baselines among them; `decoding: greedy` names none."""
     name = _name(key)
     method = name == "method" and (is_plain(str(value)) or family_by_name(str(value)) != "unknown")
     return method or name in {"target", "engine", "device", "concurrency", "gamma"} or name in CONDITIONS

@@ -262,6 +262,27 @@ def number_in(cell: str, grid: Grid) -> Number | None:
         return None
 
 
+def between(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
+    """`73.3 / 106.1` of two texts, repeats, or a mean and a median: anything from the lowest to the highest."""
+    parts = [number_in(part, grid) for part in cell.split(" / ", _MOST_PARTS)]
+    numbers = [part for part in parts if part is not None]
+    if len(numbers) < len(parts) or len(parts) < 2 or reading.kind not in _MANY:
+        return None
+    low, high = (end(number.value for number in numbers) for end in (min, max))
+    units = {number.unit for number in numbers if number.unit}
+    is_count = reading.kind == "share" and high > 1 and not units
+    if len(units) > 1 or is_count or not 0 < low <= high <= _MOST_APART * low:
+        return None
+    half = (high - low) / 2 + max(number.half for number in numbers)
+    signed = all(number.signed for number in numbers)
+    return Number((low + high) / 2, half, units.pop() if units else "", signed, approximate=True)
+
+
+_MOST_PARTS, _MOST_APART = 4, 3.0
+"""Slashes of a cell, at most, and the highest of its numbers over the lowest."""
+_MANY = {"rate", "interval", "share", "length", "tau", "ratio", "change"}
+
+
 def first_of(cell: str) -> str:
     """A cell without what stands in parentheses behind its number."""
     return re.sub(r"(?<=\S)\s*\([^()]{0,60}\)\s*$", "", cell)
@@ -269,7 +290,8 @@ def first_of(cell: str) -> str:
 
 def _numbers_of(grid: Grid, reading: ColumnReading) -> list[Number]:
     """The numbers of a column, whatever stands in parentheses behind them."""
-    found = (number_in(first_of(cells[reading.index]), grid) for _, cells in grid.rows)
+    cells = [first_of(cells[reading.index]) for _, cells in grid.rows]
+    found = (number_in(cell, grid) or between(cell, reading, grid) for cell in cells)
     return [number for number in found if number is not None]
 
 
@@ -303,7 +325,7 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
         return True
     if filled and all(WITH_RATE.fullmatch(cell) for cell in filled):  # `decode` with cells such as 20.0 t/s
         reading.heading = in_unit(reading.heading, "tps")
-    words = [cell for cell in filled if not re.search(r"[0-9]", cell) and not re.fullmatch(r"\W*[a-z]{0,3}\W*", cell)]
+    words = [cell for cell in filled if not re.match(r"[^\w.]*\.?[0-9]|\W*[a-z]{0,3}\W*$", cell)]
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False

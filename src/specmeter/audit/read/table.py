@@ -40,7 +40,7 @@ from specmeter.audit.read.columns import (
 from specmeter.audit.read.document import Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
-from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, read_cell
+from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -278,6 +278,8 @@ def _number(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
     try:
         return parse_number(cell, decimal_comma=grid.decimal_comma)
     except ValueError as error:
+        if reading.name not in _NEEDED and (found := between(cell, reading, grid)) is not None:
+            return found
         why = problem_of(error)
         raise UnreadableError("unread.cell", column=reading.text, cell=cell[:40], why=why) from None
 
