@@ -240,6 +240,7 @@ def measured(
             f"design.blocks={max(least, min(blocks or expected, room))}",
             "design.probe=off",
             "design.controls=false",
+            *ledger.serving,
             *ledger.patience,
             *ledger.shorter,
         ),

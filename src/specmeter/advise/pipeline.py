@@ -238,6 +238,7 @@ def again(
                 f"design.blocks={least_units(1)}",
                 "design.probe=off",
                 "design.controls=false",
+                *ledger.serving,
                 f"generation.max_tokens={_tokens(store)}",
             ),
         )
@@ -248,6 +249,8 @@ def again(
         certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
         ledger.interrupted()
+    finally:
+        ledger.servers.close()
     return ledger.advice
 
 
@@ -374,6 +377,7 @@ def advise(
     try:
         if wide:
             settle(ledger)
+            ledger.servers.close()
             ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
         screen(ledger)
         raced = race(ledger)
@@ -384,6 +388,8 @@ def advise(
         certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
         ledger.interrupted()
+    finally:
+        ledger.servers.close()
     return ledger.advice
 
 
@@ -402,6 +408,7 @@ def screen(ledger: AdviseSession) -> None:
             "design.probe=off",
             "design.warmup=short",
             "design.controls=false",
+            *ledger.serving,
         ),
     )
 

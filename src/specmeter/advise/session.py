@@ -24,7 +24,7 @@ from specmeter.analysis.reading import line_to_paste
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
-from specmeter.laboratory.run import part_of, prepare, run
+from specmeter.laboratory.run import kept, part_of, prepare, run
 from specmeter.measure import Observer as MeasureObserver
 from specmeter.messages import Message
 from specmeter.models.reference import ONLINE, Fetching
@@ -185,7 +185,9 @@ class AdviseSession:
             arm_id: tuple(it.model_copy(update={"kind": kinds.get(it.of or it.id, it.kind)}) for it in mine)
             for arm_id, mine in found.work.prompts.items()
         }
-        self.whole: Prepared = replace(found, work=replace(found.work, prompts=prompts))
+        found = replace(found, work=replace(found.work, prompts=prompts))
+        self.servers = kept(found)
+        self.whole: Prepared = replace(found, engine=self.servers)
         self.halves: Halves = split(first_pass(prompts[baseline.id]), most=prompts_of_half(asked))
         self.advice = advice.model_copy(
             update={
@@ -264,6 +266,12 @@ class AdviseSession:
     def left(self) -> float:
         """Seconds of the budget that are left."""
         return max(0.0, self.advice.asked.budget_s - self.spent())
+
+    @property
+    def serving(self) -> tuple[str, ...]:
+        """That servers go on from stage to stage, as `--set` takes it; not those of an experiment that has one for each
+        request."""
+        return ("design.session=run",) if self.whole.experiment.design.session == "arm" else ()
 
     @property
     def patience_s(self) -> float:

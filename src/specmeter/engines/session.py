@@ -60,6 +60,8 @@ class SessionFacts:
     """Processes of the engine, for telemetry."""
     in_flight: int = 1
     """Requests that run at the same time; more wait their turn."""
+    server: str | None = None
+    """Which process it is, where one is kept for several sessions."""
 
 
 Ticket = NewType("Ticket", int)

@@ -183,8 +183,10 @@ class Design(Record):
     """Repetitions of all blocks, each with its own order."""
     warmup: Literal["full", "short", "none"] = "full"
     """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
-    session: Literal["arm", "request"] = "arm"
-    """A fresh server per arm and block (`arm`), or for every single request (`request`)."""
+    session: Literal["arm", "request", "run"] = "arm"
+    """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
+    blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is
+    then no part of an interval. Arms that look up n-grams in earlier requests have fresh ones even so."""
     controls: bool = False
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
     probe: ProbeSetting = "auto"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter import workloads
+from specmeter.analysis.prediction.drafts import table_of
 from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
 from specmeter.engines import Engine, Launch, load_engine
+from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
 from specmeter.experiments import schedule
@@ -296,6 +299,7 @@ def run(
     with (
         _opened(folder, loaded, work, identity) as store,
         EnergyMeter(EnergySources() if work.simulated else find_sources()) as meter,
+        _servers(prepared) as engine,
     ):
         opened()
         # The order lies in the folder: a run that is resumed goes on as it was planned.
@@ -307,14 +311,14 @@ def run(
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
         if isinstance(forecaster, Forecaster):
-            forecaster.scout = Scout(work, prepared.engine, store, None if work.simulated else prepared.host)
+            forecaster.scout = Scout(work, engine, store, None if work.simulated else prepared.host)
         interrupted, reason = False, None
         try:
-            measure(work, prepared.engine, store, observer, forecaster, meter)
+            measure(work, engine, store, observer, forecaster, meter)
             while then is not None and (more := then(store)):
                 further = replace(work, cells=more)
                 store.extend_plan(further.keys())
-                measure(further, prepared.engine, store, observer, forecaster, meter)
+                measure(further, engine, store, observer, forecaster, meter)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise
@@ -325,11 +329,36 @@ def run(
             store.end(time.time(), interrupted=interrupted, reason=reason)
             store.write_environment(environment_of(store))
         if thorough:
-            measure_margins(work, prepared.engine, store)
+            measure_margins(work, engine, store)
             profile_run(work, store)
             measure_routing(work, store)
         issue(store, measured_now=True)
         return store.state()
+
+
+@contextmanager
+def _servers(prepared: Prepared) -> Generator[Engine]:
+    """The engine that a run starts sessions with: where it keeps servers, those that `prepared` keeps already."""
+    engine, wanted = prepared.engine, prepared.experiment.design.session == "run"
+    if isinstance(engine, KeptServers):
+        yield engine if wanted else engine.engine
+    elif wanted:
+        with kept(prepared) as own:
+            yield own
+    else:
+        yield engine
+
+
+def kept(prepared: Prepared) -> KeptServers:
+    """Its engine, with servers that are kept for the next session of their arm, unless they learn from requests."""
+    traits = prepared.work.traits
+
+    def lasting(arm: Arm) -> bool:
+        simple = len(arm.methods) <= 1 and arm.load is None and not arm.engine.rpc and not arm.engine.prompt_cache
+        remembers = table_of(arm) is not None or any(it.remembers for it in traits.methods if it.name in arm.methods)
+        return traits.drafting == "llama-server" and simple and not remembers
+
+    return KeptServers(prepared.engine, lasting)
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:

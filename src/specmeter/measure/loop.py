@@ -1,9 +1,9 @@
 """The only loop that measures: schedule -> engine session -> requests.
 
-A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up, then one request at a
-time, each on disk before the next one starts. What is already in the run folder is skipped, so the same loop resumes
-an interrupted run. An engine that dies costs the request it was working on; the rest of the cell goes on with a fresh
-session.
+A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up (unless its server is a
+warm one, `engines.kept`), then one request at a time, each on disk before the next one starts. What is already in the
+run folder is skipped, so the same loop resumes an interrupted run. An engine that dies costs the request it was working
+on; the rest of the cell goes on with a fresh session.
 
 A cell of an arm with a load is measured by its clients and stored when it has ended (`measure.load`).
 """
@@ -348,6 +348,7 @@ class _Bench:
                 started_at=started_at,
                 ready_ms=facts.ready_ms,
                 log_file=self.store.relative(launch.log_path),
+                server=facts.server,
                 resolved=facts.resolved,
                 speculating=facts.speculating,
                 devices=facts.devices,
@@ -355,10 +356,14 @@ class _Bench:
                 layers_offloaded=facts.layers_offloaded,
                 draft_layers_offloaded=facts.draft_layers_offloaded,
             )
+            warm = facts.server is not None and any(
+                it.server == facts.server and it.warmup_ms for it in self.store.sessions()
+            )
             self.store.add_session(record)
             try:
                 self._refuse_too_long(session, arm)
-                record = record.model_copy(update=self._warm_up(session, arm, cell, first))
+                if not warm:
+                    record = record.model_copy(update=self._warm_up(session, arm, cell, first))
                 if not self.work.simulated:
                     stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
                 yield session, samples

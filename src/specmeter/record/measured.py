@@ -240,7 +240,7 @@ class WarmUp(Record):
 
 
 class Session(Record):
-    """One engine process: an arm in a block."""
+    """An arm in a block: an engine process, or the next requests of one that was kept for it."""
 
     id: str
     """Unique within the run."""
@@ -266,6 +266,8 @@ class Session(Record):
     """When it was closed; None when that was not recorded (a kill)."""
     log_file: str | None = None
     """Relative to the run folder."""
+    server: str | None = None
+    """Which process it was, where one is kept for several sessions: the first of them in a run warms it up."""
     resolved: dict[str, Any] = {}
     """Values read back from the engine (`/props`, `/slots`, log): what was really in force."""
     speculating: bool | None = None

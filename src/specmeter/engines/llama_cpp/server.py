@@ -19,7 +19,7 @@ import http.client
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +52,7 @@ from specmeter.engines.llama_cpp.spec import remote_machines
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.session import Flown, GivenUpError, Overlaps, Stop, ThreadedSession, differences
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
+from specmeter.files import without_links
 from specmeter.record import UNKNOWN_TOKEN, Drafting, Generation, Prompt, Reply, Timings
 from specmeter.record.base import utf8
 
@@ -309,6 +310,7 @@ MOST_AT_ONCE = 1024
 """Requests on their way at once in an open loop; further ones wait here, which is recorded as the client's lateness."""
 _LOG_PATIENCE_S = 1.0
 """How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
+_LINES_APART_S = 0.01
 
 
 class LlamaSession(ThreadedSession):
@@ -330,6 +332,14 @@ class LlamaSession(ThreadedSession):
         """A request was given up, and none that began later has ended: what the server counts may still grow by it."""
         self._cell_log_at: int | None = None
         """Length of the log when the cell under load began."""
+        self._loaded = self._log_size()
+        """Length of the log when the server was ready."""
+        self._copied: int | None = None
+        """How far the log of a server that is kept was copied into that of its session; None: they are one."""
+        self.keeper: Callable[[], None] | None = None
+        """Called instead of ending the server, which is kept for another session."""
+        self.sound = True
+        """No request has failed."""
         if (load := launch.arm.load) is not None:
             self.most_at_once = load.clients or MOST_AT_ONCE
 
@@ -346,7 +356,7 @@ class LlamaSession(ThreadedSession):
         where another one ran at the same time.
         """
         text, body, max_tokens = self._request(prompt, generation)
-        with self._overlaps.watch() as alone:
+        with self._overlaps.watch() as alone, self._logged():
             unsettled = self._broke_off
             before, sent_before = self._counters(), self._remote_bytes()
             log_at = self._log_size()
@@ -470,6 +480,56 @@ class LlamaSession(ThreadedSession):
             raise garbage("/detokenize", content)
         return content
 
+    # --- a server that is kept for other sessions ---------------------------------------------------------------------
+
+    def log_to(self, launch: Launch) -> None:
+        """From now on serve the session of this `launch`: its log gets what the server said when it loaded, and then
+        what it says of the session's own requests."""
+        self._launch, self._copied = launch, 0
+        self._copy_log(self._loaded)
+        self._copied = self._log_size()
+
+    def again(self, launch: Launch) -> None:
+        """The same for a server that waited. Raises `EngineError` where it does not answer any more."""
+        started = time.perf_counter()
+        self._answer("GET", "/health", None)
+        with contextlib.suppress(OSError):  # the log of the session before may be gone
+            self._copy_log()
+        self.log_to(launch)
+        self.facts = dataclasses.replace(self.facts, ready_ms=(time.perf_counter() - started) * 1e3)
+
+    @contextlib.contextmanager
+    def _logged(self) -> Generator[None]:
+        """Around a request: what the server says of it is in the session's log before it is kept."""
+        try:
+            yield
+        except BaseException:
+            self.sound = False
+            raise
+        finally:
+            self._copy_log()
+
+    def _copy_log(self, until: int | None = None) -> None:
+        if self._copied is None or (until or self._log_size()) <= self._copied:
+            return
+        with (
+            self._process.log_path.open("rb") as log,
+            open(self._launch.log_path, "ab", opener=without_links) as own,
+        ):
+            log.seek(self._copied)
+            own.write(log.read(_MAX_REQUEST_LOG if until is None else until - self._copied))
+            self._copied = log.tell()
+
+    def close(self) -> None:
+        """End the server, or leave it to its keeper; safe to call twice."""
+        if (keeper := self.keeper) is None:
+            super().close()
+            return
+        self.keeper = None
+        time.sleep(_LINES_APART_S)  # the last lines may be on their way
+        self._copy_log()
+        keeper()
+
     def end(self) -> None:
         """End the server and everything it started; safe to call twice."""
         try:
@@ -585,7 +645,7 @@ class LlamaSession(ThreadedSession):
         return EngineHungError(
             f"the engine of arm {self._launch.arm.id} hangs: {what}{quoted_log(self._process.log_path)}",
             fix="raise engine.idle_timeout_s if the model is slow; otherwise see the whole log in "
-            f"{self._process.log_path}",
+            f"{self._launch.log_path}",
         )
 
     def _gone(self, when: str) -> EngineError:
@@ -594,11 +654,11 @@ class LlamaSession(ThreadedSession):
         if code is None:
             return EngineProtocolError(
                 f"the engine of arm {self._launch.arm.id} closed the connection {when}{quoted_log(log_path)}",
-                fix=f"see the whole log in {log_path}",
+                fix=f"see the whole log in {self._launch.log_path}",
             )
         return EngineDiedError(
             f"the engine of arm {self._launch.arm.id} died {when} (exit code {code}){quoted_log(log_path)}",
-            fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
+            fix=f"see the whole log in {self._launch.log_path}; exit code 137 often means that memory ran out",
         )
 
 

@@ -113,6 +113,12 @@ def logs_of(data: RunData, requests: Iterable[RequestData]) -> Logs:
     return Logs(read, len(ids))
 
 
+def server_of(sessions: Mapping[str, Session], session_id: str) -> str:
+    """The process of a session, which several may have shared."""
+    session = sessions.get(session_id)
+    return session_id if session is None or session.server is None else session.server
+
+
 def used_sessions(data: RunData, requests: Iterable[RequestData]) -> list[Session]:
     """Sessions that answered these requests, in the order of starting."""
     ids = {request.row.session_id for request in requests}
@@ -153,8 +159,11 @@ class Law:
         for request in requests:
             row = request.row
             if row.session_id not in self._batch:
-                # The first prompt of a session (with its words reversed) is the one that it was calibrated with.
-                self._batch[row.session_id] = self._calibrate(row.session_id, row.prompt_n or 0)
+                # The first prompt of a server (with its words reversed) is the one that it was calibrated with.
+                server = server_of(self._sessions, row.session_id)
+                if server not in self._batch:
+                    self._batch[server] = self._calibrate(row.session_id, row.prompt_n or 0)
+                self._batch[row.session_id] = self._batch[server]
         self._draft = {name: longest_draft(arm, session) for name, session in self._sessions.items()}
 
     def _calibrate(self, session_id: str, prompt_n: int) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from specmeter.validity.checks.check import (
     identity_of,
     in_force,
     not_applicable,
+    server_of,
     sessions_by_arm,
     shown,
     target_devices_known,
@@ -564,7 +565,7 @@ def _strange(session: Session | None, request: RequestData) -> bool:
 
 
 def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, Message]:
-    places = _places(requests)
+    places = _places(data, requests)
     found: dict[str, Message] = {}
     keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
     if keeping and max(places) > 0 and not data.simulated:
@@ -575,13 +576,14 @@ def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> d
     return found
 
 
-def _places(requests: Sequence[RequestData]) -> list[int]:
-    """Of each request the number of requests that its session had answered before."""
+def _places(data: RunData, requests: Sequence[RequestData]) -> list[int]:
+    """Of each request the number of requests that its server had answered before."""
     counts: dict[str, int] = {}
     places: list[int] = []
     for request in requests:
-        place = counts.get(request.row.session_id, 0)
-        counts[request.row.session_id] = place + 1
+        server = server_of(data.sessions, request.row.session_id)
+        place = counts.get(server, 0)
+        counts[server] = place + 1
         places.append(place)
     return places
 
