@@ -1,4 +1,4 @@
-"""The confirmation: what was chosen, and plain decoding, in fresh sessions, in as many blocks as were fixed beforehand.
+"""The confirmation: what was chosen, and plain decoding, on fresh servers, in as many blocks as were fixed beforehand.
 
 The runner-up of the race goes with it where the prompts searched by leave it within reach: of the two the better one on
 the prompts of both halves is advised. Where the other may be more than 2 % faster by these, the answer is one or the
@@ -240,11 +240,12 @@ def measured(
             f"design.blocks={max(least, min(blocks or expected, room))}",
             "design.probe=off",
             "design.controls=false",
-            *ledger.serving,
+            ledger.warming,
             *ledger.patience,
             *ledger.shorter,
         ),
     )
+    ledger.servers.renew()  # each block has new ones, with a memory layout of their own, and memory to itself
     ledger.carry_out(plan, thorough=True)
     report = read_run(ledger.folder / name)
     found = {it: confirmed(report, name, it, ledger.advice.asked.goal) for it in arms}

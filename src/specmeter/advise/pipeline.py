@@ -238,7 +238,7 @@ def again(
                 f"design.blocks={least_units(1)}",
                 "design.probe=off",
                 "design.controls=false",
-                *ledger.serving,
+                ledger.warming,
                 f"generation.max_tokens={_tokens(store)}",
             ),
         )
@@ -406,9 +406,8 @@ def screen(ledger: AdviseSession) -> None:
             "design.blocks=1",
             "design.disturbed=keep",
             "design.probe=off",
-            "design.warmup=short",
             "design.controls=false",
-            *ledger.serving,
+            *ledger.keeping,
         ),
     )
 

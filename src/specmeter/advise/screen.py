@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader, RunStore
     from specmeter.theory.arguments import Floats
 
-ALLOWANCE_S = 15.0
-"""For the probe of steps."""
+ALLOWANCE_S = 8.0
+"""For the probe of steps: most that it takes, less where its rounds agree."""
 LONGEST_PRICED = 16
 """Costs of longer drafts go on from there: a probe of them would take longer than it is worth. Under load it is that
 many tokens of all requests together, but `LEAST_PRICED` of each."""

@@ -268,10 +268,16 @@ class AdviseSession:
         return max(0.0, self.advice.asked.budget_s - self.spent())
 
     @property
-    def serving(self) -> tuple[str, ...]:
-        """That servers go on from stage to stage, as `--set` takes it; not those of an experiment that has one for each
-        request."""
-        return ("design.session=run",) if self.whole.experiment.design.session == "arm" else ()
+    def warming(self) -> str:
+        """How servers are warmed up, as `--set` takes it: for what is asked about."""
+        return f"design.warmup={'brief' if self.advice.asked.goal == 'throughput' else 'short'}"
+
+    @property
+    def keeping(self) -> tuple[str, ...]:
+        """That servers go on from block to block and stage to stage, as `--set` takes it; not those of an experiment
+        that has one for each request."""
+        keep = ("design.session=run",) if self.whole.experiment.design.session == "arm" else ()
+        return (*keep, self.warming)
 
     @property
     def patience_s(self) -> float:

@@ -127,10 +127,14 @@ class KeptServers(Engine):
         session.keeper = None
         session.close()
 
-    def close(self) -> None:
-        """End every server; safe to call twice."""
+    def renew(self) -> None:
+        """End every server, so that the next sessions have new ones."""
         for key in tuple(self._running):
             self._end(key)
+
+    def close(self) -> None:
+        """End every server for good; safe to call twice."""
+        self.renew()
         self._scratch.cleanup()
 
     def __enter__(self) -> Self:

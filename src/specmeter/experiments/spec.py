@@ -181,8 +181,9 @@ class Design(Record):
     """Seed of the order; the same seed gives the same schedule everywhere."""
     invocations: Annotated[int, Field(ge=1, le=100)] = 1
     """Repetitions of all blocks, each with its own order."""
-    warmup: Literal["full", "short", "none"] = "full"
-    """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), or none."""
+    warmup: Literal["full", "short", "brief", "none"] = "full"
+    """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), of 8 tokens after a
+    few words (`brief`: enough for decoding, not for the time to the first token), or none."""
     session: Literal["arm", "request", "run"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
     blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is

@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.load.crossover import way
@@ -343,6 +343,8 @@ SHARE = 0.1
 MOST_ROUNDS = 6
 LEAST_ROUNDS = 2
 """Where a probe is always wanted."""
+PRECISE = 0.01
+"""Standard error of the logarithm of a step's cost with which a probe ends before its allowance is used."""
 _PROMPTS = 3
 _PROFILE_S = 20.0
 LONGEST_GAMMA = 64
@@ -486,11 +488,16 @@ class Scout(Evidence):
             clients=at_once(self._work.arms[baseline_id]),
         )
         left, expected = self._allowance(baseline_id), 0.0
+        seen: list[list[StepRound]] = []
         for index in range(MOST_ROUNDS if prompts else 0):
             if expected > left and index >= self._least_rounds:
                 return
             before = self._engine.clock()
-            yield measure_round(self._engine, spec, index)
+            found = measure_round(self._engine, spec, index)
+            yield found
+            seen.append(found)
+            if self._allowance_s is not None and _is_precise(seen):
+                return
             expected = self._engine.clock() - before
             left -= expected
 
@@ -580,6 +587,18 @@ class Scout(Evidence):
         self._store.add_profiles(made)
         self.learn(made)
         return None
+
+
+def _is_precise(rounds: Sequence[Sequence[StepRound]]) -> bool:
+    """Whether rounds agree in what a step of each way of drafting costs, on average over its lengths."""
+    if len(rounds) < LEAST_ROUNDS:
+        return False
+    for of_way in zip(*rounds, strict=True):
+        lengths = set[int](of_way[0].step_ms).intersection(*(it.step_ms for it in of_way))
+        costs = [fmean(math.log(it.step_ms[length] / it.plain_ms) for length in lengths) for it in of_way if lengths]
+        if costs and stdev(costs) > PRECISE * math.sqrt(len(costs)):
+            return False
+    return True
 
 
 def _priced(arm: Arm, traits: EngineTraits) -> bool:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from specmeter.store import RequestKey, RunStore
 
 SHORT_WARMUP_TOKENS = 8
+BRIEF_CHARACTERS = 96
 START_FAILURES = 3
 """After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
 
@@ -420,7 +421,10 @@ class _Bench:
         started = self.engine.clock()
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
-        prompt = self._reversed(session, arm, first, tokens)
+        prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
+        if kind == "brief" and isinstance(batch, int) and 0 < self.lengths.get((arm.target, first.id), 0) <= batch:
+            # Forwards of a longer one are counted.
+            prompt = prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
         reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
         forwards = single.counters.get("n_decode_total")

@@ -34,7 +34,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
@@ -75,6 +75,8 @@ class RoundSpec:
     """Whether there is a machine to watch while it is measured."""
     clients: int = 1
     """Requests at once; `prompts` are asked for in waves of so many."""
+    warm: set[str] = field(default_factory=set[str])
+    """Servers that are kept from round to round and were warmed up."""
 
 
 def pricing(arm: Arm, gamma: int) -> Arm:
@@ -131,7 +133,10 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
 
 def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[WaveReply]], list[float]]:
     """What was answered, and the share of the machine that others took meanwhile."""
-    session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+    server = session.facts.server
+    if server is None or server not in spec.warm:
+        session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+        spec.warm.update(() if server is None else (server,))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
     generation = spec.generation.model_copy(update={"max_tokens": tokens})
     prompts = [_free(prompt) for prompt in spec.prompts]
