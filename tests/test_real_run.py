@@ -11,6 +11,7 @@ from specmeter.analysis.explain.parts import union_at
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.numbers import rates
+from specmeter.record import Session
 from specmeter.store import RunStore
 from specmeter.theory.roofline import expected_union
 from specmeter_studies.measured import from_run
@@ -160,3 +161,28 @@ def test_what_cannot_work_is_refused_before_anything_is_measured(
     if RunStore.exists(tmp_path / "run"):
         with RunStore.open(tmp_path / "run", readonly=True) as store:
             assert store.state().ok == 0
+
+
+def test_a_server_that_is_kept_serves_all_blocks_of_its_arm(tmp_path: Path) -> None:
+    """Each cell is a session with a log of its own; the first of a server warms it up, and all checks hold."""
+    kept = EXPERIMENT.replace("warmup: short", "warmup: brief, session: run").replace(
+        "max_tokens: 300", "max_tokens: 40"
+    )
+    (tmp_path / "kept.yaml").write_text(kept, encoding="utf-8")
+    assert invoke(["run", str(tmp_path / "kept.yaml"), "--out", str(tmp_path / "run")]) == 0
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        sessions = list(store.sessions())
+    servers: dict[str | None, list[Session]] = {}
+    for session in sessions:
+        servers.setdefault(session.server, []).append(session)
+    alone = servers.pop(None)
+    assert {it.arm_id for it in alone} == {it.arm_id for it in sessions if "ngram-mod" in it.arm_id}
+    assert len(alone) == 2
+    for first, second in servers.values():
+        assert (first.arm_id, first.block, second.block) == (second.arm_id, 0, 1)
+        assert first.warmup_ms > 0
+        assert second.warmup_ms == 0
+        assert first.log_file != second.log_file
+    report = read_run(tmp_path / "run")
+    assert not [it for it in report.findings if it.check in ("log-differs", "token-conservation", "times-overlap")]
+    assert not [it for it in report.findings if it.severity == "invalid"]

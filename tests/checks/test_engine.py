@@ -522,6 +522,19 @@ def test_acceptance_that_rises_over_a_session() -> None:
     assert found(server_shared, simulated(rising("ngram-cache", 0.05))), "numbers of a mock are judged as well"
 
 
+def test_acceptance_that_rises_from_block_to_block_of_a_server_that_is_kept() -> None:
+    """Within each session it is level: only who knows that they share a server sees it."""
+    method = arm("ngram-cache")
+    data = with_requests(
+        rising("ngram-cache", 0.0),
+        method.id,
+        lambda it: {"draft_n_accepted": it.row.draft_n_accepted + round(0.05 * 64 * it.row.block)},
+    )
+    assert found(server_shared, data) == []
+    (finding,) = found(server_shared, with_sessions(data, method.id, server="one"))
+    assert list(finding.evidence) == ["rise"]
+
+
 @pytest.mark.parametrize("per_place", [0.0, -0.05])
 def test_acceptance_that_does_not_rise(per_place: float) -> None:
     assert found(server_shared, rising("ngram-cache", per_place)) == []

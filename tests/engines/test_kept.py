@@ -1,4 +1,4 @@
-"""Servers that are kept from session to session: what is shared, what each session has of its own, and when they end."""
+"""Servers that are kept from session to session: what is shared, what each session has to itself, when they end."""
 
 from __future__ import annotations
 
