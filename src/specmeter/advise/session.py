@@ -269,8 +269,9 @@ class AdviseSession:
 
     @property
     def warming(self) -> str:
-        """How servers are warmed up, as `--set` takes it: for what is asked about."""
-        return f"design.warmup={'brief' if self.advice.asked.goal == 'throughput' else 'short'}"
+        """How servers are warmed up, as `--set` takes it: a few words do where only decoding counts."""
+        alone = self.advice.asked.goal == "throughput" and self.advice.asked.load is None
+        return f"design.warmup={'brief' if alone else 'short'}"
 
     @property
     def keeping(self) -> tuple[str, ...]:
