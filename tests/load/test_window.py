@@ -193,7 +193,15 @@ def test_where_fillers_kept_clients_busy_every_request_counts_as_a_whole() -> No
         *(Sent(0, at / 1000, at / 1000, 0.0, 0.0, 100.0, [10.0 * n for n in range(1, 11)]) for at in (0, 100)),
         *(Sent(1, at / 1000, at / 1000, 0.0, 0.0, 100.0, [10.0 * n for n in range(1, 11)]) for at in (50, 150)),
     ]
-    told = {"prompt_n": 1, "predicted_n": 5, "predicted_ms": 40.0, "draft_n": 0, "draft_n_accepted": 0, "restores": 0, "stop_reason": "limit"}
+    told = {
+        "prompt_n": 1,
+        "predicted_n": 5,
+        "predicted_ms": 40.0,
+        "draft_n": 0,
+        "draft_n_accepted": 0,
+        "restores": 0,
+        "stop_reason": "limit",
+    }
     lead = Filler(client=1, started_at=0.0, wall_ms=50.0, **told)
     behind = Filler(client=0, started_at=0.2, wall_ms=100.0, **told)
     found = measured(sent, closed(2), fillers=(lead, behind), ended_at=0.3).figures
