@@ -528,7 +528,7 @@ def test_acceptance_that_rises_from_block_to_block_of_a_server_that_is_kept() ->
     data = with_requests(
         rising("ngram-cache", 0.0),
         method.id,
-        lambda it: {"draft_n_accepted": it.row.draft_n_accepted + round(0.05 * 64 * it.row.block)},
+        lambda it: {"draft_n_accepted": (it.row.draft_n_accepted or 0) + round(0.05 * 64 * it.row.block)},
     )
     assert found(server_shared, data) == []
     (finding,) = found(server_shared, with_sessions(data, method.id, server="one"))
