@@ -107,6 +107,13 @@ def test_the_runs_own_probe(plain_ms: float, told: list[str]) -> None:
     assert [code for _, code in codes(replace(run_data(), step_probes=(probe,)))] == told
 
 
+@pytest.mark.parametrize(("wall_ms", "told"), [(300.0, []), (700.0, ["samples"])])
+def test_sessions_that_measure_for_less_than_a_second_are_sampled_at_their_end(wall_ms: float, told: list[str]) -> None:
+    first = {it.row.session_id: it for it in reversed(run_data().requests)}
+    short = tuple(replace(it, row=it.row._replace(wall_ms=wall_ms)) for it in first.values())
+    assert [code for _, code in codes(replace(run_data(), requests=short, telemetry=()))] == told
+
+
 def test_a_prediction_is_what_its_inputs_give() -> None:
     inputs = foretold(EPOCH).inputs
     shared = foretold(EPOCH, speedup=1 / (0.5 + 0.5 / 1.6), inputs=inputs | {"prompts": 0.5})

@@ -102,9 +102,13 @@ Change = Callable[[Request], Request | None]
 """None: the request is removed."""
 
 
+def connected(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / "run.sqlite")
+
+
 @contextmanager
 def _database(folder: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+    with closing(connected(folder)) as db, db:
         yield db
 
 
@@ -590,7 +594,7 @@ def predictions_made_afterwards(folder: Path) -> None:
 _LINE = re.compile(r"((?:eval|total) time = +)([\d.]+)( ms)")
 
 
-def _all_times(folder: Path, factor: float, arm_id: str | None = None) -> None:
+def all_times(folder: Path, factor: float, arm_id: str | None = None) -> None:
     """Every time of the requests, in the database and in the log lines that print them."""
 
     def change(reply: Reply) -> dict[str, Any]:
@@ -614,16 +618,16 @@ def _all_times(folder: Path, factor: float, arm_id: str | None = None) -> None:
 
 
 def sd_times_cut(folder: Path) -> None:
-    _all_times(folder, 0.7, SD)
+    all_times(folder, 0.7, SD)
 
 
 def baseline_times_stretched(folder: Path) -> None:
-    _all_times(folder, 1.4, BASE)
+    all_times(folder, 1.4, BASE)
 
 
 def all_times_halved(folder: Path) -> None:
     """Twice as fast, the probe too."""
-    _all_times(folder, 0.5)
+    all_times(folder, 0.5)
 
 
 def predictions_rewritten(folder: Path) -> None:
@@ -694,7 +698,7 @@ def load_cells_cut(folder: Path) -> None:
     with _database(folder) as db:
         ids = [arm_id for (arm_id,) in db.execute(arms)]
     for arm_id in ids:
-        _all_times(folder, 0.7, arm_id)
+        all_times(folder, 0.7, arm_id)
     with _database(folder) as db:
         for row_id, text in db.execute("SELECT rowid, json FROM load_cell").fetchall():
             cell = json.loads(text)

@@ -15,7 +15,9 @@ TOLD_WITHOUT_CERTIFICATE = (
     *("accepted-raised", "drafted-cut", "tokens-doubled", "forwards-dropped", "decode-halved", "faster-than-arrivals"),
     *("wall-below-decode", "baseline-slowed", "requests-before-their-session", "requests-after-their-session"),
     *("slow-requests-failed", "arms-exchanged", "gamma-edited", "baseline-by-another-build", "threads-edited"),
-    *("tokens-edited", "log-removed"),
+    *("tokens-edited", "log-removed", "sd-times-cut", "baseline-times-stretched", "all-times-halved"),
+    *("predictions-rewritten", "host-renamed", "draft-hash-changed", "attempt-raised"),
+    *("accepted-raised-without-profile", "block-an-hour-early"),
 )
 
 

@@ -38,6 +38,8 @@ _COUNTER = "tokens_predicted_seconds_total"
 _SAME = 1e-6
 _SAMPLED = 0.5
 """Share of the samples of the machine, one a second, that have to be there."""
+_LAST_S = 0.4
+"""What is left at the end of a session is a sample if it lasts a fifth of a second, with as much for latecomers."""
 _FEW = 4
 
 
@@ -252,14 +254,14 @@ def _samples(data: RunData) -> Findings:
 
 
 def _due_samples(data: RunData) -> Iterator[int]:
-    """Whole seconds that each session measured for."""
-    first: dict[str, float] = {}
-    for request in data.requests:
-        first.setdefault(request.row.session_id, request.row.started_at)
-    for name, began in first.items():
-        session = data.sessions.get(name)
-        if session is not None and session.ended_at is not None:
-            yield max(0, math.floor(session.ended_at - began))
+    """One for each whole second that a session measured for, and for what is left at its end unless that is short."""
+    spans: dict[str, tuple[float, float]] = {}
+    for row in (it.row for it in data.requests):
+        began, ended = spans.get(row.session_id, (row.started_at, row.started_at))
+        last = row.started_at + (row.wall_ms or 0.0) / 1000
+        spans[row.session_id] = min(began, row.started_at), max(ended, last)
+    for began, ended in spans.values():
+        yield math.floor(ended - began + 1 - _LAST_S)
 
 
 CHECKS: tuple[Check, ...] = (
