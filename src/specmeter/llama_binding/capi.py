@@ -245,6 +245,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_backend_load_all": (None, []),
     "ggml_backend_dev_count": (c_size_t, []),
     "ggml_backend_dev_by_name": (c_void_p, [c_char_p]),
+    "ggml_backend_dev_description": (c_char_p, [c_void_p]),
 }
 
 
@@ -279,6 +280,12 @@ class Library:
         """CPU features and backends as llama.cpp prints them."""
         return self._text("llama_print_system_info").strip(" |")
 
+    @property
+    def processor(self) -> str:
+        """What llama.cpp calls the processor; empty where it has none."""
+        device = self.ggml_backend_dev_by_name(b"CPU")
+        return self._text("ggml_backend_dev_description", device) if device else ""
+
     def listen(self, sink: Callable[[int, str], None] | None) -> None:
         """Give everything that llama.cpp logs to `sink(level, text)`; None (from the start) drops it.
 
@@ -297,8 +304,8 @@ class Library:
         if self._sink is not None:
             self._sink(level, decoded)
 
-    def _text(self, function: str) -> str:
-        return (getattr(self, function)() or b"").decode("utf-8", "replace")
+    def _text(self, function: str, *arguments: int) -> str:
+        return (getattr(self, function)(*arguments) or b"").decode("utf-8", "replace")
 
     def _find(self, name: str) -> Any:
         for library in self._libraries:

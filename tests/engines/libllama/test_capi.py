@@ -16,6 +16,7 @@ def test_the_wheels_library_is_the_one_this_was_written_for() -> None:
     library = capi.library()
     assert library.version.startswith(capi.VERSION)
     assert "CPU" in library.system_info
+    assert library.processor  # checks hold the machine on record against it
     assert library.ggml_backend_dev_count() >= 1
     assert capi.library() is library
 

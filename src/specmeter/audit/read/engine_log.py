@@ -316,7 +316,7 @@ _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
 _BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
-_CPU = re.compile(r"- CPU +: (\S.{0,200}?) \(\d{1,12} MiB, \d{1,12} MiB free\)")
+_CPU = re.compile(r"- CPU +: (\S.{0,200}?)(?: \(\d{1,12} MiB, \d{1,12} MiB free\))?\s*$")
 _SLOTS = re.compile(r"initializing, n_slots = (\d{1,6}), n_ctx_slot")
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
 _WARNING = re.compile(

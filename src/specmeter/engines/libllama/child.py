@@ -71,7 +71,7 @@ def _load(order: dict[str, Any]) -> InProcessSession:
     library = capi.library()
     library.listen(lambda _, text: _tell(text))
     _tell(f"llama.cpp {library.version}\nsystem_info: n_threads = {order['threads']} (n_threads_batch = ")
-    _tell(f"{order['threads']}) | {library.system_info}\n")
+    _tell(f"{order['threads']}) | {library.system_info}\n  - CPU : {library.processor}\n")
     session = InProcessSession(
         Arm.model_validate(order["arm"]),
         Path(order["target"]),
