@@ -4,9 +4,10 @@
     uv run python benchmarks/clean_runs.py --engine embedded --runs 34 --loaded 30     a quiet machine, real models
 
 Every run is its number's own: the same in each repetition. Simulated, a world is drawn as in `advise_simulated.py`
-(dense, MoE and recurrent targets; costs, acceptance, noise, drift and stalls), and so are draft lengths, methods,
-prompts, tokens and blocks. The first `--loaded` runs are under load: 1 to 16 clients or Poisson arrivals, slots as many
-as clients or fewer. On a real engine the world is the machine, and targets are bench models.
+(dense, MoE and recurrent targets; costs, acceptance; noise, drift and stalls as there, a third or a tenth of them), and
+so are draft lengths, methods, prompts, tokens and blocks. The first `--loaded` runs are under load: 1 to 16 clients or
+Poisson arrivals, slots as many as clients or fewer. On a real engine the world is the machine, and targets are bench
+models.
 
 Goal: 0 invalid of at least 100 runs, 30 of them under load. What is suspect is listed with its check: stalls, drift and
 noise are of the world's own making here, and most doubts about them are true ones.
@@ -57,7 +58,10 @@ def experiment(number: int, engine: str, folder: Path, *, loaded: bool) -> dict[
         "generation": {"max_tokens": int(rng.choice([24, 48, 96]))},
     }
     if simulated:
-        found["engine"]["mock"] = drawn(rng, folder).spec.model_dump(mode="json", exclude_defaults=True)
+        spec, calm = drawn(rng, folder).spec, float(rng.choice([0.1, 0.3, 1.0]))
+        unrest = {name: calm * getattr(spec, name) for name in ("noise", "block_drift", "stalls")}
+        world = spec.model_copy(update=unrest).model_dump(mode="json", exclude_defaults=True)
+        found["engine"]["mock"] = world
     else:
         found["engine"] |= {"context": 1024}
         found["design"]["blocks"] = 3

@@ -253,7 +253,7 @@ def told_of(run: Path, name: str, forgeries: dict[str, Change], scratch: Path) -
                 continue
             certify(copy)
             found = judged(copy)
-            new = found.told if change is certificate_removed else found.told - usual.told
+            new = found.told - (judged(run) if change is certificate_removed else usual).told
             fault = found.verdict == "valid" or not new
             missed += fault
             by = ", ".join(f"{said} ({severity})" for said, severity in sorted(new)) or "**nothing**"

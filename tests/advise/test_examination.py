@@ -114,6 +114,13 @@ def test_and_where_it_is_certified_anew_by_its_runs(name: str, folder: Path) -> 
     assert examined(read_advice(folder), folder).verdict == "invalid"
 
 
+def test_arms_that_no_run_can_have_raced(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "race" / "run.sqlite")) as db, db:
+        assert db.execute("DELETE FROM arm WHERE id LIKE '%g4'").rowcount == 1
+        assert db.execute("DELETE FROM prediction WHERE arm_id LIKE '%g4'").rowcount == 1
+    assert "its runs cannot have given this record" in map(str, differences(read_advice(folder), folder))
+
+
 def test_what_no_run_shows_is_suspect_once_a_check_has_certified_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -140,6 +140,8 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
         yield from _answer(advice, folder, reports.get(advice.confirmation), answered)
     except SpecmeterError as error:
         yield Message("advice.unreadable", stage=folder.name, problem=error.message)
+    except (LookupError, ValueError, ArithmeticError):  # numbers and names that no run gave
+        yield Message("advice.unlike")
 
 
 def _origins(advice: Advice, folder: Path) -> Iterator[Message]:
