@@ -11,7 +11,7 @@ import pytest
 
 import specmeter
 from specmeter.numbers import estimates
-from specmeter.numbers.estimates import above, below, exceeds, product, quotient, scaled
+from specmeter.numbers.estimates import above, below, exceeds, product, quotient, scaled, share_at_most
 from specmeter.record import Estimate
 
 
@@ -110,3 +110,23 @@ def test_printed_numbers_have_the_interval_that_was_printed_with_them_or_none() 
     mean = estimates.printed_mean(1.0, 2.0, 4, unit="tok/s")
     assert (mean.low, mean.high) == (0.0, pytest.approx(1 + 3.182446, rel=1e-5))
     assert estimates.with_error(10.0, 1.0, "1", "printed", n=5).low == pytest.approx(8.04)
+
+
+@pytest.mark.parametrize(
+    ("seen", "n", "most"), [(0, 16, 1 - 0.05 ** (1 / 16)), (0, 1, 0.95), (1, 16, 0.2640), (16, 16, 1.0)]
+)
+def test_the_bound_is_exact(seen: int, n: int, most: float) -> None:
+    found = share_at_most(seen, n, "requests")
+    assert (found.point, found.low, found.n) == (seen / n, 0.0, n)
+    assert found.high == pytest.approx(most, abs=5e-5)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_the_bound_holds_as_often_as_it_says(share: float) -> None:
+    n = 24
+    holds = sum(
+        math.comb(n, seen) * share**seen * (1 - share) ** (n - seen)
+        for seen in range(n + 1)
+        if (share_at_most(seen, n, "requests").high or 0) >= share
+    )
+    assert holds >= 0.95

@@ -141,9 +141,9 @@ class Answer(Record):
     idle: tuple[str, ...] = ()
     """Arms that drafted nothing at all; they do not compete."""
     stalls: Stalls | None = None
-    """Requests of the arm that were held up."""
+    """Requests of the arm that were held up; None where none could be seen."""
     baseline_stalls: Stalls | None = None
-    """Requests of the baseline that were."""
+    """Those of the baseline."""
 
     @property
     def serves(self) -> str | None:

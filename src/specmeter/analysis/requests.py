@@ -16,7 +16,9 @@ other blocks (the lower one of the middle two, so that of two others one may hav
 the prompts of its block (the lower one again), which is what slowed the block as a whole. A block of a single prompt
 cannot tell one from the other, and nothing is seen in it. It stalled where the excess
 is above ln 1.5 and above 6 robust standard deviations (1.4826 times the median absolute excess), so that an arm whose
-times vary anyway is not said to stall. How often that sees such stalls, and how seldom it says so of clean runs:
+times vary anyway is not said to stall. What stalled is told and never left out: a rule by what came out biases. How
+often an arm may stall is bounded, also where no request did: sixteen that did not say 17 % at most. How often that sees
+such stalls, and how seldom it says so of clean runs:
 `benchmarks/coverage.py`.
 
 What tokens cost in electric energy: joules per token of an arm, and over its baseline's.
@@ -46,6 +48,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.messages import Message
+from specmeter.numbers.estimates import share_at_most
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio, speedup_over_invocations
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
 from specmeter.store import RequestRow
@@ -367,20 +370,22 @@ _LEAST_PROMPTS = 2
 
 
 class Stalls(Record):
-    """Requests of an arm that were held up."""
+    """Requests of an arm that were held up, if any were."""
 
     requests: int
-    """How many there were."""
+    """How many there were; 0: none."""
     of: int
     """Requests that were looked at: those of prompts that ran in several blocks, two or more to a block."""
+    rate: Estimate
+    """Share of the arm's requests that stall: up to an exact bound."""
     slowest: float
-    """How many times its usual time the slowest took."""
+    """How many times its usual time the slowest took; 1 where none stalled."""
     share: float
     """Share of the arm's decode time that was lost by them."""
 
 
 def find_stalls(table: RequestTable, rows: Ints) -> Stalls | None:
-    """The stalls among an arm's rows; None where there are none, or where nothing was repeated."""
+    """The stalls among an arm's rows; None where none could be seen, because nothing was repeated."""
     rows = rows[table.decoded[rows]]
     if not len(rows):
         return None
@@ -393,13 +398,15 @@ def find_stalls(table: RequestTable, rows: Ints) -> Stalls | None:
     excess = excesses(times)
     known = np.isfinite(excess)
     stalled = known & (np.where(known, excess, 0.0) > limit(excess))
-    if not stalled.any():
+    if not known.any():
         return None
     lost = float((ms[stalled] * -np.expm1(-excess[stalled])).sum())
+    count, seen = int(known.sum()), int(stalled.sum())
     return Stalls(
-        requests=int(stalled.sum()),
-        of=int(known.sum()),
-        slowest=math.exp(float(excess[stalled].max())),
+        requests=seen,
+        of=count,
+        rate=share_at_most(seen, count, "requests"),
+        slowest=math.exp(float(excess[stalled].max(initial=0.0))),
         share=lost / float(ms.sum()),
     )
 

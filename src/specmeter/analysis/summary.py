@@ -140,7 +140,7 @@ class ArmSummary(KindSummary):
     requests_missing: int | None
     """Planned and not there yet, or None where the plan is not known."""
     stalls: Stalls | None
-    """Requests that were held up; None where none were."""
+    """Requests that were held up; None where none could be seen."""
     kinds: dict[str, KindSummary]
     """Kind of text -> the same on prompts of this kind."""
     prompts: dict[str, Estimate] | None

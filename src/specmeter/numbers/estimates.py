@@ -17,6 +17,10 @@ of fewer than 100 requests would be their maximum: there is none.
 Source: Asmussen & Glynn 2007, "Stochastic Simulation", ch. III.5 (sectioning); Nakayama 2014,
 doi:10.1145/2558328 (confidence intervals for quantiles by sectioning).
 
+How large a share may be, of which so many cases were seen: the exact bound of a binomial count.
+
+Source: Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404.
+
 Whether a speedup shows a difference, or that there is none that matters; and how many units would show it.
 
 Source: Schuirmann 1987, doi:10.1007/BF01068419 (two one-sided tests).
@@ -138,6 +142,16 @@ def deviation(sd: float, n: int, unit: str, *, level: float = 0.95) -> Estimate:
     low, high = (sd * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
     method = f"standard deviation of {n} runs; chi squared, runs taken for normal and independent"
     return Estimate(point=sd, low=low, high=high, level=level, n=n, unit=unit, method=method)
+
+
+def share_at_most(seen: int, n: int, of: str, *, level: float = 0.95) -> Estimate:
+    """The share of cases of a kind, of which n showed so many: from 0 to the exact bound that the truth exceeds with
+    1 - level at most. The cases are taken as independent."""
+    from scipy.special import betaincinv  # pyright: ignore[reportMissingTypeStubs]
+
+    most = 1.0 if seen == n else float(betaincinv(seen + 1, n - seen, level))
+    method = "Clopper-Pearson, one-sided upper bound"
+    return Estimate(point=seen / n, low=0.0, high=most, level=level, n=n, of=of, unit="1", method=method)
 
 
 def of_draws(values: Floats, unit: str, *, level: float) -> Estimate:

@@ -160,6 +160,7 @@ def details(answer: Answer, names: Names = NAMELESS) -> list[Message]:
             else []
         ),
         *cautions(answer, names),
+        *(_may_stall(it, names[arm_id]) for arm_id, it in _stalls_of(answer) if tells and not it.requests),
     ]
 
 
@@ -171,8 +172,7 @@ def cautions(answer: Answer, names: Names = NAMELESS) -> list[Message]:
         *([Message("detail.completed", count=answer.gain.completed)] if answer.gain.completed else []),
         *([_behind(answer, names)] if answer.behind else []),
         *([Message("detail.idle", arms=[names[it] for it in others])] if others else []),
-        *([_stalls("stalls", answer.stalls, arm=names[answer.arm_id])] if answer.stalls else []),
-        *([_stalls("baseline_stalls", answer.baseline_stalls)] if answer.baseline_stalls else []),
+        *(_stalls(it, names[arm_id]) for arm_id, it in _stalls_of(answer) if it.requests),
     ]
 
 
@@ -296,9 +296,20 @@ def _prompts(answer: Answer) -> Message:
     return Message("detail.no_other_prompts", **said)
 
 
-def _stalls(name: str, stalls: Stalls, **said: Value) -> Message:
-    times = f"{stalls.slowest:.1f}"
-    return Message(f"detail.{name}", count=stalls.requests, all=stalls.of, slowest=times, **said)
+def _stalls_of(answer: Answer) -> list[tuple[str, Stalls]]:
+    """Those of the arm and of its baseline, where stalls could be seen."""
+    sides = (answer.arm_id, answer.stalls), (answer.baseline_id, answer.baseline_stalls)
+    return [(arm_id, stalls) for arm_id, stalls in sides if stalls is not None]
+
+
+def _stalls(stalls: Stalls, arm: Name) -> Message:
+    said = {"arm": arm, "count": stalls.requests, "all": stalls.of, "most": stalls.rate.high}
+    return Message("detail.stalls", **said, slowest=f"{stalls.slowest:.1f}")
+
+
+def _may_stall(stalls: Stalls, arm: Name) -> Message:
+    """How often it may stall, though no request did."""
+    return Message("detail.may_stall", arm=arm, all=stalls.of, most=stalls.rate.high)
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------

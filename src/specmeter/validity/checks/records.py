@@ -630,7 +630,7 @@ def stalls(data: RunData) -> Findings:
             yield unseen(arm_id, Message("unchecked.one_prompt"))
             continue
         found = arms[arm_id].stalls
-        if found is None:
+        if found is None or not found.requests:
             continue
         yield about_arm(
             "stalls",
