@@ -195,11 +195,13 @@ class Design(Record):
     (`auto`; never where the engine is simulated), two rounds of it whatever they take (`always`), or not (`off`)."""
 
     disturbed: Literal["repeat", "keep"] = Field(default_factory=_disturbed)
-    """What becomes of a block in which other programs were busy, or a GPU was slowed down by heat: it is set aside
-    whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
+    """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
+    aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
     (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`.
     Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
-    a fifth of the samples, or a GPU was slowed in 5% of them. A `grouped` order has no such blocks."""
+    a fifth of the samples, of the block or of a session (of a session shorter than three seconds 20%); a GPU was slowed
+    in 5% of them; or the processor's clock was a fifth lower in one session than in another with as many threads. A
+    `grouped` order has no such blocks."""
     wait_s: Annotated[float, Field(ge=0, le=3_600)] = 300
     """Longest wait for a calm machine, before blocks that are measured again: for all of them together."""
     repeat_s: Annotated[float, Field(ge=0, le=1_000_000)] | None = None

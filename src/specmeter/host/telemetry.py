@@ -215,6 +215,8 @@ class CpuTime:
     """Children of this process that ended and were waited for (0 where the system does not keep it)."""
     engine: dict[int, float]
     """Processes of the engine that are alive."""
+    stolen: float = 0.0
+    """Of `busy`: what a hypervisor gave to other machines."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,7 @@ class CpuTimer:
             own=own.user + own.system,
             reaped=own.children_user + own.children_system,
             engine=engine,
+            stolen=float(getattr(machine, "steal", 0.0)),
         )
 
     def engine_rss_bytes(self) -> int | None:
@@ -272,7 +275,8 @@ def share(before: CpuTime, after: CpuTime) -> CpuShare:
     """Shares between two readings of one timer.
 
     An engine that ended in between is still counted as ours: its last CPU seconds arrive in `reaped`, from which what
-    was already counted while it lived is taken off.
+    was already counted while it lived is taken off. Stolen time went to others, whatever is ours: kernels without
+    `PARAVIRT_TIME_ACCOUNTING` count it among a process's own seconds as well, which would cancel it.
     """
     total = after.total - before.total
     if total <= 0:
@@ -286,7 +290,7 @@ def share(before: CpuTime, after: CpuTime) -> CpuShare:
     busy = max(0.0, after.busy - before.busy)
     return CpuShare(
         all_percent=min(100.0, 100 * busy / total),
-        other_percent=min(100.0, 100 * max(0.0, busy - ours) / total),
+        other_percent=min(100.0, 100 * max(0.0, busy - ours, after.stolen - before.stolen) / total),
     )
 
 
@@ -296,6 +300,8 @@ in the worst of 334 single samples."""
 SPIKE_PERCENT = 10.0
 _SPIKES = 0.2
 _LEAST_SPIKES = 3
+SHORT_PERCENT = 20.0
+"""Mean share in a session of fewer samples; its last one may hold a fifth of a second, and few ticks of the clock."""
 _CALM_S = 3
 
 
@@ -351,8 +357,20 @@ THROTTLED = 0.05
 """Share of the samples (and two at least) with a GPU slowed by heat or its hardware that says something."""
 
 
-Seen = tuple[float, bool]
-"""Of a sample: the share of the machine that others took, in percent, and whether a GPU was slowed down."""
+SLOW_CLOCK = 0.8
+"""Share of the highest clock beside it that says something."""
+
+
+class Seen(NamedTuple):
+    """What a sample says of disturbances."""
+
+    at: float
+    other_percent: float
+    """Share of the machine that others took."""
+    slowed: bool = False
+    """Whether a GPU was slowed down."""
+    mhz: float | None = None
+    """Clock of the processor."""
 
 
 def is_slowing(reasons: Iterable[str]) -> bool:
@@ -362,19 +380,31 @@ def is_slowing(reasons: Iterable[str]) -> bool:
 
 def seen(sample: Telemetry) -> Seen:
     """What a sample says of disturbances."""
-    return sample.other_cpu_percent, any(is_slowing(gpu.throttle_reasons) for gpu in sample.gpus)
+    slowed = any(is_slowing(gpu.throttle_reasons) for gpu in sample.gpus)
+    return Seen(sample.at, sample.other_cpu_percent, slowed, sample.cpu_mhz)
 
 
-def is_disturbed(sessions: Sequence[Sequence[Seen]], gate: Gate = QUIET) -> bool:
-    """Whether others were busy in some sessions, by the samples of each: in all of them together, or in one of three
-    samples or more; or a GPU was slowed down."""
-    whole = [it for samples in sessions for it in samples]
-    parts = [whole, *(samples for samples in sessions if len(samples) >= _LEAST_SPIKES)]
-    slowed = sum(slow for _, slow in whole)
-    among = [percent for percent, _ in whole]
-    return any(is_busy([percent for percent, _ in part], gate, among) for part in parts) or (
-        slowed >= max(2, THROTTLED * len(whole))
+def others_were_busy(sessions: Sequence[Sequence[Seen]], gate: Gate = QUIET) -> bool:
+    """Whether others were busy in some sessions, by the samples of each: in all of them together, or in one of them."""
+    among = [it.other_percent for samples in sessions for it in samples]
+    short = Gate(SHORT_PERCENT, gate.left)
+    parts = [[it.other_percent for it in samples] for samples in sessions]
+    return is_busy(among, gate, among) or any(
+        is_busy(part, gate if len(part) >= _LEAST_SPIKES else short, among) for part in parts
     )
+
+
+def gpu_was_slowed(samples: Sequence[Seen]) -> bool:
+    """Whether heat or its hardware slowed a GPU down in so many samples that it says something."""
+    return sum(it.slowed for it in samples) >= max(2, THROTTLED * len(samples))
+
+
+def lowest_clock(sessions: Iterable[Sequence[Seen]]) -> float:
+    """The processor's median clock in the slowest session over that in the fastest, of sessions with three samples or
+    more that tell it; 1 where fewer than two do."""
+    clocks = [[it.mhz for it in samples if it.mhz] for samples in sessions]
+    medians = [median(part) for part in clocks if len(part) >= _LEAST_SPIKES]
+    return min(medians) / max(medians) if medians else 1.0
 
 
 def wait_for_calm(limit_s: float, gate: Gate = QUIET, *, sleep: Callable[[float], object] = time.sleep) -> bool:

@@ -476,6 +476,10 @@ class LoadCell(Record):
     """In the order of their ends; the counters hold them too."""
 
 
+Cause = Literal["others", "gpu", "clock"]
+"""What disturbed a block: other programs, a GPU slowed down by heat or its hardware, the processor's clock."""
+
+
 class Disturbance(Record):
     """A block that was set aside by telemetry alone, with all its numbers, which are kept and do not count."""
 
@@ -496,8 +500,21 @@ class Disturbance(Record):
     """Samples with a GPU slowed down by heat or its hardware."""
     programs: tuple[str, ...] = ()
     """Other programs that took the most, where they were seen: `python3 (0.98 cores)`."""
+    cause: Cause = "others"
+    """What disturbed it."""
+    clock: Annotated[float, Field(exclude_if=lambda value: value is None)] | None = None
+    """Of a clock that fell: the slowest session's over the fastest's."""
     again: bool
     """Whether the block is measured again; not where there were three times as many blocks as planned."""
+
+    @property
+    def what(self) -> Message:
+        """What disturbed it, in words."""
+        if self.cause == "gpu":
+            return Message("disturbed.gpu", slowed=self.slowed, samples=self.samples)
+        if self.cause == "clock":
+            return Message("disturbed.clock", clock=self.clock or 0.0)
+        return Message("disturbed.took", programs=self.others, percent=self.mean_percent)
 
     @property
     def others(self) -> list[str | Message]:

@@ -137,19 +137,17 @@ def why_undecided(advice: Advice) -> str | Message:
 
 
 def _busy(advice: Advice) -> dict[str, Value]:
-    """Of a busy machine: who took it, how much of it, and how many threads would leave that to them."""
+    """Of a busy machine: what disturbed it, what would end that, and how many threads would leave it its cores."""
     found, host = advice.disturbed, advice.host
     if advice.why_undecided != "busy":
         return {}
-    if found is None or host is None:
-        return {"programs": Message("disturbed.others"), "percent": Message("disturbed.much"), "threads": ""}
-    threads = found.threads_beside(host)
+    what = Message("disturbed.much") if found is None else found.what
+    until = Message("disturbed.ends", programs=[Message("disturbed.others")] if found is None else found.others)
+    if found is not None and found.cause != "others":
+        return {"what": what, "until": Message("disturbed.cool"), "threads": ""}
+    threads = 0 if found is None or host is None else found.threads_beside(host)
     beside = Message("advised.decide.threads", threads=threads) if threads else ""
-    return {
-        "programs": found.others,
-        "percent": Message("disturbed.share", percent=found.mean_percent),
-        "threads": beside,
-    }
+    return {"what": what, "until": until, "threads": beside}
 
 
 def ratio(speedup: Estimate) -> Message:

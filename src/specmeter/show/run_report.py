@@ -134,8 +134,7 @@ def _set_aside(run: RunReport, names: Names) -> Message:
     return Message(
         "disturbed.blocks",
         count=len(run.disturbances),
-        programs=worst.others,
-        percent=worst.mean_percent,
+        what=worst.what,
         whole=Message("disturbed.whole", speedups=speedups) if speedups else "",
     )
 

@@ -461,8 +461,7 @@ def set_aside(found: Disturbance) -> Message:
     return Message(
         "disturbed.block",
         block=found.block + 1,
-        programs=found.others,
-        percent=found.mean_percent,
+        what=found.what,
         then=Message("disturbed.again" if found.again else "disturbed.given_up"),
     )
 

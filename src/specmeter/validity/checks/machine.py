@@ -20,15 +20,17 @@ import numpy as np
 from specmeter.host.telemetry import (
     HARMLESS,
     QUIET,
+    SLOW_CLOCK,
     SPIKE_PERCENT,
     THROTTLED,
     Gate,
+    Seen,
     gate_beside,
     is_busy,
-    is_disturbed,
     is_slowing,
 )
-from specmeter.measure.calm import LEAST_CALM, by_session, gate_of
+from specmeter.measure import calm as rule
+from specmeter.measure.calm import LEAST_CALM
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings, about_arm, about_run
@@ -43,7 +45,6 @@ _NO_HOST = Message("unchecked.no_host")
 
 _SAMPLE_S = 1.0
 """Time that a sample tells about."""
-_SLOW_CLOCK = 0.8
 _SLOW_CLOCKS = 0.25
 _LEAST_CLOCKS = 8
 _CLOCKS_APART = 0.9
@@ -155,7 +156,7 @@ def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], faste
     base = [load.cpu_mhz for load in baseline if load.cpu_mhz]
     if fastest is None or len(mine) < _LEAST_CLOCKS:
         return
-    slow = sum(mhz < _SLOW_CLOCK * fastest for mhz in mine)
+    slow = sum(mhz < SLOW_CLOCK * fastest for mhz in mine)
     usual = float(np.median(base)) if len(base) >= _LEAST_CLOCKS else None
     if slow < _SLOW_CLOCKS * len(mine) and (usual is None or np.median(mine) >= _CLOCKS_APART * usual):
         return
@@ -454,8 +455,7 @@ def set_aside(data: RunData) -> Findings:
             "set-aside.busy" if few else "set-aside.done",
             blocks=len(data.disturbances),
             calm=calm,
-            programs=worst.others,
-            percent=worst.mean_percent,
+            what=worst.what,
         ),
         Message("host-busy.fix_others"),
     )
@@ -466,10 +466,10 @@ def _is_calm(data: RunData, found: Disturbance) -> bool:
     place = (found.invocation, found.block)
     sessions = [it for it in data.sessions.values() if (it.invocation, it.block) == place]
     sessions = [it for it in sessions if found.began_at <= it.started_at <= found.ended_at]
-    samples = [(it.at, (it.other_cpu_percent, is_slowing(it.gpu_throttle))) for it in data.telemetry]
     if not data.hosts:
         return False
-    return not is_disturbed(by_session(samples, sessions), gate_of(data.arms, sessions, data.hosts[-1]))
+    samples = [Seen(it.at, it.other_cpu_percent, is_slowing(it.gpu_throttle), it.cpu_mhz) for it in data.telemetry]
+    return rule.found(samples, sessions, data.arms, data.hosts[-1]) is None
 
 
 CHECKS: tuple[Check, ...] = (
