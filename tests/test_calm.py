@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,15 @@ def test_three_times_as_many_blocks_are_enough(
     assert measured(file, folder).planned == 0, "what was given up stays so"
     assert read_run(folder).answers == ()
     invoke(["show", str(folder)])
-    assert "12 blocks were set aside" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "12 blocks were set aside" in said
+    assert "no number; busy machine: blender (0.98 cores) took 51% of the machine" in said
+    invoke(["report", str(folder), "--out", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "12 blocks were set aside" in page
+    capsys.readouterr()
+    invoke(["show", str(folder), "--json"])
+    assert len(json.loads(capsys.readouterr().out)["disturbances"]) == 12
 
 
 @pytest.mark.usefixtures("disturbing")
@@ -207,6 +216,9 @@ def test_cells_under_load_are_measured_again_as_well(tmp_path: Path) -> None:
         assert len(cells) == 4 * BLOCKS
         assert len(list(store.load_cells())) == 4 * (BLOCKS + 3)
     assert measured(str(file), tmp_path / "run").ok == state.ok
+    report = read_run(tmp_path / "run")
+    whole = {arm_id: it.n for arm_id, it in report.over_all_blocks.items()}
+    assert whole == {it.arm_id: BLOCKS + 3 for it in report.summary.arms if it.role != "baseline"}
 
 
 @pytest.mark.usefixtures("disturbing")

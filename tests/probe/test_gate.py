@@ -17,6 +17,8 @@ from specmeter.show.probe_report import report
 from specmeter.show.report import Text
 from specmeter.theory.curves import CostCurve, CostPoint
 
+OTHERS = Message("disturbed.others")
+
 
 def widely(low: float, point: float, high: float) -> CostCurve:
     first = Estimate(point=point, low=low, high=high, n=9, unit="ms", method="made up")
@@ -27,14 +29,20 @@ def widely(low: float, point: float, high: float) -> CostCurve:
     ("changes", "code", "values"),
     [
         ({"target_ms": widely(42, 125, 358)}, "uncertain", {"ms": 125, "low": 42, "high": 358}),
-        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "busy", {"mean": 0.5, "most": 0.6}),
-        ({"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0)}, "busy", {"mean": 0.39 / 11, "most": 0.14}),
+        ({"other_cpu_percent": (40.0, 60.0, 50.0)}, "busy", {"programs": [OTHERS], "mean": 0.5, "most": 0.6}),
+        (
+            {"other_cpu_percent": (0.0,) * 8 + (12.0, 14.0, 13.0), "programs": ("blender (0.98 cores)",)},
+            "busy",
+            {"programs": ["blender (0.98 cores)"], "mean": 0.39 / 11, "most": 0.14},
+        ),
         ({"plain_rounds_ms": (10.0, 10.1, 9.9, 10.0, 14.0, 14.1, 13.9, 14.2)}, "drift", {"early": 10, "late": 14.05}),
     ],
 )
 def test_what_speaks_against_a_probe(changes: dict[str, object], code: str, values: dict[str, float]) -> None:
     (said,) = suspicions(probe(**changes))
-    assert (said.code, said.values) == (f"probe-doubt.{code}", pytest.approx(values))
+    programs, told = said.values.get("programs"), {key: it for key, it in said.values.items() if key != "programs"}
+    assert programs == values.pop("programs", None)
+    assert (said.code, told) == (f"probe-doubt.{code}", pytest.approx(values))
 
 
 def test_a_quiet_probe_and_one_of_a_single_round_stand() -> None:

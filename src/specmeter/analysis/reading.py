@@ -17,7 +17,7 @@ from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
-from specmeter.store import RequestRow, RunReader, RunState, RunStore
+from specmeter.store import RunReader, RunState, RunStore
 from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 _APART = 10_000
@@ -66,6 +66,17 @@ class RunReport:
     """Blocks that were set aside."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
     """Arm -> its speedup with the blocks that were set aside among the others, where there are any."""
+
+    @property
+    def busy(self) -> Disturbance | None:
+        """What left too few calm blocks for a number; None where there are enough."""
+        few = any(it.message.code == "set-aside.busy" for it in self.findings)
+        return self.worst if few or not (self.answers or self.withheld) else None
+
+    @property
+    def worst(self) -> Disturbance | None:
+        """The worst block that was set aside."""
+        return max(self.disturbances, key=lambda it: it.mean_percent, default=None)
 
     @property
     def invalid(self) -> frozenset[str]:
@@ -151,15 +162,34 @@ def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collect
     if not aside:
         return {}
 
-    def placed(row: RequestRow) -> RequestRow:
+    def place(invocation: int, block: int, at: float) -> int:
         for number, it in enumerate(aside, start=1):
-            same = (row.invocation, row.block) == (it.invocation, it.block)
-            if same and it.began_at <= row.started_at <= it.ended_at:
-                return row._replace(block=row.block + number * _APART)
-        return row
+            if (invocation, block) == (it.invocation, it.block) and it.began_at <= at <= it.ended_at:
+                return block + number * _APART
+        return block
 
-    rows = (placed(row) for row in store.rows(superseded=True) if row.status == "ok")
-    whole = summarize(rows, arms, timing_only=timing_only, planned=store.planned())
+    rows = (
+        row._replace(block=place(row.invocation, row.block, row.started_at))
+        for row in store.rows(superseded=True)
+        if row.status == "ok"
+    )
+    began = {it.session_id: it.began_at for it in store.load_cells()}
+    cells = (
+        it._replace(
+            figures=it.figures.model_copy(
+                update={"block": place(it.figures.invocation, it.figures.block, began[it.figures.session_id])}
+            )
+        )
+        for it in measured_cells(store, superseded=True)
+    )
+    whole = summarize(
+        rows,
+        arms,
+        timing_only=timing_only,
+        planned=store.planned(),
+        cells=LoadTable(cells),
+        repeats=repeats(store, arms),
+    )
     return {arm.arm_id: arm.speedup for arm in whole.arms if arm.speedup is not None}
 
 

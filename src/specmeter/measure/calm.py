@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.host.telemetry import (
@@ -29,6 +29,12 @@ MOST_TIMES = 3
 LEAST_CALM = 3
 """Calm blocks without which there is no number, where more were planned."""
 _NAMED = 3
+
+
+def is_too_busy(planned: Collection[tuple[int, int]], aside: Sequence[Disturbance]) -> bool:
+    """Whether planned blocks (invocation, block) were given up, and fewer calm ones are left than a number needs."""
+    given_up = {(it.invocation, it.block) for it in aside if not it.again}
+    return bool(given_up) and len(set(planned) - given_up) < min(LEAST_CALM, len(set(planned)))
 
 
 def gate_of(arms: Mapping[str, Arm], sessions: Sequence[Session], host: Host) -> Gate:
@@ -107,7 +113,7 @@ def disturbance(
         mean_percent=sum(shares) / len(shares),
         highest_percent=max(shares),
         slowed=sum(seen(it).slowed for it in samples),
-        programs=_busiest(samples),
+        programs=busiest(samples),
         cause=why.cause,
         clock=why.clock,
         again=len(every) < (MOST_TIMES - 1) * len(blocks) and took <= (math.inf if repeat_s is None else repeat_s),
@@ -119,7 +125,7 @@ def by_session(samples: Sequence[Seen], sessions: Sequence[Session]) -> list[lis
     return [[it for it in samples if one.started_at <= it.at <= (one.ended_at or math.inf)] for one in sessions]
 
 
-def _busiest(samples: Sequence[Telemetry]) -> tuple[str, ...]:
+def busiest(samples: Sequence[Telemetry]) -> tuple[str, ...]:
     """Programs with the most cores that they took, the busiest first."""
     cores: dict[str, list[float]] = {}
     for it in samples:

@@ -73,6 +73,8 @@ class Probe(Record):
     """T(1) of each round, in their order."""
     other_cpu_percent: tuple[float, ...]
     """Share of the machine that other programs took while it was measured, sampled about once a second."""
+    programs: tuple[str, ...] = ()
+    """Those that took the most, where they were seen: `python3 (0.98 cores)`."""
     disturbed_percent: tuple[float, ...] = ()
     """Mean share that they took of each attempt before, which was set aside for it."""
     union: ExpertUnion | None = None
@@ -98,7 +100,8 @@ def suspicions(probe: Probe) -> tuple[Message, ...]:
     found: list[Message] = []
     if is_busy(probe.other_cpu_percent, gate_for(probe.settings, probe.host)):
         mean, most = fmean(probe.other_cpu_percent) / 100, max(probe.other_cpu_percent) / 100
-        found.append(Message("probe-doubt.busy", mean=mean, most=most))
+        programs = [*probe.programs] or [Message("disturbed.others")]
+        found.append(Message("probe-doubt.busy", programs=programs, mean=mean, most=most))
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
         found.append(Message("probe-doubt.uncertain", ms=first.point, low=first.low, high=first.high))

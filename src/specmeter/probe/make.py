@@ -17,6 +17,7 @@ from specmeter.engines.process import Heard, default_threads, read_result, run_i
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.host.machine import memory_available_bytes, read_gpus
 from specmeter.host.telemetry import TelemetrySampler, gate_for, is_busy, wait_for_calm
+from specmeter.measure.calm import busiest
 from specmeter.models import preflight
 from specmeter.models.reference import peek
 from specmeter.numbers.stats import median_estimate
@@ -128,6 +129,7 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress, *, patience_s: f
         overhead_ms=found.overhead_ms,
         plain_rounds_ms=tuple(found.target_ms.get(1, ())),
         other_cpu_percent=tuple(found.other_cpu_percent),
+        programs=found.programs,
         disturbed_percent=tuple(disturbed),
         union=found.union,
         batches=found.batches,
@@ -218,6 +220,7 @@ class _Found:
     depth: int
     unit: str
     other_cpu_percent: Sequence[float]
+    programs: tuple[str, ...] = ()
     overhead_ms: Estimate | None = None
     union: ExpertUnion | None = None
     batches: tuple[BatchPoint, ...] = ()
@@ -249,7 +252,7 @@ def _direct(
 
         samples = measure_sweep(order, Path(folder), done, sampler.watch)
         together = _together(spec, order, progress, sampler) if spec.batches else None
-    others = [loads.get().other_cpu_percent for _ in range(loads.qsize())]
+    machine = [loads.get() for _ in range(loads.qsize())]
     routing = None
     if spec.target.header and spec.target.header.experts:
         routing = read_experts(spec.target, settings, text, UNION_TOKENS, progress)
@@ -259,7 +262,8 @@ def _direct(
         samples.draft_ms,
         depth,
         "rounds",
-        others,
+        [it.other_cpu_percent for it in machine],
+        busiest(machine),
         overhead_ms=median_estimate(samples.overhead_ms, unit="ms", of="rounds"),
         union=summarize(routing).union if routing else None,
         batches=batch_points(together, depth, routing) if together else (),
@@ -306,8 +310,9 @@ def _through_server(
         text=text,
         done=lambda done: progress("sessions", done, sessions),
     )
-    others = served.other_cpu_percent
-    return _Found(engine.identify(), served.target_ms, served.draft_ms, served.depth, "sessions", others)
+    machine, others = served.machine, [it.other_cpu_percent for it in served.machine]
+    found = served.target_ms, served.draft_ms, served.depth
+    return _Found(engine.identify(), *found, "sessions", others, busiest(machine))
 
 
 def _resolved(settings: EngineSettings) -> EngineSettings:

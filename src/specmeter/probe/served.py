@@ -60,8 +60,8 @@ class Served(NamedTuple):
     draft_ms: dict[int, list[float]]
     depth: int
     """Tokens of the prompt."""
-    other_cpu_percent: list[float]
-    """Share of the machine that other programs took in the sessions, sampled about once a second."""
+    machine: list[Telemetry]
+    """Its state in the sessions, about once a second."""
 
 
 class _Kind(NamedTuple):
@@ -127,7 +127,7 @@ def measure_served(
             fix="use a server that logs steps (LLAMA_TRACE, late 2026), or --source libllama",
         )
     depth = round(statistics.mean(prompt.tokens for prompt in prompts))
-    return Served(target_ms, _draft_ms(seen), depth, [loads.get().other_cpu_percent for _ in range(loads.qsize())])
+    return Served(target_ms, _draft_ms(seen), depth, [loads.get() for _ in range(loads.qsize())])
 
 
 class _Session(NamedTuple):

@@ -65,7 +65,7 @@ def report(probe: Probe, path: Path) -> Report:
 
     return Report(
         target=probe.target.reference,
-        headline=sentence(probe),
+        headline=next((it for it in doubts if it.code == "probe-doubt.busy"), sentence(probe)),
         document=document,
         sections=[
             Section("probe", [Text(how)]),

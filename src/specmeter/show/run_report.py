@@ -22,6 +22,7 @@ from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, hints
 from specmeter.show.run_tables import brief
 from specmeter.show.sentence import (
+    blocks_set_aside,
     cautions,
     crossover_sentence,
     details,
@@ -101,9 +102,8 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         if command is not None and verdict is not None and answer.load is None:
             yield Command(command)
     if not run.answers:
-        said = Message(
-            "run.withheld" if run.withheld else "run.busy" if run.disturbances else "run.nothing", name=run.name
-        )
+        said = Message("run.withheld" if run.withheld else "run.nothing", name=run.name)
+        said = said if run.busy is None else Message("run.busy", name=run.name, what=run.busy.what)
         yield _head(run, said, run.certificate.verdict if run.certificate else None)
 
 
@@ -120,23 +120,8 @@ def _comparison(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[Bloc
         yield Tabled(overview(run, names, by_kind=by_kind), caption=False)
         for line in _explained(run):
             yield Text(line, "faint")
-    if run.disturbances:
-        yield Text(_set_aside(run, names), "doubtful")
-
-
-def _set_aside(run: RunReport, names: Names) -> Message:
-    """How many blocks were set aside, what disturbed them, and what all blocks together would say."""
-    worst = max(run.disturbances, key=lambda it: it.mean_percent)
-    speedups = [
-        Message("arm.of", target=names.in_full(arm_id), name=estimated(speedup, 2))
-        for arm_id, speedup in run.over_all_blocks.items()
-    ]
-    return Message(
-        "disturbed.blocks",
-        count=len(run.disturbances),
-        what=worst.what,
-        whole=Message("disturbed.whole", speedups=speedups) if speedups else "",
-    )
+    if run.worst is not None:
+        yield Text(blocks_set_aside(run, run.worst, names), "doubtful")
 
 
 def overview(run: RunReport, names: Names, *, by_kind: bool = False) -> Table:
@@ -375,6 +360,8 @@ def _data(run: RunReport) -> dict[str, Any]:
             for it in crossover_outcomes(run.crossovers, run.predictions)
         ],
         "commands": run.commands,
+        "disturbances": [it.model_dump(mode="json") for it in run.disturbances],
+        "over_all_blocks": {arm: speedup.model_dump(mode="json") for arm, speedup in run.over_all_blocks.items()},
         "crossovers": [it.model_dump(mode="json") for it in run.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in run.answers],
         "summary": run.summary.model_dump(mode="json"),

@@ -16,7 +16,7 @@ from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
-from specmeter.text import bound, brackets, percent, printable
+from specmeter.text import bound, brackets, estimated, percent, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -464,6 +464,16 @@ def set_aside(found: Disturbance) -> Message:
         what=found.what,
         then=Message("disturbed.again" if found.again else "disturbed.given_up"),
     )
+
+
+def blocks_set_aside(run: RunReport, worst: Disturbance, names: Names) -> Message:
+    """How many blocks were set aside, what disturbed the worst, and what all blocks together would say."""
+    speedups = [
+        Message("arm.of", target=names.in_full(arm_id), name=estimated(speedup, 2))
+        for arm_id, speedup in run.over_all_blocks.items()
+    ]
+    whole = Message("disturbed.whole", speedups=speedups) if speedups else ""
+    return Message("disturbed.blocks", count=len(run.disturbances), what=worst.what, whole=whole)
 
 
 def loaded(report: RunReport) -> list[tuple[ArmSummary, LoadSummary]]:

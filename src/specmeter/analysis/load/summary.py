@@ -227,13 +227,13 @@ def latency(values: Floats) -> Latency | None:
 
 _SENT = """SELECT session_id, invocation, block, arm_id, prompt_id, client, due_at, started_at, late_ms, queued_ms,
     wall_ms, zlib_json FROM sending JOIN request ON request.id = sending.request_id
-    LEFT JOIN reply ON reply.request_id = request.id WHERE superseded = 0 ORDER BY request.id"""
+    LEFT JOIN reply ON reply.request_id = request.id WHERE {} ORDER BY request.id"""
 """Without objects for requests and sendings, of which there may be a million."""
 
 
-def measured_cells(store: RunReader, arm_id: str | None = None) -> Iterator[MeasuredCell]:
-    """Every cell whose requests count, in the order of measurement; of a cell that was measured again only the last.
-    Of one arm alone where it is named.
+def measured_cells(store: RunReader, arm_id: str | None = None, *, superseded: bool = False) -> Iterator[MeasuredCell]:
+    """Every cell whose requests count, in the order of measurement; of a cell that was measured again only the last,
+    or all with those that are `superseded`. Of one arm alone where it is named.
 
     Raises `StoreError`.
     """
@@ -243,7 +243,9 @@ def measured_cells(store: RunReader, arm_id: str | None = None) -> Iterator[Meas
     load = store.experiment().load
     slo = load.slo if load else ANYTHING
     cells = {cell.session_id: cell for cell in store.load_cells()}
-    for session_id, rows in groupby(store.raw(_SENT), key=lambda row: cast("str", row[0])):
+    for session_id, rows in groupby(
+        store.raw(_SENT.format("1" if superseded else "superseded = 0")), key=lambda row: cast("str", row[0])
+    ):
         cell = cells.get(session_id)
         if cell is None or cell.arm_id not in loads or arm_id not in (None, cell.arm_id):
             continue

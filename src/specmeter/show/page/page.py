@@ -32,6 +32,7 @@ from specmeter.show.report import Chart, Command, Tabled, engine, machine, momen
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import (
     at_load,
+    blocks_set_aside,
     crossover_sentence,
     details,
     foreseen_sentence,
@@ -113,6 +114,8 @@ def run_page(
         certified=certified,
         certification=certification,
         ruling_of=ruling_of,
+        set_aside=None if run.worst is None else blocks_set_aside(run, run.worst, document.names),
+        busy=None if run.busy is None else Message("advised.why.busy", what=run.busy.what),
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],

@@ -30,7 +30,6 @@ from specmeter.host.telemetry import (
     is_slowing,
 )
 from specmeter.measure import calm as rule
-from specmeter.measure.calm import LEAST_CALM
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings, about_arm, about_run
@@ -441,20 +440,18 @@ def set_aside(data: RunData) -> Findings:
         if _is_calm(data, it):
             said = Message("set-aside.calm", block=it.block + 1, attempt=it.attempt)
             yield about_run("set-aside", "invalid", said, Message("set-aside.fix_replaced"))
-    given_up = {(it.invocation, it.block) for it in data.disturbances if not it.again}
-    planned = {key[:2] for key in data.plan}
     if not data.disturbances:
         return
+    planned = {key[:2] for key in data.plan}
+    few = rule.is_too_busy(planned, data.disturbances)
     worst = max(data.disturbances, key=lambda it: it.mean_percent)
-    calm = len(planned - given_up)
-    few = bool(given_up) and calm < min(LEAST_CALM, len(planned))
     yield about_run(
         "set-aside",
         "invalid" if few else "note",
         Message(
             "set-aside.busy" if few else "set-aside.done",
             blocks=len(data.disturbances),
-            calm=calm,
+            calm=len(planned - {(it.invocation, it.block) for it in data.disturbances if not it.again}),
             what=worst.what,
         ),
         Message("host-busy.fix_others"),
