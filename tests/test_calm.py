@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from specmeter.host.telemetry import (
 from specmeter.laboratory.run import prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
-from specmeter.record import Disturbance, Finding
+from specmeter.record import Disturbance, Finding, Telemetry
 from specmeter.show.advice_words import would_decide
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
 from specmeter.validity.checks.machine import set_aside
@@ -164,6 +165,69 @@ def test_a_disturbed_block_is_kept_does_not_count_and_is_measured_again(tmp_path
     assert arm.speedup.n == BLOCKS
     assert report.over_all_blocks[arm.arm_id].n == BLOCKS + 3
     assert measured(file, folder).ok == 4 * BLOCKS, "and there is nothing left to measure"
+
+
+class Sampled:
+    """Telemetry of two cores, of which a program takes one from `begins` to `ends` of the virtual clock."""
+
+    def __init__(self, clock: Callable[[], float], begins: float, ends: float) -> None:
+        self.clock, self.begins, self.ends = clock, begins, ends
+
+    def __call__(self, emit: Callable[[Telemetry], object], **_: object) -> Sampled:
+        self.emit = emit
+        return self
+
+    def __enter__(self) -> Sampled:
+        self.since = self.clock()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for second in range(1, round(self.clock() - self.since) + 1):
+            at = self.since + second
+            busy = self.begins <= at <= self.ends
+            self.emit(
+                Telemetry(
+                    at=at,
+                    cpu_percent=100,
+                    other_cpu_percent=50 if busy else 0.8,
+                    memory_available_bytes=2**30,
+                    programs=("blender (1.00 cores)",) if busy else (),
+                )
+            )
+
+
+def test_a_program_that_takes_a_core_for_half_a_minute_costs_a_block_or_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a run of minutes; the run waits for its end, and says what it would have said without it."""
+    file = write(tmp_path, wait_s=300)
+    calm = measured(file, tmp_path / "calm")
+    prepared = prepare(load_experiment(file))
+    clock = prepared.engine.clock
+    began = clock()
+    waits: list[float] = []
+
+    def wait(limit_s: float, *_: object) -> bool:
+        waits.append(limit_s)
+        prepared.engine.now_ms += 1000 * max(0.0, began + 40 - clock())  # pyright: ignore[reportAttributeAccessIssue]
+        return True
+
+    monkeypatch.setattr(Work, "simulated", False)
+    monkeypatch.setattr(loop, "TelemetrySampler", Sampled(clock, began + 10, began + 40))
+    monkeypatch.setattr(loop, "wait_for_calm", wait)
+    state = run(prepared, tmp_path / "run", Silent())
+    assert (state.state, state.ok, state.planned) == ("complete", calm.planned, calm.planned)
+    report, quiet = read_run(tmp_path / "run"), read_run(tmp_path / "calm")
+    assert 1 <= len(report.disturbances) <= 2
+    assert {it.programs for it in report.disturbances} == {("blender (1.00 cores)",)}
+    assert len(waits) == len(report.disturbances)
+    assert waits[0] == 300
+    assert report.certificate is not None
+    assert quiet.certificate is not None
+    assert report.certificate.verdict == quiet.certificate.verdict
+    speedups = [it.speedup for it in (*report.summary.arms, *quiet.summary.arms) if it.speedup is not None]
+    assert [it.n for it in speedups] == [BLOCKS, BLOCKS]
+    assert speedups[0].point == pytest.approx(speedups[1].point, rel=0.02)
 
 
 @pytest.mark.usefixtures("disturbing")
