@@ -661,3 +661,12 @@ def test_more_noise_breaks_nothing(fields: dict[str, Any], noise: float) -> None
     claim = Claim(source="test", row="row 1", **fields)
     if rule_claim(claim, noise=noise).broken:
         assert rule_claim(claim, noise=0.0).broken
+
+
+def test_the_token_of_the_prompts_own_forward_may_count_among_those_per_step() -> None:
+    """80 tokens of 79 forwards are printed as 1.01 per forward where nothing is drafted."""
+    claim = Claim(source="test", row="row 1", gamma=0, tau=1.01, rounding={"tau": 0.005})
+    assert rule_claim(claim).verdict != "impossible"
+    assert rule_claim(claim.model_copy(update={"tau": 1.1})).verdict == "impossible"
+    counted = {"gamma": 1, "tau": 2.01, "pooled": ("tau",)}
+    assert rule_claim(claim.model_copy(update=counted)).verdict == "impossible"

@@ -302,6 +302,17 @@ def test_several_numbers_of_a_cell_are_anything_between_them(
     assert claim.acceptance == pytest.approx(0.74)
 
 
+def test_a_cell_may_hold_both_sides_a_deviation_or_a_length(tmp_path: Path) -> None:
+    (sides,) = claims("n_max,Decode Δ\n2,22.7 → 40.6 (+79%)\n", tmp_path)
+    assert (sides.baseline_rate, sides.decode_rate, sides.speedup) == (22.7, 40.6, pytest.approx(1.79))
+    (_, mean) = claims("name,tok/s\noff,31.00/0.07\ndraft,39.57/0.03 (1.28x)\n", tmp_path)
+    assert (mean.decode_rate, mean.speedup) == (39.57, 1.28)
+    (plain, one) = claims("DRAFT,tok/s median,tokens/forward\n0,5.89,1.01\n1,5.96,1.90\n", tmp_path)
+    assert (plain.method, one.gamma, one.tau, one.averaged) == ("none", 1, 1.9, ("decode_rate",))
+    (other,) = claims("draft,tok/s,change\nq-0.5b,40,+2% → +5%\n", tmp_path)
+    assert (other.gamma, other.draft, other.speedup) == (None, "q-0.5b", None)
+
+
 def test_a_column_of_sentences_is_none_of_numbers(tmp_path: Path) -> None:
     rows = "40,drops the 2nd patch\n41,recovers 20%\n"
     for claim in claims(f"tok/s,impact\n{rows}", tmp_path):

@@ -67,7 +67,8 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
         line = Message("audit.drafted_beyond", drafted=drafted, gamma=gamma, steps=steps, most=gamma * steps)
         yield _broken(line, _several_at_once(claim, drafted / (gamma * steps or 1)))
     tau = printed(claim, "tau")
-    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + 1e-9):
+    firsts = 1e-9 if "tau" in claim.pooled else COUNTED  # the token of the prompt's own forward may count
+    if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + firsts):
         line = Message("audit.tau_beyond", tau=tau.value, most=1 + gamma)
         if length_binds(claim):
             yield _broken(line)

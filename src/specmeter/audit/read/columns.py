@@ -63,7 +63,7 @@ COLUMNS = (
             "wall_clock_speedup x_baseline acceleration"),
     _column("change", "change", "the same as a change: `+26%`, `-2.8%`",
             "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift impact "
-            "performance_impact pooled_delta relative_change"),
+            "performance_impact pooled_delta decode_delta tps_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "
             "tg tg_tps tg128 throughput throughput_tps output_throughput predicted_per_second pooled_tps "
@@ -96,8 +96,8 @@ COLUMNS = (
             "draft_acceptance draft_acceptance_rate draft_accept_rate token_acceptance_rate spec_accept_rate "
             "accepted_drafted rate_mean_std"),
     _column("tau", "tau", "tokens emitted per target forward, its own included",
-            "τ tokens_per_step tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle tok_per_step "
-            "tokens_step block_efficiency accepted_length_tau"),
+            "τ tokens_per_step tokens_forward tokens_per_forward tokens_per_round tokens_per_verify tokens_per_cycle "
+            "tok_per_step tokens_step block_efficiency accepted_length_tau"),
     _column("acceptance_length", "length",
             "tokens per step where it is not said whether the target's own token is counted",
             "accept_length accepted_length accept_len acc_length acc_len acceptance_len a_len a.len "
@@ -179,6 +179,7 @@ _UNITS = {
 }  # fmt: skip
 _SUFFIXES = sorted(_UNITS, key=len, reverse=True)
 _MEANS = ("mean_", "avg_", "average_", "median_")
+_MEANS_BEHIND = tuple(f"_{word.rstrip('_')}" for word in _MEANS)
 _POOLED = ("pooled_", "aggregate_", "aggregated_")
 _OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
@@ -373,6 +374,7 @@ def _readings(words: list[str], unit: str) -> list[tuple[str, str, str]]:
         if prompts:
             forms.append((over, "mean"))
         forms += [(over.removeprefix(prefix), "mean") for prefix in _MEANS if over.startswith(prefix)]
+        forms += [(over.removesuffix(suffix), "mean") for suffix in _MEANS_BEHIND if over.endswith(suffix)]
         forms += [(over.removeprefix(prefix), "pooled") for prefix in _POOLED if over.startswith(prefix)]
         for form, how in forms:
             suffix = next((suffix for suffix in _SUFFIXES if form == suffix or form.endswith("_" + suffix)), None)

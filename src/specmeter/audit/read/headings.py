@@ -31,6 +31,7 @@ from specmeter.audit.read.infer_units import (
     first_of,
     holds_what_it_says,
     infer_changes,
+    infer_draft_lengths,
     infer_draft_tokens,
     infer_methods,
     infer_percent,
@@ -126,6 +127,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     beside = [*unknown, *(one.text for one in readings if one.name == "perplexity")]
     readings = [reading for reading in readings if not is_of_quality(reading, beside, unknown)]
     infer_methods(grid, readings)
+    infer_draft_lengths(grid, readings)
     infer_draft_tokens(grid, readings)
     infer_changes(grid, readings)
     readings = infer_ratios(readings, unknown)

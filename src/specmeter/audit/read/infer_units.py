@@ -399,6 +399,18 @@ def infer_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
             reading.heading = heading_of(name)
 
 
+def infer_draft_lengths(grid: Grid, readings: list[ColumnReading]) -> None:
+    """`DRAFT` above 0, 1, 2: how many tokens, where it names no model."""
+    names = {reading.name for reading in readings}
+    for reading in readings:
+        filled = grid.filled(reading.index)
+        if reading.name == "draft" and "gamma" not in names and filled and all(map(_FEW.fullmatch, filled)):
+            reading.heading = heading_of("gamma")
+
+
+_FEW = re.compile(r"[\s*_`]*[0-9]{1,2}[\s*_`]*")
+
+
 def may_be_a_length(grid: Grid, reading: ColumnReading, readings: list[ColumnReading], options: TableOptions) -> bool:
     """Whether an `Acceptance` without a unit may as well be tokens per step: in each row above 1, at most gamma + 1.
 

@@ -37,10 +37,10 @@ from specmeter.audit.read.columns import (
     is_plain,
     is_task,
 )
-from specmeter.audit.read.document import Importer, Number, is_json, parse_number, read_text
+from specmeter.audit.read.document import RATES, Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
-from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, read_cell
+from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, number_in, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -52,6 +52,9 @@ _NOTE = 500
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)[\s*_`]*$")
 _AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
+_SPREAD = re.compile(r"[\s*_`]*([0-9]{1,6}\.[0-9]{1,6})/([0-9]{1,3}\.[0-9]{1,6})[\s*_`]*")
+_SMALL = 0.05
+"""What stands behind a slash is no rate of the same kind below this share of what stands before it."""
 _MOST_DEVICES = 64
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
@@ -187,6 +190,8 @@ def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Mess
     cell, aside = _split(cell, reading)
     if reading.name == "accepted" and _read_pair(cell, fields):
         return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
+    if _read_both_sides(cell, reading, fields, grid):
+        return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
     try:
         value = _number(cell, reading, grid)
     except UnreadableError as error:
@@ -224,10 +229,29 @@ def _read_pair(text: str, fields: Fields) -> bool:
     return pair is not None
 
 
+def _read_both_sides(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
+    """Whether a cell holds plain decoding's rate and that with drafts, `22.7 → 40.6`; both are then read."""
+    sides = re.split(r"\s(?:→|->)\s", cell.strip("*_` "))
+    if reading.name not in {"decode_rate", "change"} or len(sides) != 2 or "baseline_rate" in fields.values:
+        return False
+    numbers = [number for side in sides if (number := number_in(side, grid)) is not None]
+    if len(numbers) < 2 or any(it.signed or it.unit not in RATES or it.value <= 0 for it in numbers):
+        return False
+    for name, number in zip(("baseline_rate", "decode_rate"), numbers, strict=True):
+        fields.put(name, number.value, number.half)
+    return True
+
+
 def _split(cell: str, reading: ColumnReading) -> tuple[str, str]:
     """(the number, what stands beside it): `43.4 (+15%)`, `161 t/s @ 74%`, `37.4/1.5` of a mean and its deviation."""
-    if (aside := _ASIDE.search(cell)) is not None:
-        return cell[: aside.start()], aside.group(1)
+    aside = _ASIDE.search(cell)
+    number, beside = (cell, "") if aside is None else (cell[: aside.start()], aside.group(1))
+    if reading.kind == "rate" and (spread := _SPREAD.fullmatch(number)) is not None:
+        mean, deviation = spread.groups()
+        if float(deviation) < _SMALL * float(mean):
+            return mean, beside or deviation
+    if beside:
+        return number, beside
     if reading.name == "accepted" and (share := _AND_SHARE.fullmatch(cell)) is not None:
         return share.group(1), share.group(2)
     if reading.kind == "rate" and "@" in cell:
@@ -263,6 +287,10 @@ def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) 
         whole = 100 if value.unit else 1
         if "acceptance" not in fields.values and value.value >= 0:
             fields.put("acceptance", value.value / whole, value.half / whole)
+        return True
+    if reading.name == "change" and value.unit == "%" and value.signed and value.value > -100:
+        fields.values.setdefault("speedup", 1 + value.value / 100)
+        fields.rounding.setdefault("speedup", value.half / 100)
         return True
     if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
         fields.put("speedup", value.value, value.half)
