@@ -54,7 +54,7 @@ _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)[\s*_`]*$")
 _AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
 _SPREAD = re.compile(r"[\s*_`]*([0-9]{1,6}\.[0-9]{1,6})/([0-9]{1,3}\.[0-9]{1,6})[\s*_`]*")
 _SMALL = 0.05
-"""What stands behind a slash is no rate of the same kind below this share of what stands before it."""
+"""Below this share of what stands before a slash, what stands behind it is something other than a second rate."""
 _MOST_DEVICES = 64
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
