@@ -23,7 +23,9 @@ Nothing is looked for a second time: where it does not hold, what is best now is
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -44,7 +46,7 @@ from specmeter.advise.advice import (
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
 from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of
-from specmeter.advise.race import failed_arms, race, settle, to_try
+from specmeter.advise.race import failed_arms, next_block, race, settle, to_try
 from specmeter.advise.schedule import (
     Schedule,
     certify_schedule,
@@ -53,8 +55,8 @@ from specmeter.advise.schedule import (
     read_schedule,
     write_schedule,
 )
-from specmeter.advise.screen import choose, explore, look, pilots
-from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s
+from specmeter.advise.screen import ALLOWANCE_S, choose, explore, look, pilots
+from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s, prepared_for
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, StoreError, UsageError
@@ -84,7 +86,9 @@ if TYPE_CHECKING:
     from specmeter.advise.confirm import Ruling
     from specmeter.advise.session import AdviseObserver
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.record import ModelIdentity
+    from specmeter.experiments.schedule import Turn
+    from specmeter.laboratory.run import Prepared
+    from specmeter.record import Host, ModelIdentity
 
 
 def choose_folder(
@@ -393,6 +397,10 @@ def advise(
     return ledger.advice
 
 
+FIRST_S = 15.0
+"""Where a first answer would take longer, one is told by the texts of half of the prompts and the sizes of models."""
+
+
 def screen(ledger: AdviseSession) -> None:
     """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
     whole = ledger.searched
@@ -403,7 +411,7 @@ def screen(ledger: AdviseSession) -> None:
         (*baselines, *pilots(whole)),
         ledger.halves.search,
         (
-            "design.blocks=1",
+            *_by_halves(whole),
             "design.disturbed=keep",
             "design.probe=off",
             "design.controls=false",
@@ -411,11 +419,20 @@ def screen(ledger: AdviseSession) -> None:
         ),
     )
 
-    def then(store: RunStore) -> None:
+    experiment = prepared_for(ledger.whole, plan, ledger.folder).work.experiment
+    host = None if whole.work.simulated else whole.host
+
+    def then(store: RunStore) -> Sequence[Turn] | None:
         refuse_failing(ledger, store)
+        block = max(turn.block for turn in store.cells()) + 1
+        if block < experiment.design.blocks:
+            if 2 * ledger.spent() + ALLOWANCE_S > FIRST_S:
+                _first_answer(ledger, store, host)
+            return next_block(experiment, list(store.arms()), block)
         refuse_busy(ledger, store)
         refuse_too_small(ledger, store)
-        explore(whole, store, host=None if whole.work.simulated else whole.host)
+        explore(whole, store, host=host)
+        return None
 
     ledger.carry_out(plan, then=then)
     if ledger.advice.fates:
@@ -448,6 +465,30 @@ def screen(ledger: AdviseSession) -> None:
         best.predicted if best else None,
         tau=None if told is None or told.tau is None else bare(told.tau, "tokens/forward", "expected by the screen"),
     )
+
+
+def _by_halves(whole: Prepared) -> tuple[str, ...]:
+    """The design of a screen, as `--set` takes it: one half of the prompts after the other, so that there is a first
+    answer early; all at once where more than plain decoding is measured, or prompts are few or take turns."""
+    experiment, (prompts, *_) = whole.work.experiment, whole.work.prompts.values()
+    turns = any(spec.baseline_per_block is not None for spec in experiment.workloads)
+    if turns or pilots(whole) or experiment.load is not None or len(prompts) < 4:
+        return ("design.blocks=1",)
+    counts = Counter(prompt.workload for prompt in prompts)
+    workloads = [
+        spec.model_dump(mode="json", exclude_unset=True) | {"baseline_per_block": max(1, -(-counts[spec.name] // 2))}
+        for spec in experiment.workloads
+    ]
+    return "design.blocks=2", "design.stopping=decided", f"workloads={json.dumps(workloads)}"
+
+
+def _first_answer(ledger: AdviseSession, store: RunStore, host: Host | None) -> None:
+    """Tell what may be expected by what there is."""
+    explore(ledger.searched, store, host=host, priced=False)
+    best = next(iter(look(ledger.searched, store, goal=ledger.advice.asked.goal, host=host)), None)
+    if best is not None and best.predicted is not None:
+        decision: Decision = "speculate" if above(best.predicted, 1) else "undecided"
+        ledger.answer(decision, "predicted", best.arm.id, best.predicted)
 
 
 def refuse_failing(ledger: AdviseSession, store: RunStore) -> None:

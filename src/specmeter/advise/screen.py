@@ -112,8 +112,10 @@ def pilots(whole: Prepared) -> tuple[str, ...]:
     return tuple(arm.id for arm in longest.values())
 
 
-def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s: float = ALLOWANCE_S) -> None:
-    """Price the steps of all arms and let drafts read the texts of the baselines; all of it into `store`.
+def explore(
+    whole: Prepared, store: RunStore, *, host: Host | None, allowance_s: float = ALLOWANCE_S, priced: bool = True
+) -> None:
+    """Price the steps of all arms, if wanted, and let drafts read the texts of the baselines; all of it into `store`.
 
     `whole` has all arms of the grid, `store` is that of the screen's run, `host` the machine (None where simulated).
     What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
@@ -123,7 +125,8 @@ def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s:
     scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest)
     for arm in whole.work.arms.values():
         if arm.speculates:
-            scout.price(arm)
+            if priced:
+                scout.price(arm)
             if why_not_replayed(arm, whole.work.traits, whole.work.experiment.generation) is None:
                 scout.read(arm)
 
@@ -131,8 +134,11 @@ def explore(whole: Prepared, store: RunStore, *, host: Host | None, allowance_s:
 # --- predicting ------------------------------------------------------------------------------------------------------
 
 
-def look(whole: Prepared, store: RunReader, *, goal: Goal = "throughput") -> tuple[Outlook, ...]:
-    """What is expected of every arm that is compared, the best first, by what the screen's run has on record.
+def look(
+    whole: Prepared, store: RunReader, *, goal: Goal = "throughput", host: Host | None = None
+) -> tuple[Outlook, ...]:
+    """What is expected of every arm that is compared, the best first, by what the screen's run has on record; on a
+    `host` whose steps were not priced by the sizes of models.
 
     Starts nothing and writes nothing. Raises `StoreError`.
     """
@@ -141,6 +147,7 @@ def look(whole: Prepared, store: RunReader, *, goal: Goal = "throughput") -> tup
         work.arms,
         work.models,
         whole.identity,
+        host=host,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
     forecaster.scout = _Evidence(work, store)
