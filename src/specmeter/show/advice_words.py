@@ -78,6 +78,8 @@ def headline(advice: Advice, names: Names) -> Message:
         if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
             return Message("advised.undecided_slower", **said)
         return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
+    if advice.basis == "predicted" and has_number and not advice.fates:
+        return Message("advised.guess", **said)
     if advice.basis == "predicted" and has_number:
         return Message(f"advised.predicted.{advice.decision}", **said)
     if advice.decision in LEAVES_OFF:
