@@ -74,11 +74,19 @@ def test_choice_depends_on_the_seed_and_grows_with_the_number() -> None:
     assert few != other
 
 
-def test_every_kind_of_the_studies_has_at_least_four_prompts() -> None:
-    prompts = load([spec(source="studies", per_kind=6)])
-    assert len(prompts) == 30
+def test_every_kind_of_the_studies_has_eight_prompts_for_each_half_of_an_advice() -> None:
+    prompts = load([spec(source="studies", per_kind=16)])
+    assert len(prompts) == len({prompt.text for prompt in prompts}) == 80
     assert all(prompt.text == prompt.text.strip() for prompt in prompts)
     assert any("\u4e00" <= character <= "\u9fff" for p in prompts if p.kind == "zh" for character in p.text)
+
+
+def test_prompts_that_were_added_change_nothing_for_experiments_of_few() -> None:
+    first = {f"studies/{kind}-{number}" for kind in ALL_KINDS for number in range(6)}
+    assert {prompt.id for prompt in load([spec(source="studies", per_kind=6)])} == first
+    two = [prompt.id for prompt in load([spec(source="studies", kinds=["fact", "zh"], per_kind=2)])]
+    assert two == ["studies/fact-3", "studies/fact-4", "studies/zh-0", "studies/zh-4"]
+    assert first < {prompt.id for prompt in load([spec(source="studies", per_kind=7)])}
 
 
 def test_a_collection_is_taken_as_a_whole_under_its_own_names() -> None:
@@ -100,9 +108,9 @@ def test_a_collection_is_taken_as_a_whole_under_its_own_names() -> None:
 
 
 def test_too_many_prompts_are_refused_with_the_number_there_is() -> None:
-    with pytest.raises(ExperimentError, match="has 6 prompts of kind fact") as caught:
-        load([spec(source="studies", per_kind=7)])
-    assert "per_kind to 6" in caught.value.fix
+    with pytest.raises(ExperimentError, match="has 16 prompts of kind fact") as caught:
+        load([spec(source="studies", per_kind=17)])
+    assert "per_kind to 16" in caught.value.fix
 
 
 def test_max_tokens_of_the_workload() -> None:

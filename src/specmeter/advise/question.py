@@ -357,7 +357,7 @@ ROUNDS = 2
 """Under load: requests of each client, at least."""
 MOST_AT_ONCE = 8
 """Clients that each have a prompt of their own, as far as there are so many."""
-MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 6}
+MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 16}
 """Prompts of each kind that there are."""
 MAX_TOKENS = 48
 """Generated for each prompt, unless something else is asked for."""

@@ -203,12 +203,16 @@ CHARACTERS_PER_TOKEN = 24
 VOCABULARY = 512
 """Different tokens that random prompts are made of: enough for timing, and few enough to look at one by one."""
 
+FIRST = 6
+"""Prompts of a kind for real models that were there from the beginning."""
+
 BETWEEN = "\n\n"
 """Stands between the other text and the prompt."""
 
 
 def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> Iterator[Item]:
-    """`per_kind` prompts of each kind, kinds as given and prompts in the order of their file.
+    """`per_kind` prompts of each kind, kinds as given and prompts in the order of their file. Prompts that were added
+    later come after all `FIRST` ones, so that an experiment of few prompts keeps those that it had.
 
     Raises `ExperimentError` when there are not so many.
     """
@@ -219,7 +223,9 @@ def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> 
                 f"workloads: per_kind is {per_kind}, but source {folder} has {len(items)} prompts of kind {kind}",
                 fix=f"set per_kind to {len(items)} or less",
             )
-        yield from drawn(items, per_kind, seed)
+        first = len(items) if folder == "bench" else FIRST
+        yield from drawn(items[:first], min(per_kind, first), seed)
+        yield from drawn(items[first:], max(0, per_kind - first), seed)
 
 
 def drawn(items: Sequence[Item], count: int | None, seed: int) -> Sequence[Item]:
@@ -241,8 +247,8 @@ def held_out_text() -> str:
 
 
 def natural_text() -> str:
-    """The prompts of all kinds for real models, one after the other."""
-    return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind))
+    """The first prompts of all kinds for real models, one after the other."""
+    return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind)[:FIRST])
 
 
 def sample_text() -> str:
