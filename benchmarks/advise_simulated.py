@@ -34,19 +34,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmeter.advise.advice import DRAFTS, LEAVES_OFF
-from specmeter.advise.confirm import LOOKS, Confirmed, Shown, decide, ends, preferred, ruled, told_apart
-from specmeter.analysis.pairing import pooled_speedup, speedup_over_prompts
+from specmeter.advise.confirm import BOUND, LOOKS, Confirmed, Shown, decide, ends, preferred, ruled
+from specmeter.analysis.pairing import speedup_over_prompts
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.numbers.elimination import RaceStanding, blocks_to_confirm, blocks_to_decide, eliminate
 from specmeter.numbers.estimates import MARGIN
-from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous
+from specmeter.numbers.stalls import steadied
+from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, speedup_over_halves
 from specmeter.record import Arm, EngineSettings, Estimate, Generation, Prompt
 
 Floats = NDArray[np.float64]
@@ -64,8 +67,7 @@ PROMPTS = tuple(
     Prompt(id=f"p{i}", workload="w", kind="text", text=(text := f"Prompt number {i}. " * 4), sha256=digest(text))
     for i in range(64)
 )
-SEARCH, OTHER = PROMPTS[:8], PROMPTS[8:16]
-HALVES = len(SEARCH) + len(OTHER)
+SEARCH, OTHER, REST = PROMPTS[:8], PROMPTS[8:16], PROMPTS[16:]
 GENERATION = Generation(max_tokens=48, temperature=0)
 WRONG, FALSE = 0.04, 0.025
 """Goals: shares of wrong winners, and of false "speculate"."""
@@ -90,6 +92,16 @@ ARMS = (
 FIXED = (0, *sorted(range(1, len(ARMS)), key=lambda it: USUAL.index(ARMS[it].gamma or 0)))
 
 
+class Clean(NamedTuple):
+    """Requests of an arm without noise, prompt by prompt."""
+
+    tokens: Floats
+    """After the first."""
+    decode_ms: Floats
+    other_ms: Floats
+    """The prompt and what surrounds the request."""
+
+
 @dataclass
 class Machine:
     """A target with two drafts and n-grams, and how restless it is."""
@@ -98,15 +110,21 @@ class Machine:
     folder: Path
     seconds: float = 0.0
     """Virtual time spent so far."""
-    _engines: dict[str, MockEngine] = field(default_factory=dict)
+    _clean: dict[tuple[int, tuple[Prompt, ...]], tuple[Clean, float]] = field(default_factory=dict)
+    _sessions: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    def requests(self, which: int, prompts: tuple[Prompt, ...], stage: str) -> list[tuple[int, float]]:
+    def requests(self, which: int, prompts: tuple[Prompt, ...], stage: str) -> list[tuple[float, float]]:
         """(tokens after the first, ms) of every request of one session; its time is added. Each stage counts its blocks
-        by itself."""
-        engine = self._engines.setdefault(stage, MockEngine(self.spec))
-        before, played = engine.now_ms, self._session(engine, which, prompts)
-        self.seconds += (engine.now_ms - before) / 1000
-        return played
+        by itself. What the mock engine says without noise, with its own noise, drift and stalls: see `Player._pace`."""
+        clean, load_ms = self._without_noise(which, prompts)
+        block = self._sessions[stage, which]
+        self._sessions[stage, which] += 1
+        rng = np.random.default_rng([self.spec.seed, crc32(stage.encode()), which, block])
+        pace = rng.lognormal(0.0, self.spec.noise, len(prompts)) * (1 + self.spec.block_drift) ** block
+        stalls = self.spec.stall_ms * (rng.random(len(prompts)) < self.spec.stalls)
+        ms = pace * clean.decode_ms + stalls
+        self.seconds += float(load_ms + ms.sum() + (pace * clean.other_ms).sum()) / 1000
+        return list(zip(clean.tokens.tolist(), ms.tolist(), strict=True))
 
     def cell(self, which: int, prompts: tuple[Prompt, ...], stage: str) -> float:
         """Log rate of one session."""
@@ -115,64 +133,73 @@ class Machine:
     @cached_property
     def truth(self) -> Floats:
         """Log rate of each arm over the prompts of both halves, without noise."""
-        return np.array([pooled(requests[:HALVES]) for requests in self._exact[0]])
+        return self._rates(SEARCH, OTHER)
 
     @cached_property
     def everywhere(self) -> Floats:
         """The same over all prompts, of which those are a sample."""
-        return np.array([pooled(requests) for requests in self._exact[0]])
+        return self._rates(SEARCH, OTHER, REST)
 
     @cached_property
     def searched(self) -> Floats:
         """The same on the prompts that are searched by."""
-        return np.array([pooled(requests[: len(SEARCH)]) for requests in self._exact[0]])
+        return self._rates(SEARCH)
 
     @property
     def grid_seconds(self) -> float:
         """What the exhaustive grid takes: the prompts of both halves, five blocks."""
-        return 5 * HALVES / len(PROMPTS) * self._exact[1]
+        cells = [self._without_noise(which, half) for which in range(len(ARMS)) for half in (SEARCH, OTHER)]
+        return 5 * sum(float(load + clean.decode_ms.sum() + clean.other_ms.sum()) for clean, load in cells) / 1000
 
-    @cached_property
-    def _exact(self) -> tuple[list[list[tuple[int, float]]], float]:
-        """(requests of every arm, seconds of all sessions) without noise."""
-        engine = MockEngine(self.spec.model_copy(update={"noise": 0.0, "block_drift": 0.0, "stalls": 0.0}))
-        requests = [self._session(engine, which, PROMPTS) for which in range(len(ARMS))]
-        return requests, engine.now_ms / 1000
+    def _rates(self, *parts: tuple[Prompt, ...]) -> Floats:
+        arms = [[self._without_noise(which, part)[0] for part in parts] for which in range(len(ARMS))]
+        sums = [[sum(float(it[place].sum()) for it in cells) for place in (0, 1)] for cells in arms]
+        return np.array([math.log(tokens / ms) for tokens, ms in sums])
 
-    def _session(self, engine: MockEngine, which: int, prompts: tuple[Prompt, ...]) -> list[tuple[int, float]]:
-        it = ARMS[which]
-        launch = Launch(
-            arm=it,
-            target=mock_model("t", "mock:t", self.spec),
-            draft=mock_model(it.draft, f"mock:{it.draft}", self.spec) if it.draft else None,
-            log_path=self.folder / "log",
-            start_timeout_s=60,
-            idle_timeout_s=60,
-        )
-        with engine.start(launch) as session:
-            timings = [session.generate(prompt, GENERATION).timings for prompt in prompts]
-        return [(it.predicted_n - 1, it.predicted_ms) for it in timings]
+    def _without_noise(self, which: int, prompts: tuple[Prompt, ...]) -> tuple[Clean, float]:
+        """(requests of an arm, milliseconds until it is loaded) as the mock engine has them."""
+        if (which, prompts) not in self._clean:
+            engine = MockEngine(self.spec.model_copy(update={"noise": 0.0, "block_drift": 0.0, "stalls": 0.0}))
+            it = ARMS[which]
+            launch = Launch(
+                arm=it,
+                target=mock_model("t", "mock:t", self.spec),
+                draft=mock_model(it.draft, f"mock:{it.draft}", self.spec) if it.draft else None,
+                log_path=self.folder / "log",
+                start_timeout_s=60,
+                idle_timeout_s=60,
+            )
+            with engine.start(launch) as session:
+                load_ms = engine.now_ms
+                replies = [session.generate(prompt, GENERATION) for prompt in prompts]
+            timings = [it.timings for it in replies]
+            clean = Clean(
+                np.array([it.predicted_n - 1.0 for it in timings]),
+                np.array([it.predicted_ms for it in timings]),
+                np.array([it.wall_ms - it.timings.predicted_ms for it in replies]),
+            )
+            self._clean[which, prompts] = (clean, load_ms)
+        return self._clean[which, prompts]
 
 
-def pooled(requests: Sequence[tuple[int, float]]) -> float:
+def pooled(requests: Sequence[tuple[float, float]]) -> float:
     """Log of tokens per ms."""
     return math.log(sum(tokens for tokens, _ in requests) / sum(ms for _, ms in requests))
 
 
-Cells = list[dict[int, list[tuple[int, float]]]]
+Cells = list[dict[int, list[tuple[float, float]]]]
 """Block by block: arm -> its requests."""
 
 
 def log_rates(blocks: Cells, arms: Sequence[int]) -> Floats:
-    """Blocks x arms, nan where an arm was not measured; stalls stay in."""
-    return np.array([[pooled(block[arm]) if arm in block else np.nan for arm in arms] for block in blocks])
-
-
-def pairs(blocks: Cells, arm: int, other: int) -> list[Pair]:
-    """Prompt by prompt what two arms did, in the blocks that hold both."""
-    both = [block for block in blocks if arm in block and other in block]
-    mean = [np.mean([block[it] for block in both], axis=0) for it in (arm, other)]
-    return [(Pool(*mine), Pool(*its)) for mine, its in zip(*mean, strict=True)]
+    """Blocks x arms, nan where an arm was not measured; steadied as the product does it."""
+    parts = np.full((2, len(arms), len(blocks), len(SEARCH)), np.nan)
+    for number, block in enumerate(blocks):
+        for place, arm in enumerate(arms):
+            if arm in block:
+                parts[:, place, number] = np.array(block[arm]).T
+    times = parts[0] * np.exp(steadied(np.log(parts[1] / parts[0])))
+    return np.log(parts[0].sum(axis=2) / times.sum(axis=2)).T
 
 
 def drawn(rng: np.random.Generator, folder: Path) -> Machine:
@@ -283,24 +310,29 @@ def advise(it: Machine, rng: np.random.Generator, most: int, errors: tuple[float
         challenger = leader or raced[other]
     else:
         challenger = int(np.argmax(predicted[1:])) + 1
-    rival = 0 if off_shown or not leader else runner_up(rows, raced, leader)
+    others = len(raced) - 2
+    rival = 0 if off_shown or not leader else rival_of([rows], raced, leader)
     arms = [challenger, rival] if rival else [challenger]
     among = LOOKS * len(arms)
     count = 6 if ratio is None else max(3, blocks_to_confirm(ratio, most=6, among=among))
     shown: Shown = "priced" if found is None else "raced" if state != "open" else "open"
-    if found is not None and shown == "open" and (settled(found) or none_gains(found)):
+    if found is not None and shown == "open" and settled(found):
         shown = "settled"
     off_raced = len(raced) > 1 and not leader
+    halves = [rows, list[dict[int, list[tuple[float, float]]]]()]
+    left = {raced[place] for place in found.survivors} - {0} if found is not None else set[int]()
     for _ in range(LOOKS):
         cells = [{which: it.requests(which, OTHER, "confirm") for which in (0, *arms)} for _ in range(count)]
+        halves[1] += cells
         told = [confirmed(cells, which, among) for which in arms]
-        best = told[0] if not rival else preferred(*told, over_halves([rows, cells], challenger, rival, len(raced) - 2))
-        decision, _ = decide(best, off_raced=off_raced, shown=shown)
+        best = told[0] if not rival else preferred(*told, over_halves(halves, challenger, rival))
+        bounded = all(ends(over_halves(halves, arm, 0))[1] <= 1 + MARGIN for arm in {int(best.arm_id), *left})
+        decision, _ = decide(best, off_raced=off_raced, shown="no-gain" if bounded else shown)
         if decision != "undecided" or best.ruling != "open" or best.speedup is None:
             break
         count = min(24, max(2 * count, blocks_to_decide(best.speedup, most=24, among=among)))
     arm = 0 if decision in LEAVES_OFF else int(best.arm_id)
-    named = int(best.rival or 0) if decision in DRAFTS else 0
+    named = rival_of(halves, raced, arm) if decision in DRAFTS and others > 0 else 0
     return Advised(decision, arm, it.seconds, tuple(raced), state, at_stake, blocks, named)
 
 
@@ -309,24 +341,19 @@ def settled(found: RaceStanding) -> bool:
     return found.at_stake is not None and found.at_stake < ENOUGH and (found.faster_than_plain or not found.leader)
 
 
-def none_gains(found: RaceStanding) -> bool:
-    """Whether each arm that is left has an interval that ends below a gain of 2 %."""
-    left = [found.ratios.get(place) for place in found.survivors if place]
-    return all(it is not None and ends(it)[1] <= 1 + MARGIN for it in left)
-
-
-def runner_up(rows: Cells, raced: Sequence[int], leader: int) -> int:
+def rival_of(halves: Sequence[Cells], raced: Sequence[int], arm: int) -> int:
     """As the product chooses it; 0 for none."""
-    ratios = {arm: over_halves([rows], leader, arm, len(raced) - 2) for arm in raced if arm not in (0, leader)}
-    lows = {arm: ends(ratio)[0] for arm, ratio in ratios.items() if not told_apart(ratio)}
-    return min(lows, key=lows.__getitem__, default=0)
+    others = [it for it in raced if it not in (0, arm)]
+    lows = {it: ends(over_halves(halves, arm, it, among=len(others)))[0] for it in others}
+    return min((it for it in lows if lows[it] <= 1 / (1 + MARGIN)), key=lows.__getitem__, default=0)
 
 
-def over_halves(stages: Sequence[Cells], arm: int, other: int, rivals: int) -> Estimate:
-    """Rate of an arm over that of another by the prompts of these stages."""
-    return simultaneous(
-        pooled_speedup([it for cells in stages for it in pairs(cells, arm, other)], of="prompts"), rivals
-    )
+def over_halves(halves: Sequence[Cells], arm: int, other: int, *, among: int = 1) -> Estimate | None:
+    """Rate of an arm over that of another by both halves of the prompts."""
+    rates = [log_rates(cells, (arm, other)) for cells in halves]
+    logs = [it[:, 0] - it[:, 1] for it in rates]
+    logs = [it[np.isfinite(it)] for it in logs]
+    return speedup_over_halves([it for it in logs if len(it) > 1], level=1 - (1 - BOUND) / among)
 
 
 def confirmed(cells: Cells, which: int, among: int) -> Confirmed:

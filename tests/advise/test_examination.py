@@ -228,7 +228,7 @@ def test_what_a_confirmation_leaves_open_is_measured_once_more(
 
 def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    advice = advise(ASKED, grid_of(gamma=(4, 5, 6)), folder, Silent())  # prompts differ more than these arms
+    advice = advise(ASKED, grid_of(gamma=(6, 7), noise=0.05), folder, Silent())  # within 2 %
     found = {fate.arm_id: fate.confirmed for fate in advice.fates if fate.confirmed is not None}
     assert len(found) == 2
     assert advice.arm is not None
@@ -236,6 +236,7 @@ def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path)
     assert advice.speedup == found[advice.arm.id]
     assert "together with 3 more" in advice.speedup.method  # two looks at two arms
     assert advice.rival in found
+    assert advice.rival != advice.arm.id
     assert examined(advice, folder) == advice
 
 
@@ -244,24 +245,21 @@ def arm(name: str, ruling: Ruling = "gains") -> Confirmed:
 
 
 @pytest.mark.parametrize(
-    ("rulings", "ratio", "chosen", "rival"),
+    ("rulings", "ratio", "chosen"),
     [
-        (("gains", "gains"), (1.03, 0.99, 1.07), "a", ""),
-        (("gains", "gains"), (1.03, 0.95, 1.12), "a", "b"),
-        (("gains", "gains"), (0.97, 0.90, 1.05), "b", "a"),
-        (("gains", "gains"), (0.90, 0.85, 0.95), "b", ""),
-        (("gains", "open"), (0.90, 0.85, 0.95), "a", ""),
-        (("open", "here"), (1.10, 0.85, 1.95), "b", ""),
-        (("open", "open"), (1.10, 0.85, 1.95), "a", ""),
-        (("gains", "gains"), None, "a", "b"),
+        (("gains", "gains"), (1.03, 0.95, 1.12), "a"),
+        (("gains", "gains"), (0.97, 0.90, 1.05), "b"),
+        (("gains", "open"), (0.90, 0.85, 0.95), "a"),
+        (("open", "here"), (1.10, 0.85, 1.95), "b"),
+        (("open", "open"), (1.10, 0.85, 1.95), "a"),
+        (("gains", "gains"), None, "a"),
     ],
 )
-def test_of_two_the_better_one_on_all_prompts_is_advised_and_the_other_told_where_it_may_be(
-    rulings: tuple[Ruling, Ruling], ratio: tuple[float, float, float] | None, chosen: str, rival: str
+def test_of_two_the_better_one_on_all_prompts_is_advised(
+    rulings: tuple[Ruling, Ruling], ratio: tuple[float, float, float] | None, chosen: str
 ) -> None:
     one, other = map(arm, "ab", rulings)
-    found = preferred(one, other, None if ratio is None else speedup(*ratio))
-    assert (found.arm_id, found.rival) == (chosen, rival)
+    assert preferred(one, other, None if ratio is None else speedup(*ratio)).arm_id == chosen
 
 
 @pytest.mark.parametrize(
@@ -305,6 +303,12 @@ def speedup(point: float, low: float, high: float) -> Estimate:
         ("none", (0.97, 0.94, 1.00), True, "open", "undecided"),
         ("open", (1.00, 0.97, 1.03), True, "raced", "off"),
         ("open", (1.00, 0.97, 1.03), True, "settled", "undecided"),
+        ("open", (1.00, 0.90, 1.10), True, "no-gain", "off"),
+        ("open", (1.00, 0.90, 1.10), False, "no-gain", "off"),
+        ("open", (1.10, 0.90, 1.40), False, "no-gain", "undecided"),
+        ("none", (0.97, 0.94, 1.00), False, "no-gain", "off"),
+        ("gains", (1.015, 1.001, 1.03), True, "no-gain", "off"),
+        ("gains", (1.30, 1.20, 1.40), False, "no-gain", "speculate"),
         ("open", (1.30, 0.95, 1.78), True, "raced", "undecided"),
         ("open", (1.10, 0.99, 1.22), False, "raced", "undecided"),
         ("invalid", (1.30, 1.20, 1.40), False, "raced", "undecided"),

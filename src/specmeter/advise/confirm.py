@@ -1,8 +1,14 @@
 """The confirmation: what was chosen, and plain decoding, on fresh servers, in as many blocks as were fixed beforehand.
 
-The runner-up of the race goes with it where the prompts searched by leave it within reach: of the two the better one on
-the prompts of both halves is advised. Where the other may be more than 2 % faster by these, the answer is one or the
-other. That interval is over prompts, and one of as many as the race had pairs with its leader, which it chose.
+The runner-up of the race goes with it where the race leaves it within reach: of the two the better one on all prompts
+is advised. Where another arm of the race, confirmed or not, may be more than 2 % faster by all that was measured of
+both, the answer is one or the other. That bound is one of as many as the race had pairs with its leader, each half of
+the prompts counts alike, and requests that were held up are steadied (`numbers.stalls`).
+
+Whether *nothing* gains is asked of both halves together, too: race and confirmation speak of the same arms on the same
+machine, and the race, which chose an arm for its luck, errs against the answer. Each arm that the race left has an
+upper bound of its own at 95 %: to say that none gains more than 2 %, that is enough (intersection-union test), and an
+advice that says so at two looks loses more than that once in ten at most; the simulation of advice says how often.
 
 What the confirmation leaves open is measured once more, from the beginning, in as many more blocks as that needs and
 the budget allows. So there are two looks, at one or two arms, and each interval over blocks is one of all of these
@@ -19,15 +25,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from specmeter.advise.advice import DRAFTS, AdviceOfKind
-from specmeter.advise.race import CONFIRMATION, best_other, pairs_of_prompts
+from specmeter.advise.race import CONFIRMATION, best_other, rates_in
 from specmeter.advise.session import StagePlan
 from specmeter.analysis.answer import least_units
-from specmeter.analysis.pairing import pooled_speedup
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
 from specmeter.numbers.estimates import MARGIN, scaled
-from specmeter.numbers.stats import simultaneous
+from specmeter.numbers.stats import simultaneous, speedup_over_halves
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from specmeter.advise.session import AdviseSession
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
-    from specmeter.numbers.stats import Pair
+    from specmeter.numbers.stats import Floats
     from specmeter.record import Estimate, Verdict
 
 
@@ -44,10 +51,12 @@ FIRST, LONGER = "confirm", "confirm-longer"
 """Names of the confirmations' run folders: the first, and that of the same arms once more."""
 LOOKS = 2
 """At the confirmation; each has its share of the error."""
-Shown = Literal["priced", "raced", "settled", "open"]
-"""What is known of the arms that are not confirmed. `priced`: predicted not to gain. `raced`: shown to be slower, or
-within 2 %. `settled`: some are neither, and little is expected to be lost by leaving them, or none of them gains 2 % by
-its own interval. `open`: none of these."""
+BOUND = 0.9
+"""Level of an interval of which each end is a bound at 95 %."""
+Shown = Literal["no-gain", "priced", "raced", "settled", "open"]
+"""What is known of all arms. `no-gain`: none gains 2 %, by race and confirmation together. Of those that are not
+confirmed alone: `priced`: predicted not to gain. `raced`: shown to be slower, or within 2 %. `settled`: some are
+neither, and little is expected to be lost by leaving them. `open`: none of these."""
 Ruling = Literal["gains", "here", "same", "none", "open", "invalid"]
 """`gains`: faster than plain decoding, and on other prompts like these, too; `here`: faster on these; `same`: within
 2 %; `none`: not faster by 2 % or more; `open`: none of these is shown."""
@@ -79,7 +88,7 @@ class Confirmed:
     place: str
     """Name of the run folder that says so."""
     rival: str = ""
-    """Another arm that gains as well, and may be more than 2 % faster."""
+    """Another arm, which may be more than 2 % faster."""
     busy: bool = False
     """Others disturbed it so often that blocks were given up."""
 
@@ -109,11 +118,14 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
     of_kind = leads_of_kinds(raced, arm, plain)
     rival = "" if first is None or off_raced else runner_up(ledger, first, arm)
     found = measured(ledger, FIRST, arm, rival, of_kind)
-    decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
+    decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, found))
     if decision == "undecided" and found.ruling == "open" and (blocks := _longer(ledger, found, arm, rival, of_kind)):
         ledger.observer.note("the confirmation leaves it open; it is measured once more, in more blocks")
         found = measured(ledger, LONGER, arm, rival, of_kind, blocks=blocks)
-        decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, arm))
+        decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, found))
+    if first is not None and decision in DRAFTS and ledger.advice.asked.load is None:
+        places = until(found.place)
+        found = replace(found, rival=rival_of(ledger.folder, ledger.advice.asked.goal, first, found.arm_id, places))
     if why == "budget" and _room(ledger, 2) >= least_units(1):
         why = "not-told-apart"
     _finish(ledger, decision, found, why, of_kind)
@@ -143,21 +155,24 @@ def _room(ledger: AdviseSession, arms: int) -> int:
     return int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * arms))
 
 
-def shown_of(ledger: AdviseSession, first: Answered | None, arm: str) -> Shown:
-    """What is known of the arms that are not confirmed."""
+def shown_of(ledger: AdviseSession, first: Answered | None, found: Confirmed) -> Shown:
+    """What is known of the arms."""
+    if first is None and any(it.code in ("open", "no-room") for it in ledger.advice.fates if it.arm_id != found.arm_id):
+        return "open"
+    if none_gains(ledger, first, found):
+        return "no-gain"
     if first is None:
-        others = [it for it in ledger.advice.fates if it.arm_id != arm]
-        return "open" if any(it.code in ("open", "no-room") for it in others) else "priced"
-    if first.decided:
-        return "raced"
-    return "settled" if first.settled or none_gains(first) else "open"
+        return "priced"
+    return "raced" if first.decided else "settled" if first.settled else "open"
 
 
-def none_gains(first: Answered) -> bool:
-    """Whether each arm that is left was raced with an interval that ends below a gain of 2 %. To say so of all of them,
-    the own interval of each is enough (intersection-union test, see `analysis.answer`); no race was ended by it."""
-    ratios = [first.standing.ratios.get(number) for number in first.standing.survivors if number]
-    return all(it is not None and ends(it)[1] <= 1 + MARGIN for it in ratios)
+def none_gains(ledger: AdviseSession, first: Answered | None, found: Confirmed) -> bool:
+    """Whether each arm that the race left, and the one that was confirmed, is bounded below a gain of 2 % by all that
+    was measured of it."""
+    plain = ledger.baseline.id
+    arms = {found.arm_id, *(first.survivors if first is not None else ())} - {plain}
+    ratios = [over_halves(ledger.folder, ledger.advice.asked.goal, until(found.place), it, plain) for it in arms]
+    return all(ends(ratio)[1] <= 1 + MARGIN for ratio in ratios)
 
 
 def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision, str]:
@@ -168,15 +183,16 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
         case "invalid":
             return "undecided", found.why_open
         case "gains" | "here":
-            if not (off_raced and shown == "raced"):
+            if not (off_raced and shown in ("raced", "no-gain")):
                 return DECISIONS[found.ruling], ""
             # The race has shown that it is not faster by 2 %: of more than that, the two disagree.
             return ("off", "") if small else ("undecided", "not-confirmed")
         case "same" | "none":
             return ("undecided", "budget") if shown == "open" else (DECISIONS[found.ruling], "")
         case "open":
-            # The race is the proof then, and the confirmation does not contradict it.
-            return ("off", "") if off_raced and shown == "raced" and small else ("undecided", found.why_open)
+            # Race and confirmation show it together, or the race does and the confirmation does not contradict it.
+            proven = shown == "no-gain" or (off_raced and shown == "raced")
+            return ("off", "") if proven and small else ("undecided", found.why_open)
 
 
 def is_small(found: Confirmed) -> bool:
@@ -185,35 +201,43 @@ def is_small(found: Confirmed) -> bool:
 
 
 def runner_up(ledger: AdviseSession, first: Answered, leader: str) -> str:
-    """The arm of the race that may be faster than its leader by the most, of those that may be more than 2 % faster by
-    the prompts searched by, also where the blocks show that it is slower on just these. Empty: none, under load, or
-    where there is no room for it."""
+    """The arm that is confirmed with the leader of the race, as the race leaves it. Empty: none, under load, or where
+    there is no room for it."""
     if ledger.advice.asked.load is not None or _room(ledger, 3) < least_units(2):
         return ""
-    lows = {
-        arm: ends(ratio)[0]
-        for arm in first.arms
-        if arm not in (leader, ledger.baseline.id)
-        if not told_apart(ratio := over_halves(ledger, ("race",), leader, arm))
-    }
-    return min(lows, key=lows.__getitem__, default="")
+    return rival_of(ledger.folder, ledger.advice.asked.goal, first, leader, ("race",))
 
 
-def over_halves(ledger: AdviseSession, places: Sequence[str], arm: str, other: str) -> Estimate | None:
-    """Rate of an arm over that of another, all prompts of these stages together, with the interval over prompts that
-    holds for all pairs of the race's leader; None where two prompts do not hold both."""
-    pairs: list[Pair] = []
-    rivals = 1
+def rival_of(folder: Path, goal: Goal, first: Answered, arm: str, places: Sequence[str]) -> str:
+    """The arm of the race that may be faster than this one by the most of those that may be so by more than 2 % by what
+    these stages measured, also where the race left it out. Empty: none."""
+    others = [it for it in first.arms[1:] if it != arm]
+    lows = {it: ends(over_halves(folder, goal, places, arm, it, among=len(others)))[0] for it in others}
+    reached = {it: low for it, low in lows.items() if low <= 1 / (1 + MARGIN)}
+    return min(reached, key=reached.__getitem__, default="")
+
+
+def until(place: str) -> tuple[str, ...]:
+    """Stages that compare arms, up to a confirmation."""
+    return ("race", FIRST) if place == FIRST else ("race", FIRST, LONGER)
+
+
+def over_halves(
+    folder: Path, goal: Goal, places: Sequence[str], arm: str, other: str, *, among: int = 1
+) -> Estimate | None:
+    """Rate of an arm over that of another by all blocks of these stages that hold both, each end of its interval a
+    bound at 95 % together with `among` like it; None where too little was measured."""
+    halves: dict[bool, list[Floats]] = {}
     for place in places:
-        with RunStore.open(ledger.folder / place, readonly=True) as store:
-            pairs += pairs_of_prompts(store.rows(), (arm, other), ledger.advice.asked.goal)
-            rivals = max(rivals, sum(it.speculates for it in store.arms()) - 1)
-    return simultaneous(pooled_speedup(pairs, of="prompts"), rivals) if len(pairs) > 1 else None
-
-
-def told_apart(ratio: Estimate | None) -> bool:
-    """Whether an arm is shown to lose no more than 2 % to another, by their ratio."""
-    return ends(ratio)[0] > 1 / (1 + MARGIN)
+        if not RunStore.exists(folder / place):
+            continue
+        with RunStore.open(folder / place, readonly=True) as store:
+            if {arm, other} <= {it.id for it in store.arms()}:
+                rates = rates_in(store, (arm, other), goal)
+                logs = rates[:, 0] - rates[:, 1]
+                halves.setdefault(place == "race", []).append(logs[np.isfinite(logs)])
+    pooled = [np.concatenate(it) for it in halves.values()]
+    return speedup_over_halves([it for it in pooled if len(it) > 1], level=1 - (1 - BOUND) / among)
 
 
 def _arms(arm: str, rival: str, of_kind: Mapping[str, str]) -> list[str]:
@@ -255,20 +279,18 @@ def measured(
             for it in ledger.advice.fates
         ]
     )
-    return preferred(found[arm], found[rival], over_halves(ledger, ("race", name), arm, rival)) if rival else found[arm]
+    if not rival:
+        return found[arm]
+    ratio = over_halves(ledger.folder, ledger.advice.asked.goal, until(name), arm, rival)
+    return preferred(found[arm], found[rival], ratio)
 
 
 def preferred(arm: Confirmed, rival: Confirmed, ratio: Estimate | None) -> Confirmed:
-    """The better one of two by what each gains, then by the `ratio` of their rates on all prompts; it names the other
-    one where that gains as well and was not told from it."""
+    """The better one of two by what each gains, then by the `ratio` of their rates on all prompts."""
     gains = [it for it in (arm, rival) if it.ruling in ("gains", "here")]
     if len(gains) == 1:
         return gains[0]
-    if ratio is not None and ratio.point < 1:
-        low, high = ends(ratio)
-        arm, rival = rival, arm
-        ratio = ratio.model_copy(update={"point": 1 / ratio.point, "low": 1 / high, "high": 1 / max(low, 1e-9)})
-    return arm if not gains or told_apart(ratio) else replace(arm, rival=rival.arm_id)
+    return rival if ratio is not None and ratio.point < 1 else arm
 
 
 def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:

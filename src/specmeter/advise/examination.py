@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
 from specmeter.advise.advice import DRAFTS, GRID_NAME, LEAVES_OFF, read_advice, write_advice
-from specmeter.advise.confirm import LOOKS, by_kind, confirmed, is_small, leads_of_kinds
+from specmeter.advise.confirm import LOOKS, by_kind, confirmed, is_small, leads_of_kinds, rival_of, until
 from specmeter.advise.race import answers_of, best_other, failed_arms, raced_fate
 from specmeter.advise.session import line_by, stage_run
 from specmeter.analysis.reading import read_run
@@ -254,8 +254,11 @@ def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Se
         given = each[fate.arm_id].speedup if fate.arm_id in there else None
         if (fate.confirmed is not None or given is not None) and not _same_estimate(fate.confirmed, given):
             yield Message("advice.fate", arm=fate.arm_id)
-    if advice.rival and (advice.rival not in there or each[advice.rival].ruling not in gains):
-        yield Message("advice.fate", arm=advice.rival)
+    rival = ""
+    if answered and advice.decision in DRAFTS and asked is None:
+        rival = rival_of(folder, goal, answered[0], arm, until(advice.confirmation))
+    if advice.rival != rival:
+        yield Message("advice.fate", arm=advice.rival or rival)
     if advice.again_of is None and not _same_kinds(advice, folder, answered):
         yield Message("advice.kinds")
     with RunStore.open(folder / advice.confirmation, readonly=True) as store:

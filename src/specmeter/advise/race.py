@@ -25,7 +25,6 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.numbers.elimination import RaceStanding, eliminate
 from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.stalls import steadied
 from specmeter.numbers.stats import Pool
 from specmeter.store import RunStore
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from specmeter.advise.advice import Decision, Fate, Goal
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.schedule import Turn
-    from specmeter.numbers.stats import Floats, Pair
+    from specmeter.numbers.stats import Floats
     from specmeter.record import Arm, EngineSettings
     from specmeter.store import RequestRow, RunReader
 
@@ -126,24 +126,22 @@ def failed_arms(rows: Iterable[RequestRow]) -> dict[str, str]:
 
 
 def log_rates(rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collection[str], goal: Goal) -> Floats:
-    """Logarithm of tokens per second, blocks x arms, over these prompts; nan where an arm lacks any of them.
+    """Logarithm of tokens per second, blocks x arms, over these prompts; nan where an arm lacks any of them. Requests
+    that were held up count for what the others let expect (`numbers.stalls`).
 
     For `latency` of all tokens over the time of prompt and answer.
     """
-    sums: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for row in rows:
-        if row.prompt_id not in prompts or row.status != "ok":
-            continue
-        if (part := _counted(row, goal)) is not None:
-            sums.setdefault((row.block, row.arm_id), []).append(part)
-    blocks = sorted({block for block, _ in sums})
-    found = np.full((len(blocks), len(arms)), np.nan)
-    for row, block in enumerate(blocks):
-        for column, arm in enumerate(arms):
-            parts = sums.get((block, arm), [])
-            if len(parts) == len(prompts):
-                found[row, column] = math.log(1000 * sum(it[0] for it in parts) / sum(it[1] for it in parts))
-    return found
+    each = {
+        (row.arm_id, row.block, row.prompt_id): part
+        for row in rows
+        if row.arm_id in arms and row.prompt_id in prompts and row.status == "ok" and (part := _counted(row, goal))
+    }
+    blocks, names = sorted({block for _, block, _ in each}), sorted(prompts)
+    parts = np.full((2, len(arms), len(blocks), len(names)), np.nan)
+    for (arm, block, prompt), part in each.items():
+        parts[:, arms.index(arm), blocks.index(block), names.index(prompt)] = part
+    times = parts[0] * np.exp(steadied(np.log(parts[1] / parts[0])))
+    return np.log(1000 * parts[0].sum(axis=2) / times.sum(axis=2)).T
 
 
 def _counted(row: RequestRow, goal: Goal) -> Pool | None:
@@ -151,21 +149,6 @@ def _counted(row: RequestRow, goal: Goal) -> Pool | None:
     count, ms, before = row.predicted_n or 0, row.predicted_ms or 0.0, row.prompt_ms or 0.0
     part = Pool(count - 1, ms) if goal == "throughput" else Pool(count, before + ms)
     return part if min(part) > 0 else None
-
-
-def pairs_of_prompts(rows: Iterable[RequestRow], arms: tuple[str, str], goal: Goal) -> list[Pair]:
-    """Prompt by prompt, what two arms did in a block, on average over those blocks that hold both."""
-    each: dict[str, dict[int, dict[str, Pool]]] = {}
-    for row in rows:
-        if row.arm_id in arms and row.status == "ok" and (part := _counted(row, goal)):
-            each.setdefault(row.prompt_id, {}).setdefault(row.block, {})[row.arm_id] = part
-    both = ([block for block in blocks.values() if len(block) == len(arms)] for blocks in each.values())
-    one, other = arms
-    return [(_mean([it[one] for it in blocks]), _mean([it[other] for it in blocks])) for blocks in both if blocks]
-
-
-def _mean(parts: Sequence[Pool]) -> Pool:
-    return Pool(fmean(it.tokens for it in parts), fmean(it.ms for it in parts))
 
 
 def log_throughputs(cells: LoadTable, arms: Sequence[Arm]) -> Floats:
@@ -181,24 +164,27 @@ def log_throughputs(cells: LoadTable, arms: Sequence[Arm]) -> Floats:
     return found
 
 
+def rates_in(store: RunReader, arms: Sequence[str], goal: Goal, kind: str = "") -> Floats:
+    """What a run measured of some arms, on a kind of text or on all, blocks x arms."""
+    by_id = {arm.id: arm for arm in store.arms()}
+    if any(arm.load for arm in by_id.values()):
+        return log_throughputs(LoadTable(measured_cells(store)), [by_id[arm] for arm in arms])
+    prompts = [it.id for it in store.prompts() if kind in ("", it.kind)]
+    return log_rates(store.rows(), arms, prompts, goal)
+
+
 def standings(
     store: RunReader, questions: Sequence[RaceQuestion], experiment: Experiment, goal: Goal
 ) -> list[Answered]:
     """How each question stands, by all that was measured: a function of the data alone."""
-    rows = list(store.rows())
     by_id = {arm.id: arm for arm in store.arms()}
-    kinds = {prompt.id: prompt.kind for prompt in store.prompts()}
-    failed = failed_arms(rows)
-    cells = LoadTable(measured_cells(store)) if any(arm.load for arm in by_id.values()) else None
+    failed = failed_arms(store.rows())
     found: list[Answered] = []
     for question in questions:
         arms = tuple(arm for arm in question.arms if arm not in failed)
         ranks = sorted({simplicity(by_id[arm]) for arm in arms})
-        prompts = [it for it, kind in kinds.items() if question.kind in ("", kind)]
         standing = eliminate(
-            log_rates(rows, arms, prompts, goal)
-            if cells is None
-            else log_throughputs(cells, [by_id[arm] for arm in arms]),
+            rates_in(store, arms, goal, question.kind),
             simplicity=[ranks.index(simplicity(by_id[arm])) for arm in arms],
             margin=MARGIN,
             error=ERROR / len(questions),

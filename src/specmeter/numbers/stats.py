@@ -235,6 +235,24 @@ def ratio_of_groups(
     return Estimate(point=math.exp(difference), low=low, high=high, level=level, n=n1 + n2, unit="x", method=method)
 
 
+def speedup_over_halves(halves: Sequence[Floats], *, level: float = 0.95) -> Estimate | None:
+    """exp of the mean of several means, each of the log ratios of its own blocks, and each counting alike: blocks of
+    one half of the prompts, and of the other. Welch and Satterthwaite's t; None where a half has a block or none, or
+    where nothing varies."""
+    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+    _check_level(level)
+    if not halves or any(len(logs) < 2 for logs in halves) or all(map(_copies, halves)):
+        return None
+    parts = [float(logs.var(ddof=1)) / len(logs) / len(halves) ** 2 for logs in halves]
+    df = sum(parts) ** 2 / sum(part**2 / (len(logs) - 1) for part, logs in zip(parts, halves, strict=True))
+    half, n = float(stdtrit(df, (1 + level) / 2)) * math.sqrt(sum(parts)), sum(map(len, halves))
+    mean = float(np.mean([logs.mean() for logs in halves]))
+    low, high = log_bounds(mean, half)
+    method = f"mean of {len(halves)} geometric means, {n} block ratios in all; Welch t"
+    return Estimate(point=math.exp(mean), low=low, high=high, level=level, n=n, of="blocks", unit="x", method=method)
+
+
 def at_level(estimate: Estimate, level: float) -> Estimate:
     """The same speedup with its interval at another level; without an interval it stays without.
 
