@@ -329,7 +329,8 @@ def test_a_machine_that_is_never_calm_gets_no_number_and_the_programs_name(
     machine = host()
     told = would_decide(advice.model_copy(update={"host": machine}), tmp_path)
     assert told is not None
-    assert told.code == "advised.decide.busy"
+    assert told.code == "advised.decide.busy.see"
+    assert f"specmeter show {tmp_path / 'race'}" in str(told)
     assert str(told).startswith("To decide it: wait until blender (0.98 cores) ends")
 
 

@@ -511,10 +511,10 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
         return
     if (found := disturbance(store, (0, 0), ledger.arms, host)) is None:
         return
-    who = f"{', '.join(found.programs) or 'other programs'} took {found.mean_percent:.0f}% of the machine"
+    who = str(found.what)
     ledger.observer.note(f"{who}; waiting for calm")
     if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
-        threads = found.threads_beside(host)
+        threads = found.threads_beside(host) if found.cause == "others" else 0
         raise UsageError(
             f"busy machine: {who} while plain decoding was measured, and goes on",
             fix="wait until it ends and give the same command"

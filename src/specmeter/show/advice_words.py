@@ -226,7 +226,11 @@ def would_decide(advice: Advice, folder: Path) -> Message | None:
     name = f"advised.decide.{advice.why_undecided or 'unfinished'}"
     if not is_open(advice) or name not in words():
         return None
-    return Message(name, budget=_budget(advice), folder=_stage_folder(advice, folder), **_busy(advice))
+    said: dict[str, Value] = {"budget": _budget(advice), "folder": _stage_folder(advice, folder), **_busy(advice)}
+    aside = [it.folder for it in advice.stages if it.disturbed is not None]
+    if aside:
+        said["folder"] = quoted(str(folder / aside[-1]))
+    return Message(f"{name}.see" if aside and advice.why_undecided == "busy" else name, **said)
 
 
 def _stage_folder(advice: Advice, folder: Path) -> str:
