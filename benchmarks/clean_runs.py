@@ -66,14 +66,16 @@ def experiment(number: int, engine: str, folder: Path, *, loaded: bool) -> dict[
         found["engine"] |= {"context": 1024}
         found["design"]["blocks"] = 3
     if loaded:
-        found["load"] = load_of(rng, most=16 if simulated else 4)
+        found["load"] = (
+            load_of(rng, most=16, rates=(-1.5, 1.5)) if simulated else load_of(rng, most=4, rates=(0.7, 3.0))
+        )
     return found
 
 
-def load_of(rng: np.random.Generator, most: int) -> dict[str, Any]:
-    """Any load."""
+def load_of(rng: np.random.Generator, most: int, rates: tuple[float, float]) -> dict[str, Any]:
+    """Any load: up to so many clients, or a rate whose logarithm lies between these."""
     if rng.random() < 0.25:
-        return {"rate": round(float(np.exp(rng.uniform(-1.5, 1.5))), 3), "requests": int(rng.integers(8, 24))}
+        return {"rate": round(float(np.exp(rng.uniform(*rates))), 3), "requests": int(rng.integers(8, 24))}
     clients = sorted({int(it) for it in 2 ** rng.integers(0, int(np.log2(most)) + 1, size=2)})
     slots = {"slots": max(1, clients[-1] // 2)} if rng.random() < 0.25 else {}
     return {"clients": clients, "rounds": int(rng.integers(2, 5)), **slots}

@@ -317,7 +317,9 @@ def inspect_advice(folder: Path) -> Inspection:
                 if it.check in _OF_FOLDERS and it.severity != "note"
             ]
     found += [about_run(CHANGED, "invalid", it, FIX) for it in differences(advice, folder)]
-    answer: list[Verdict] = [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else []
+    answer: list[Verdict] = (
+        [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else list(verdicts.values())
+    )
     return inspected(folder, _parts(advice), verdicts, answer, found, finished=advice.finished)
 
 
