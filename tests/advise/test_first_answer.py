@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.advise import pipeline
+from specmeter.advise import pipeline, session
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.pipeline import Silent, advise
 from specmeter.experiments.file import load
@@ -42,6 +42,7 @@ def test_a_first_answer_rests_on_half_of_the_texts_and_on_sizes_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "FIRST_S", 0.0)
+    monkeypatch.setattr(session, "LEAST_KEPT_BYTES", 0)
     observer = Impatient()
     found = advise(ASKED, load(GRID), tmp_path / "advice", observer)
     first = observer.heard

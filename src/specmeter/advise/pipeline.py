@@ -56,7 +56,7 @@ from specmeter.advise.schedule import (
     write_schedule,
 )
 from specmeter.advise.screen import ALLOWANCE_S, choose, explore, look, pilots
-from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s, prepared_for
+from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s, keeps_servers, prepared_for
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, StoreError, UsageError
@@ -469,10 +469,10 @@ def screen(ledger: AdviseSession) -> None:
 
 def _by_halves(whole: Prepared) -> tuple[str, ...]:
     """The design of a screen, as `--set` takes it: one half of the prompts after the other, so that there is a first
-    answer early; all at once where more than plain decoding is measured, or prompts are few or take turns."""
+    answer early; all at once where more than plain decoding is measured, where prompts are few or take turns, and where a second server would start."""
     experiment, (prompts, *_) = whole.work.experiment, whole.work.prompts.values()
     turns = any(spec.baseline_per_block is not None for spec in experiment.workloads)
-    if turns or pilots(whole) or experiment.load is not None or len(prompts) < 4:
+    if turns or pilots(whole) or experiment.load is not None or len(prompts) < 4 or not keeps_servers(whole):
         return ("design.blocks=1",)
     counts = Counter(prompt.workload for prompt in prompts)
     workloads = [

@@ -137,6 +137,9 @@ CELL_S = 8.0
 """What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
 length was not asked for."""
 LEAST_TOKENS = 24
+LEAST_KEPT_BYTES = 64_000_000
+"""Of a target whose servers are kept: a smaller one starts at once, and its speed depends on where in the caches each
+server lies (7% of CPU time between servers of a 1 MB model, 0.4% at 100 MB, `benchmarks/servers_differ.py`)."""
 PATIENCE = 0.2
 """Share of the budget in which a stage may wait until other programs end, and in which it may measure again: both are
 beyond the budget."""
@@ -187,7 +190,7 @@ class AdviseSession:
         }
         found = replace(found, work=replace(found.work, prompts=prompts))
         self.servers = kept(found)
-        self.whole: Prepared = replace(found, engine=self.servers)
+        self.whole: Prepared = replace(found, engine=self.servers) if keeps_servers(found) else found
         self.halves: Halves = split(first_pass(prompts[baseline.id]), most=prompts_of_half(asked))
         self.advice = advice.model_copy(
             update={
@@ -275,10 +278,8 @@ class AdviseSession:
 
     @property
     def keeping(self) -> tuple[str, ...]:
-        """That servers go on from block to block and stage to stage, as `--set` takes it; not those of an experiment
-        that has one for each request."""
-        keep = ("design.session=run",) if self.whole.experiment.design.session == "arm" else ()
-        return (*keep, self.warming)
+        """That servers go on from block to block and stage to stage, where they do, as `--set` takes it."""
+        return (*(("design.session=run",) if keeps_servers(self.whole) else ()), self.warming)
 
     @property
     def patience_s(self) -> float:
@@ -393,6 +394,12 @@ def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, Mode
     """The line to paste for an arm, in the manner of the server that a stage started for plain decoding."""
     session = next((it for it in store.sessions() if it.arm_id == baseline.id), None)
     return () if session is None else line_to_paste(arm, models, session)
+
+
+def keeps_servers(whole: Prepared) -> bool:
+    """Whether servers are worth keeping; never those of an experiment that has one for each request."""
+    targets = {whole.work.models[arm.target].size_bytes for arm in whole.work.arms.values()}
+    return whole.experiment.design.session != "request" and min(targets) >= LEAST_KEPT_BYTES
 
 
 def in_force(advice: Advice) -> tuple[str, ...]:
