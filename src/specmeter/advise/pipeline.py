@@ -469,7 +469,8 @@ def screen(ledger: AdviseSession) -> None:
 
 def _by_halves(whole: Prepared) -> tuple[str, ...]:
     """The design of a screen, as `--set` takes it: one half of the prompts after the other, so that there is a first
-    answer early; all at once where more than plain decoding is measured, where prompts are few or take turns, and where a second server would start."""
+    answer early. All at once where that needs a second server, where more than plain decoding is measured, and where
+    prompts are few or take turns."""
     experiment, (prompts, *_) = whole.work.experiment, whole.work.prompts.values()
     turns = any(spec.baseline_per_block is not None for spec in experiment.workloads)
     if turns or pilots(whole) or experiment.load is not None or len(prompts) < 4 or not keeps_servers(whole):
