@@ -163,7 +163,7 @@ class Constraint(Record):
     require: Exclusion
 
 
-def _disturbed() -> Literal["repeat", "keep"]:
+def disturbed_by_default() -> Literal["repeat", "keep"]:
     """`keep` is for machines on which others are always busy, as those of continuous integration."""
     return "keep" if os.environ.get("SPECMETER_DISTURBED") == "keep" else "repeat"
 
@@ -194,7 +194,7 @@ class Design(Record):
     """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
     (`auto`; never where the engine is simulated), two rounds of it whatever they take (`always`), or not (`off`)."""
 
-    disturbed: Literal["repeat", "keep"] = Field(default_factory=_disturbed)
+    disturbed: Literal["repeat", "keep"] = Field(default_factory=disturbed_by_default)
     """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
     aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
     (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.engines import load_engine
 from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineProtocolError, UsageError
+from specmeter.experiments.spec import disturbed_by_default
 from specmeter.host.machine import memory_available_bytes, read_gpus
 from specmeter.host.telemetry import TelemetrySampler, gate_for, is_busy, wait_for_calm
 from specmeter.measure.calm import busiest
@@ -96,7 +97,7 @@ class ProbeSpec:
 
 def make_probe(spec: ProbeSpec, host: Host, progress: Progress, *, patience_s: float = 300) -> Probe:
     """Measure, after refusing what cannot be; again after waiting for calm, where other programs were busy, `ATTEMPTS`
-    times in all.
+    times in all (once where SPECMETER_DISTURBED says `keep`).
 
     Raises `UsageError` for models that do not fit into memory, a text that is too short or settings that the source
     does not have, `ModelError` for a draft that is none of the target, `EngineError` when the engine fails.
@@ -108,12 +109,13 @@ def make_probe(spec: ProbeSpec, host: Host, progress: Progress, *, patience_s: f
     refuse(spec, settings)
     measure = _direct if spec.source == "libllama" else _through_server
     gate, disturbed, until = gate_for(settings, host), list[float](), time.monotonic() + patience_s
+    attempts = 1 if disturbed_by_default() == "keep" else ATTEMPTS
     while True:
         found = measure(spec, settings, tokens, depth, rounds, progress)
-        if len(disturbed) == ATTEMPTS - 1 or not is_busy(found.other_cpu_percent, gate):
+        if len(disturbed) == attempts - 1 or not is_busy(found.other_cpu_percent, gate):
             break
         disturbed.append(fmean(found.other_cpu_percent))
-        progress("again when other programs let it", len(disturbed), ATTEMPTS - 1)
+        progress("again when other programs let it", len(disturbed), attempts - 1)
         wait_for_calm(until - time.monotonic(), gate)
     return Probe(
         made_at=time.time(),

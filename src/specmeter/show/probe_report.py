@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def report(probe: Probe, path: Path) -> Report:
     """A probe that is kept in a file."""
     models, doubts, surface = fits(probe), suspicions(probe), surface_of(probe)
-    threads = probe.settings.threads
+    threads, busy = probe.settings.threads, next((it for it in doubts if it.code == "probe-doubt.busy"), None)
     how = Message(
         "probed.how",
         model=probe.target.reference,
@@ -65,10 +65,10 @@ def report(probe: Probe, path: Path) -> Report:
 
     return Report(
         target=probe.target.reference,
-        headline=next((it for it in doubts if it.code == "probe-doubt.busy"), sentence(probe)),
+        headline=sentence(probe) if busy is None else busy,
         document=document,
         sections=[
-            Section("probe", [Text(how)]),
+            Section("probe", [Text(how), *([] if busy is None else [Text(sentence(probe), "doubtful")])]),
             Section("probe", [Tabled(_curve(probe, models), caption=False), *_parts(probe)]),
             Section("probe", _fitted("fits", models)),
             *([] if surface is None else _surface(probe, surface)),
