@@ -63,7 +63,7 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     assert invoke(["audit", "mixed.csv"]) == 1
     out = capsys.readouterr().out
     assert out.splitlines()[0] == (
-        "mixed.csv (table): 4 rows: 1 impossible, 1 implausible, 2 possible; 1 row with contradictory numbers"
+        "mixed.csv (table): 4 rows: 1 impossible, 1 implausible, 2 possible; 2 rows with contradictory numbers"
     )
     order = ("wrong", "high", "odd", "implausible rests on", "forward:", "fine", "noise: ")
     places = [out.index(words) for words in order]

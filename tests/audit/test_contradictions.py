@@ -24,8 +24,12 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
     # 49 tokens of 40 steps, the last draft cut off: 1.225 is printed as 1.22, and lies on the bound itself.
     assert ruled(tau=1.22, rounding={"tau": 0.005}, accepted=10, steps=40, gamma=1, runs=1).verdict != "impossible"
     mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
-    assert mean.verdict == "cannot tell"
+    assert mean.verdict == "implausible"
+    assert [it.needs.code for it in mean.rests_on] == ["audit.needs_other_runs"]
     assert mean.contradictions == (wrong.arithmetic,)
+    assert ruled(tau=4.0, averaged=("tau",), **counts).verdict == "implausible"
+    said = ruled(tau=3.1, averaged=("tau",), **counts)
+    assert (said.verdict, said.contradictions) == ("cannot tell", ())
 
 
 def test_a_length_without_the_targets_own_token_is_not_a_contradiction() -> None:
@@ -69,3 +73,24 @@ def test_a_benchmark_divides_its_own_count_by_its_own_time() -> None:
     assert ruled(decode_rate=500.0, **fields).verdict == "cannot tell"
     assert ruled(decode_rate=140.0, **fields).verdict == "impossible"
     assert ruled(decode_rate=140.0, decode_rate_sd=20.0, **fields).verdict == "cannot tell"  # a mean of repeats
+
+
+@pytest.mark.parametrize("printed", [1.37, 1.04])
+def test_a_printed_gain_beside_rates_that_show_a_loss_is_refused(printed: float) -> None:
+    ruling = ruled(speedup=printed, decode_rate=38.0, baseline_rate=40.0, rounding={"speedup": 0.005})
+    assert ruling.verdict == ("impossible" if printed > 1.3 else "implausible")
+    assert ruling.bound == "speedup-not-its-rates"
+    assert ruling.contradictions
+    beside = ruled(speedup=printed, decode_rate=38.0, baseline_rate=40.0, baseline_from="line 3")
+    assert beside.verdict == "implausible"
+    loss = ruled(speedup=0.65, decode_rate=38.0, baseline_rate=37.0, prompt_ms=1.0)
+    assert loss.contradictions
+
+
+def test_numbers_that_do_not_go_together_are_never_undecided() -> None:
+    rates = ruled(speedup=1.7, decode_rate=60.0, baseline_rate=40.0)
+    assert (rates.verdict, rates.bound) == ("implausible", "speedup-not-its-rates")
+    share = ruled(acceptance=0.8, accepted=60, drafted=100)
+    assert (share.verdict, share.bound) == ("implausible", "conservation")
+    mean = ruled(speedup=1.7, decode_rate=60.0, baseline_rate=40.0, averaged=("speedup",))
+    assert (mean.verdict, mean.contradictions) == ("cannot tell", ())

@@ -397,16 +397,35 @@ def drafts_one_by_one(claim: Claim) -> bool:
     no method is.
     """
     found = family_of(claim)
+    if claim.method and _OVERLAPPED.search(claim.method.lower()):
+        return False
     return found == "model" or (
         found == "unknown" and (claim.method is None or claim.draft_rate is not None or claim.speed_ratio is not None)
     )
+
+
+_OVERLAPPED = re.compile(r"\bpearl\b|amusd|overlap|async|specbranch|dovetail")
+"""Methods that draft while the target verifies: drafts take no time of their own."""
+
+
+def joined(claim: Claim) -> bool:
+    """Whether two methods draft, `MTP + n-gram`, of which a row may give the numbers of one."""
+    parts = re.split(r"[+&,/]|\band\b", (claim.method or "").lower())
+    return len(parts) > 1 and sum(family_by_name(part) not in {"unknown", "none"} for part in parts) > 1
 
 
 def may_be_tree(claim: Claim) -> bool:
     """Whether acceptance may be a share of the nodes of a tree: a method of an unknown name may draft trees."""
     if claim.tree is not None:
         return claim.tree
+    if drafts_of_vllm(f"{claim.engine} {claim.label} {claim.method}"):
+        return False
     return family_of(claim) == "tree" or (claim.method is not None and family_by_name(claim.method) == "unknown")
+
+
+def drafts_of_vllm(text: str) -> bool:
+    """Whether a text names vLLM, where EAGLE and Medusa draft chains, and says nothing of trees or other engines."""
+    return "vllm" in text.lower() and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
 
 
 def length_binds(claim: Claim) -> bool:
@@ -423,8 +442,9 @@ def length_binds(claim: Claim) -> bool:
 _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")
 
 
+_LENGTH = r"\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max"
 _SETTINGS = (
-    ("gamma", re.compile(r"(?:\bn[-_ ]?max|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)\s*[=:]?\s*(\d{1,3})\b", re.I)),
+    ("gamma", re.compile(rf"(?:{_LENGTH})\s*[=:]?\s*(\d{{1,3}})\b", re.I)),
     ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
 )
 

@@ -6,8 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, length_binds, printed
-from specmeter.audit.speedup import COUNTED, disagreement, most_tau, speedup_range
+from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, joined, length_binds, printed
+from specmeter.audit.speedup import (
+    COUNTED,
+    MEAN_OF_SPEEDUPS,
+    RATES,
+    SAME_RATIO,
+    disagreement,
+    most_tau,
+    says_means,
+    speedup_range,
+)
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds, catalogue
 
@@ -65,13 +74,13 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
         yield _broken(own)
     if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
         line = Message("audit.drafted_beyond", drafted=drafted, gamma=gamma, steps=steps, most=gamma * steps)
-        yield _broken(line, _several_at_once(claim, drafted / (gamma * steps or 1)))
+        yield _broken(line, [*_several_at_once(claim, drafted / (gamma * steps or 1)), *_of_another(claim)])
     tau = printed(claim, "tau")
     firsts = 1e-9 if "tau" in claim.pooled else COUNTED  # the token of the prompt's own forward may count
     if tau is not None and gamma is not None and tau.low > (1 + gamma) * (1 + firsts):
         line = Message("audit.tau_beyond", tau=tau.value, most=1 + gamma)
         if length_binds(claim):
-            yield _broken(line)
+            yield _broken(line, _of_another(claim))
         elif family_of(claim) != "tree":
             yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.unless_trees", line=line))
     made = _steps_of_counts(claim)
@@ -93,6 +102,12 @@ def _several_at_once(claim: Claim, requests: float) -> Iterator[Assumption]:
         yield Assumption(name="one-request", needs=Message("audit.needs_at_once", requests=requests))
 
 
+def _of_another(claim: Claim) -> Iterator[Assumption]:
+    """Drafts of the other of two methods, which are longer."""
+    if joined(claim):
+        yield Assumption(name="one-method", needs=Message("audit.needs_longer_method", gamma=claim.gamma))
+
+
 SERVED = 1.05
 """Requests per forward, at least, that point to several at once: one token too many is a wrong count."""
 
@@ -109,8 +124,9 @@ def _steps_of_counts(claim: Claim) -> Message | None:
         found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
     # At the end of each generation a draft may be cut off, which some sources count and others do not.
     longest = claim.gamma or math.ceil((claim.drafted or 0) / claim.steps)
-    cut = max(1, longest) * (claim.runs or 1) / claim.steps
-    slack = max(COUNTED * made, cut)
+    runs = claim.runs or max(1, (claim.accepted + claim.steps) // SHORTEST)
+    cut = max(1, longest) * runs / claim.steps
+    slack = max((MEAN_OF_SPEEDUPS - 1 if "tau" in claim.averaged else COUNTED) * made, cut)
     if min(found) - slack <= tau.high * (1 + 1e-9) and tau.low <= (max(found) + slack) * (1 + 1e-9):
         return None
     return Message("audit.tau_of_counts", tau=tau.value, accepted=claim.accepted, steps=claim.steps, counted=made)
@@ -275,11 +291,18 @@ def _remark(check: str, code: str, **values: Value) -> Message:
     return Message("audit.remark", check=check, line=Message(code, **values))
 
 
-def contradictions(claim: Claim) -> Iterator[Message]:
-    """Numbers of the row that do not go together."""
-    for line in (disagreement(claim), _share_of_counts(claim), _steps_of_counts(claim)):
+def contradictions(claim: Claim) -> Iterator[BoundOutcome]:
+    """Numbers of the row that do not go together, unless it is said that they are means."""
+    found = (
+        (RATES, disagreement(claim, MEAN_OF_SPEEDUPS if says_means(claim) else SAME_RATIO)),
+        (CONSERVATION, None if "acceptance" in claim.averaged else _share_of_counts(claim)),
+        (CONSERVATION, _steps_of_counts(claim)),
+    )
+    for bound, line in found:
         if line is not None:
-            yield line
+            yield BoundOutcome(
+                bound, "broken", line, (Assumption(name="pooled", needs=Message("audit.needs_other_runs")),)
+            )
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

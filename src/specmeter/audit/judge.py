@@ -70,7 +70,7 @@ BOUNDS = (
         "conservation",
         "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
         "forward stands behind",
-        assumes=("one-request", "last-draft"),
+        assumes=("one-request", "last-draft", "one-method", "pooled"),
         exact_where="a row is one run, or says how many requests were served at once, and for all but forwards",
     ),
     Bound(
@@ -91,11 +91,12 @@ BOUNDS = (
     Bound("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
         assumes=("acceptance", "pooled")),
     Bound("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
-        assumes=("forward", "pooled", "acceptance", "baseline")),
+        assumes=("forward", "pooled", "acceptance", "one-method", "one-request", "baseline")),
     Bound("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",
         assumes=("draft-rate",)),
     Bound("speedup-above-cost-bound", "S > tau / (1 + g c) for g drafts per step, each costing c target forwards",
-        assumes=("forward", "pooled", "acceptance", "full-length", "draft-rate", "baseline")),
+        assumes=("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "one-request",
+                 "baseline")),
     Bound("bandwidth-bound", "weights read faster than the memory can deliver them",
         assumes=("bandwidth", "weights")),
 )  # fmt: skip
@@ -119,6 +120,7 @@ ASSUMPTIONS = {
         "their nodes is printed: there only tau or counts decide"
     ),
     "full-length": "drafting that stops early (`p_min` above 0) or adapts its length: cheaper drafts, as many accepted",
+    "in-turn": "methods that draft while the target verifies (PEARL, AMUSD): known by name, they are not held to this",
     "draft-rate": "a draft that was measured elsewhere, in another state, or that drafts several tokens in a forward",
     "baseline": "baselines of another program or machine. Named only where the baseline does not stand in the row",
     "one-window": (
@@ -128,6 +130,7 @@ ASSUMPTIONS = {
     "one-request": (
         "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
     ),
+    "one-method": "two methods joined, of which the row gives the numbers of one",
     "last-draft": "drafts whose length adapts to what was accepted, where no name says so",
     "bandwidth": "weights that stay in a cache, or that lie in several memories",
     "weights": "a mixture of experts, which reads the active ones only; layers that are skipped",
@@ -156,7 +159,9 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     sound = [
         (how, ruling)
         for how, ruling in readings
-        if ruling.verdict != "impossible" and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
+        if ruling.verdict != "impossible"
+        and not ruling.contradictions
+        and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
     ] or readings
     rulings = [ruling for _, ruling in sound]
     if len({ruling.broken for ruling in rulings}) == 1 and (
@@ -230,14 +235,18 @@ def _rule(claim: Claim, noise: float) -> Ruling:
         return _ruling(claim, "impossible", impossible[0], outcomes)
     if broken:
         return _ruling(claim, "implausible", broken[0], outcomes)
+    against_itself = list(contradictions(claim))
     if doubtful:
-        return _ruling(claim, "cannot tell", doubtful[0], outcomes)
+        verdict: AuditVerdict = "implausible" if against_itself else "cannot tell"
+        return _ruling(claim, verdict, [*against_itself, *doubtful][0], outcomes)
     if claim.drafted_nothing and (plain := _plain_against_plain(claim, noise)) is not None:
         verdict, outcome = plain
         return _ruling(claim, verdict, outcome, outcomes)
     held = _deciding(claim, outcomes, noise)
     if held is not None:
         return _ruling(claim, "possible", held, outcomes)
+    if against_itself:
+        return _ruling(claim, "implausible", against_itself[0], outcomes)
     return _ruling(claim, "cannot tell", _what_is_missing(claim, outcomes), outcomes)
 
 
@@ -322,7 +331,7 @@ def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes
         arithmetic=decides.line,
         rests_on=decides.rests_on,
         also_broken=tuple(dict.fromkeys(also)),
-        contradictions=tuple(line for line in contradictions(claim) if line != decides.line),
+        contradictions=tuple(it.line for it in contradictions(claim)),
         others=(*others, *remarks(claim)),
     )
 

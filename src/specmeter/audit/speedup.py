@@ -18,6 +18,7 @@ from specmeter.audit.claim import (
     Range,
     drafts_one_by_one,
     family_of,
+    joined,
     length_binds,
     may_be_tree,
     printed,
@@ -63,26 +64,33 @@ def check_ratio(claim: Claim) -> BoundOutcome | None:
     if both is None:
         return None
     said, rates, factor = both
-    if factor <= UNLIKELY_RATIO and not (claim.runs == 1 and factor > SAME_RATIO):
+    means = says_means(claim)
+    turned = said.low > 1 > rates.high and not means  # a gain is printed where the rates show a loss
+    if factor <= (SAME_RATIO if turned or claim.runs == 1 else UNLIKELY_RATIO):
         return None
     line = disagreement(claim)
     assert line is not None
     if (claim.concurrency or 1) > 1:
         return BoundOutcome(RATES, "undecided", line)
-    means = {"speedup", "decode_rate", "baseline_rate"} & set(claim.averaged)
-    if claim.window == "with prompt":
-        means = frozenset[str]()  # benchmarks that time whole runs print the ratio of their means
     spread = math.sqrt(math.log(factor))
     rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", spread=spread)),)
     if claim.baseline_from is not None:
         wanted = (claim.decode_rate or 0) / (claim.speedup or 1)
         needs = Message("audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)
         rests_on = (Assumption(name="baseline", needs=needs), *rests_on)
-    elif claim.runs == 1 or (factor > WRONG_RATIO and not means):
+    elif claim.runs == 1 or (factor > (UNLIKELY_RATIO if turned else WRONG_RATIO) and not means):
         rests_on = ()
     if (prompt := _prompt_needed(claim, said.value, rates.value)) is not None:
         rests_on = (Assumption(name="one-window", needs=Message("audit.needs_prompts", times=prompt)), *rests_on)
     return BoundOutcome(RATES, "broken", line, rests_on)
+
+
+def says_means(claim: Claim) -> bool:
+    """Whether a speedup and its rates may be means of other things, as the source says of one of them.
+
+    Benchmarks that time whole runs print the ratio of their means.
+    """
+    return claim.window != "with prompt" and not {"speedup", "decode_rate", "baseline_rate"}.isdisjoint(claim.averaged)
 
 
 def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
@@ -118,10 +126,10 @@ def _end_to_end(claim: Claim) -> Message | None:
     return Message("audit.end_to_end", speedup=said.value, baseline_s=plain / 1e3, run_s=whole.value / 1e3)
 
 
-def disagreement(claim: Claim) -> Message | None:
-    """A printed speedup that the row's own rates do not give."""
+def disagreement(claim: Claim, alike: float = SAME_RATIO) -> Message | None:
+    """A printed speedup that the row's own rates do not give, by more than a factor that may need no word."""
     both = _both(claim)
-    if both is None or both[2] <= SAME_RATIO or _end_to_end(claim) is not None:
+    if both is None or both[2] <= alike or _end_to_end(claim) is not None:
         return None
     said, rates, _ = both
     where = "" if claim.baseline_from is None else Message("audit.with_baseline", baseline=claim.baseline_from)
@@ -420,6 +428,8 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
         measured = "" if m is None else Message("audit.measured", share=m)
         forward = Message("audit.needs_forward", forward=_forward(claim, cheapest), measured=measured)
         yield Assumption(name="forward", needs=forward)
+    if drafting and speedup * max(claim.cheapest_forward or 1.0, drafting) <= limit.tau:
+        yield Assumption(name="in-turn", needs=Message("audit.needs_overlap"))
     if drafting:
         yield from _cheaper_drafts(claim, speedup, limit)
     wanted = speedup * ((claim.cheapest_forward or 1.0) + drafting)
@@ -431,11 +441,15 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
         longest = math.inf if claim.gamma is None or not length_binds(claim) else 1 + claim.gamma
         if min(of_output, longest) >= wanted:
             yield Assumption(name="acceptance", needs=Message("audit.needs_share_of_output", tau=of_output))
+    if joined(claim):
+        yield Assumption(name="one-method", needs=Message("audit.needs_other_method", tau=wanted))
+    if (claim.concurrency or 1) > 1:
+        yield Assumption(name="one-request", needs=Message("audit.needs_fuller_batches", requests=claim.concurrency))
     factor = speedup / limit.value
     if claim.speedup is not None and (claim.baseline_rate is None or claim.baseline_from is not None):
         yield Assumption(name="baseline", needs=Message("audit.needs_faster_plain", times=factor))
-    elif claim.baseline_from is not None:
-        faster = Message("audit.needs_faster_baseline", times=factor, baseline=claim.baseline_from)
+    elif (where := claim.baseline_from or claim.baseline_device) is not None:
+        faster = Message("audit.needs_faster_baseline", times=factor, baseline=where)
         yield Assumption(name="baseline", needs=faster)
 
 

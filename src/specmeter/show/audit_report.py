@@ -109,13 +109,13 @@ def _rulings(
     labelled = any(ruling.claim.label for ruling in rulings)
     rows: list[Row] = []
     for ruling in rulings:
+        against = (line for line in ruling.contradictions if line != ruling.arithmetic)
         below: list[tuple[str | Message, Tone]] = [
-            (Message("audit.contradiction", line=it), "strong") for it in ruling.contradictions
+            (Message("audit.contradiction", line=it), "strong") for it in against
         ]
         if details:
             notes = [note for note in ruling.claim.notes if note not in shared]
-            more = (Message("audit.decided", bound=ruling.bound), *ruling.others, *notes)
-            below.extend((line, "faint") for line in more)
+            below.extend((it, "faint") for it in (Message("audit.decided", bound=ruling.bound), *ruling.others, *notes))
         label = (ruling.claim.label,) if labelled else ()
         verdict = Cell(in_words(ruling.verdict), tone=_TONES[ruling.verdict])
         rows.append(row(ruling.claim.row, *label, verdict, Cell(ruling.reason, below=tuple(below))))

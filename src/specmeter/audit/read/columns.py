@@ -184,6 +184,10 @@ _POOLED = ("pooled_", "aggregate_", "aggregated_")
 _OVER_PROMPTS = re.compile(r"_(?:over|across|per)_(?:all_)?(?:prompts?|samples?|requests?|tasks?)$")
 _LIMIT = 200
 _RATE = re.compile(r"(?:^|(?<=_))(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|secs|second|seconds)(?=_|$)")
+_OF_ONE_POSITION = re.compile(
+    r"\b(?:at|per|by|first|last)[ _](?:draft[ _])?pos|\b(?:first|last)[ _]tok|\bpos(?:ition)?\.?[ _]?\d|\bfully\b", re.I
+)
+"""Of shares of steps in which a position, or a whole draft, was accepted."""
 _TOKENS = frozenset({"tokens", "token", "tok", "tokens/step", "tok/step", "tokens/round"})
 """Units of an acceptance that is a length."""
 _NO_RATE_OF_TOKENS = re.compile(r"req|prompt|/min|gb|^(?:s|ms|sec|seconds|min|us|ns)$")
@@ -226,6 +230,8 @@ def _understood(text: str) -> Heading | None:
             if (known := _BY_NAME.get(name) or _of_side(name, implied)) is not None:
                 known = _of_unit(known, implied)
                 if known.kind == "rate" and _NO_RATE_OF_TOKENS.search(implied):
+                    return None
+                if known.name == "acceptance" and is_of_one_position(text):
                     return None
                 if known.name == "acceptance" and implied in _TOKENS:
                     known, implied = _BY_NAME["acceptance_length"], ""
@@ -294,6 +300,11 @@ def _of_unit(known: KnownColumn, unit: str) -> KnownColumn:
 def is_rate(unit: str) -> bool:
     """Whether a unit is tokens per second, however it is written."""
     return _RATE.sub("tps", "_".join(_words(unit))) == "tps"
+
+
+def is_of_one_position(text: str) -> bool:
+    """Whether an acceptance is a share of steps, in which a position or a whole draft was accepted."""
+    return _OF_ONE_POSITION.search(text) is not None
 
 
 _remembered = lru_cache(maxsize=4096)(_understood)
@@ -406,7 +417,7 @@ _METHODS_IN_HEADINGS = re.compile(
 _NO_GROUP = re.compile(
     r"\b(?:pp\d*|tg\d*|prompt|prefill|input|ttft|total|peak|min|max|p\d\d|median|std|req\w*|agg\w*|encode|load|disk"
     r"|cpu|compile|vs|over|train\w*|latency|time|e2e|pos|position|delta|diff\w*|v?ram|mem\w*|power|energy|accuracy"
-    r"|perplexity|ppl|score|util\w*|cost)\b|[∆Δ%]|\((?:[kmg]?i?[bwj]|m?s)\)|\bj/",
+    r"|perplexity|ppl|score|util\w*|cost|fully|whole)\b|[∆Δ%]|\((?:[kmg]?i?[bwj]|m?s)\)|\bj/",
     re.I,
 )
 """Words with which a rate or a ratio is that of something else than decoding."""

@@ -64,6 +64,8 @@ class Grid:
     """(where, why)."""
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Of rows from nested JSON: where -> the keys and positions of the list or object that each lies in."""
+    above: str = ""
+    """What a page says right above it."""
 
     @property
     def headings(self) -> list[str]:

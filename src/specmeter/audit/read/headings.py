@@ -16,6 +16,7 @@ from specmeter.audit.read.columns import (
     column,
     heading_of,
     in_group,
+    is_of_one_position,
     is_overall,
     is_plain,
     is_task,
@@ -122,6 +123,9 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     readings = without_vague_times(grid, readings, unknown)
     readings = _without_clashes(readings, unknown, where)
     readings = [reading for reading in readings if holds_what_it_says(grid, reading, unknown)]
+    if any("accept" in sentence.lower() and is_of_one_position(sentence) for sentence in grid.above.split(". ")):
+        unknown += [one.text for one in readings if one.name == "acceptance"]
+        readings = [one for one in readings if one.name != "acceptance"]
     if all(reading.kind == "text" or reading.name in _ASIDE for reading in readings):
         return Headings([])
     beside = [*unknown, *(one.text for one in readings if one.name == "perplexity")]

@@ -21,7 +21,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from specmeter.audit.read.columns import understand
-from specmeter.audit.read.document import MAX_LINE
+from specmeter.audit.read.document import MAX_CELL, MAX_LINE
 from specmeter.audit.read.grid import (
     HEADING_ROWS,
     MAX_CELLS,
@@ -119,7 +119,21 @@ def _markdown(lines: list[str], path: Path) -> Iterator[Grid]:
             if "|" not in lines[number]:
                 break
             rows.append((f"line {number + 1}", pipe_cells(lines[number])))
-        yield make_grid(rows, path, place=f"table at line {rule}")
+        grid = make_grid(rows, path, place=f"table at line {rule}")
+        grid.above = _text_above(lines[max(0, rule - 1 - _ABOVE) : rule - 1])
+        yield grid
+
+
+_ABOVE = 12
+"""Lines above a table, at most, that may say under what conditions all of it was measured."""
+
+
+def _text_above(lines: list[str]) -> str:
+    """The last of some lines, from the heading of their section on, or from the table before them."""
+    start = 0
+    for number, line in enumerate(lines):
+        start = number + 1 if "|" in line else number if line.startswith("#") else start
+    return "\n".join(lines[start:])[-MAX_CELL:]
 
 
 def pipe_cells(line: str) -> list[str]:

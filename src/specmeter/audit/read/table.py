@@ -22,6 +22,7 @@ from specmeter.audit.claim import (
     Claim,
     UnreadableError,
     claim_of,
+    drafts_of_vllm,
     family_by_name,
     mixture_of_experts,
     problem_of,
@@ -44,6 +45,7 @@ from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.errors import UsageError
 from specmeter.messages import Message
+from specmeter.theory import catalogue
 
 _LABEL = 160
 """Characters of a label."""
@@ -56,6 +58,12 @@ _SPREAD = re.compile(r"[\s*_`]*([0-9]{1,6}\.[0-9]{1,6})/([0-9]{1,3}\.[0-9]{1,6})
 _SMALL = 0.05
 """Below this share of what stands before a slash, what stands behind it is something other than a second rate."""
 _MOST_DEVICES = 64
+_AT_ONCE = re.compile(
+    r"\b(?:concurrency|batch(?:[ _-]size)?|bs) ?(?:of|[:=])? ?([1-9]\d{0,3})\b"
+    r"|\b([1-9]\d{0,3}) (?:concurrent|parallel|simultaneous)\b",
+    re.I,
+)
+"""Requests at once, as the text above a table says it."""
 _RATIOS = ("speedup", "acceptance", "tau", "decode_rate")
 """Fields that may be means over prompts."""
 
@@ -122,6 +130,7 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
     """The claims of a table with the texts of their rows, in the order of its lines."""
     found: list[tuple[int, ClaimRow]] = []
     sets = headings.sets()
+    at_once = max((int(one or other) for one, other in _AT_ONCE.findall(grid.above)), default=1)
     for place, cells in grid.rows:
         for group, readings in sets:
             if group and not any(cells[one.index].strip(" -–—") for one in readings if not one.of_row):
@@ -130,6 +139,8 @@ def _rows(grid: Grid, headings: Headings, path: Path) -> list[ClaimRow]:
             empty = Claim(source=str(path), row=where, notes=headings.notes)
             row = _row(grid, readings, cells, empty, group)
             row.path = grid.paths.get(place, ())
+            if at_once > 1 and row.claim.concurrency is None and row.claim.problem is None:
+                row.claim = row.claim.model_copy(update={"concurrency": float(at_once)})
             if names := [key for key in row.path if not key.isdecimal()]:
                 conditions = {"section": ".".join(names), **row.claim.conditions}
                 row.claim = row.claim.model_copy(update={"conditions": conditions})
@@ -178,6 +189,11 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
         return ClaimRow(empty.model_copy(update={"label": label, "problem": problem_of(error)}), texts)
     _finish(fields, texts, plain, notes)
     fields.values |= _told(texts, readings, group)
+    machines = {one.name: _machine_in(one.text) for one in readings if one.name in {"baseline_rate", "decode_rate"}}
+    fields.values |= _two_machines(machines.get("baseline_rate"), machines.get("decode_rate"))
+    said = " ".join((grid.above, *texts.values()))
+    if family_by_name(fields.values.get("method")) == "tree" and drafts_of_vllm(said):
+        fields.values.setdefault("tree", False)
     claim = claim_of(
         source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
     )
@@ -513,9 +529,12 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
         if row.claim.decode_rate is not None and row.claim.label:
             by_label.setdefault(row.claim.label.lower(), []).append(row)
     groups: dict[tuple[object, ...], list[ClaimRow]] = {}
+    anywhere: dict[tuple[object, ...], ClaimRow] = {}
     targets: dict[tuple[str, str], list[ClaimRow]] = {}
     for row in plain:
         groups.setdefault(_like_key(row), []).append(row)
+        if row.texts.get("device"):
+            anywhere.setdefault(_like_key(row, but="device"), row)
         if row.texts.get("target"):
             targets.setdefault((row.texts["target"].lower(), row.texts.get("device", "").lower()), []).append(row)
     parts: Parts = {}
@@ -541,17 +560,19 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
                 update, rounding["baseline_rate"] = _baseline(row, found, mean(found))
                 if len(found) > 1:
                     notes.append(Message("read.mean_baseline", rows=len(found)))
+            elif not group and not reference and (other := anywhere.get(_like_key(row, but="device"))) is not None:
+                notes.append(Message("read.baseline_elsewhere", row=other.claim.row, device=other.texts["device"]))
         draft = row.texts.get("draft", "").lower()
         if row.claim.draft_rate is None and draft:
             found = targets.get((draft, row.texts.get("device", "").lower()), [])
             if found:
                 update["draft_rate"], rounding["draft_rate"] = mean(found).rate, mean(found).half
-        if update:
+        if update or len(notes) > len(row.claim.notes):
             row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
 
 
-def _like_key(row: ClaimRow) -> tuple[object, ...]:
-    return (*(row.texts.get(name, "").lower() for name in _ALIKE), row.claim.concurrency)
+def _like_key(row: ClaimRow, but: str = "") -> tuple[object, ...]:
+    return (*(row.texts.get(name, "").lower() for name in _ALIKE if name != but), row.claim.concurrency)
 
 
 Parts = dict[tuple[int, str], dict[str | tuple[str, ...] | None, list[ClaimRow]]]
@@ -619,10 +640,24 @@ def _baseline(row: ClaimRow, found: list[ClaimRow], mean: _Mean) -> tuple[dict[s
         update["baseline_rate_sd"] = mean.sd
     elif found[0].claim.decode_rate_sd is not None:
         update["baseline_rate_sd"] = found[0].claim.decode_rate_sd
-    device = found[0].claim.device
-    if device and row.claim.device and device.lower() != row.claim.device.lower():
-        update["baseline_device"] = device
-    return update, mean.half
+    machines = [it.device or _machine_in(it.label) for it in (found[0].claim, row.claim)]
+    return update | _two_machines(*machines), mean.half
+
+
+def _two_machines(plain: str | None, drafts: str | None) -> dict[str, object]:
+    """Where the baseline was measured on another machine, both of them."""
+    if not plain or not drafts or plain.lower() == drafts.lower():
+        return {}
+    return {"baseline_device": plain, "device": drafts}
+
+
+_AT_THE_END = re.compile(r"(?:[(\[,]|\bon )\s*([A-Za-z][^()\[\],]{1,40}?)[)\]]?\s*$")
+
+
+def _machine_in(text: str) -> str | None:
+    """The machine that a label or heading ends with, `baseline (RTX 3090)`, by its name in the catalogue."""
+    found = _AT_THE_END.search(text)
+    return found.group(1) if found is not None and catalogue.peak(found.group(1)) is not None else None
 
 
 def _together(rows: list[ClaimRow]) -> _Mean:
