@@ -200,7 +200,7 @@ USUAL_BLOCKS = 3
 """Room that each arm which is raced should have."""
 MOST_BLOCKS = 16
 CONFIRMATION = 1.3
-"""A session of the confirmation takes this much longer: its warm-up is whole."""
+"""A session of the confirmation takes this much longer: its server is a fresh one."""
 
 
 def race(ledger: AdviseSession) -> list[Answered]:
