@@ -90,8 +90,8 @@ def speedup(
     folder: Path, experiment: dict[str, Any], clients: int, rounds: int, blocks: int, *, before: bool
 ) -> Estimate:
     """What specmeter says of the arm at so many clients."""
-    load_ = {"clients": clients, "rounds": rounds}
-    data = experiment | {"load": load_, "design": {"blocks": blocks, "warmup": "short"}}
+    asked = {"clients": clients, "rounds": rounds}
+    data = experiment | {"load": asked, "design": {"blocks": blocks, "warmup": "short"}}
     (folder / "world.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
     loaded = load(str(folder / "world.yaml"))
     prepared = prepare(loaded)

@@ -212,3 +212,23 @@ def test_where_fillers_kept_clients_busy_every_request_counts_as_a_whole() -> No
     # A client that rested instead is seen.
     idle = measured(sent, closed(2), fillers=(lead,), ended_at=0.3).figures
     assert idle.request_ms / idle.window_ms == pytest.approx(1.8)
+
+
+def test_latencies_are_those_of_vllm_and_aiperf() -> None:
+    """Two requests by one client, the second sent 5 ms late; the first brings two tokens in one event."""
+    sent = [
+        Sent(0, 0.0, 0.0, 0.0, 0.0, 61.0, [20.0, 40.0, 40.0, 60.0]),
+        Sent(0, 0.061, 0.066, 5.0, 0.0, 31.0, [10.0, 30.0]),
+    ]
+    found = measured(sent, closed(1), ended_at=0.097)
+    assert found.ttft_ms == pytest.approx([20, 15])
+    assert found.ttft_sent_ms == pytest.approx([20, 10])
+    assert found.tpot_ms == pytest.approx([40 / 3, 20])
+    assert found.itl_ms == pytest.approx([20, 20, 20])
+    assert found.e2el_ms == pytest.approx([60, 30])
+    assert found.figures.e2el is not None
+    assert found.figures.e2el.p50_ms == pytest.approx(45)
+
+
+def test_nothing_lies_between_tokens_where_none_arrived() -> None:
+    assert not len(measured([Sent(0, 0.0, 0.0, 0.0, 0.0, None, [])], closed(1)).itl_ms)

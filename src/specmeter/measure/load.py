@@ -8,8 +8,8 @@ The record of a request, from what was asked and how it ended; and the seed of w
 Clients of a cell under load: who sends which request when.
 
 Closed loop: so many clients take from one queue, and each sends its next request as soon as its last one has ended. The
-engine never has more to do than the clients have asked for, and never less: clients but the first begin with a filler,
-an ever longer one, so that they are out of step, and one that finds the queue empty sends fillers until the last
+engine never has more to do than the clients have asked for, and never less: several clients begin with a filler, an
+ever longer one, so that they are out of step, and one that finds the queue empty sends fillers until the last
 request of the run has ended. These are no requests of the run (`record.Filler`).
 
 Open loop: requests are sent when they are due, whether or not others have ended. What the engine cannot answer in time
@@ -108,13 +108,13 @@ class Clients:
         lead: Sequence[DueRequest] = (),
         more: Iterable[DueRequest] = (),
     ) -> EngineError | None:
-        """Send everything by so many clients; `lead`: what each but the first begins with, `more`: what clients send
+        """Send everything by so many clients; `lead`: what each begins with, `more`: what clients send
         while the last requests of the run are answered. What ended the engine before it was all answered: the requests
         in flight fail with it, and nothing more is sent."""
         queue, fillers = iter(asked), iter(more)
         now = self.clock()
         for client in range(clients):
-            self._send(lead[client - 1] if 0 < client <= len(lead) else next(queue, None), client, now)
+            self._send(lead[client] if client < len(lead) else next(queue, None), client, now)
         while self._flying:
             if (over := self.session.collect(_PATIENCE_S)) is None:
                 continue
@@ -272,7 +272,7 @@ class LoadedCell:
         lead: Sequence[DueRequest] = (),
     ) -> Kept:
         """Send everything as the load says. `done` hears of each request that ends; `keep` stores what there is in the
-        end, also of a cell that anything (Ctrl-C included) breaks off. `lead`: what clients but the first begin with.
+        end, also of a cell that anything (Ctrl-C included) breaks off. `lead`: what clients begin with.
         """
         told: list[Told] = []
 

@@ -439,12 +439,16 @@ class _Bench:
     def _lead(
         self, session: EngineSession, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]
     ) -> list[DueRequest]:
-        """What each client of a closed loop but the first begins with: warm-ups of the last prompts, ever longer."""
+        """What each of several clients of a closed loop begins with: warm-ups of the last prompts, ever longer.
+
+        Also the first one: a request that finds the engine at rest does not wait for the end of others' steps.
+        """
         found: list[DueRequest] = []
-        for client in range(1, load.clients or 1):
+        clients = load.clients or 1
+        for client in range(clients if clients > 1 else 0):
             prompt = items[-client % len(items)][1]
             generation = self._generation(prompt, cell)
-            tokens = max(1, round(generation.max_tokens * client / (load.clients or 1)))
+            tokens = max(1, round(generation.max_tokens * (client + 0.5) / clients))
             prompt = self._reversed(session, self.work.arms[cell.arm_id], prompt, tokens)
             found.append(DueRequest(FILLER, prompt, generation.model_copy(update={"max_tokens": tokens})))
         return found

@@ -61,7 +61,7 @@ from specmeter.store.database import unreadable
 from specmeter.store.rows import RequestKey
 
 if TYPE_CHECKING:
-    from specmeter.analysis.load.window import Bools
+    from specmeter.analysis.load.window import Bools, Singles
     from specmeter.numbers.stats import Floats
     from specmeter.record import LoadCell
     from specmeter.store import RunReader
@@ -135,8 +135,14 @@ class CellFigures(Record):
     """Length of these parts."""
     ttft: Latency | None
     """Time to first token, of requests that were due in the window; None where there are none."""
+    ttft_sent: Latency | None
+    """The same from when they were sent."""
     tpot: Latency | None
     """Time per output token, of requests that decoded there for at least half of their time."""
+    itl: Latency | None
+    """Inter-token latency, of tokens that arrived there."""
+    e2el: Latency | None
+    """End-to-end latency, of requests that were due there."""
     queued_ms: float | None
     """Mean time that requests due in the window waited for the engine to begin; None where it does not say."""
 
@@ -151,7 +157,11 @@ class MeasuredCell(NamedTuple):
 
     figures: CellFigures
     ttft_ms: Floats
+    ttft_sent_ms: Floats
     tpot_ms: Floats
+    itl_ms: Singles
+    """Of single tokens, in half of the precision."""
+    e2el_ms: Floats
     contradiction: Contradiction | None = None
     """What its record says twice, and not alike."""
 
@@ -168,7 +178,8 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
     spans = decoding_spans(times, window, at_once) if at_once and why is None else None
     due: Bools = (times.due > window.start) & (times.due <= window.end) & (times.tokens > 0)
     half: Bools = (times.tokens > 1) & (decoding > 0) & (2 * decoding >= times.last - times.first)
-    ttft, tpot = times.ttft_ms[due], times.tpot_ms[half]
+    ttft, sent_to_first, whole = times.ttft_ms[due], times.ttft_sent_ms[due], times.e2el_ms[due]
+    tpot, itl = times.tpot_ms[half], times.itl_ms(window)
     waited = times.queued_ms[due]
     firsts = (times.first > window.start) & (times.first <= window.end)
     parts = arrived / np.maximum(times.tokens, 1)
@@ -201,10 +212,13 @@ def cell_figures(cell: LoadCell, times: CellTimes, load: Load, slo: Slo = ANYTHI
         full_tokens=None if spans is None else within(np.sort(times.arrivals), spans),
         full_ms=None if spans is None else float((spans[:, 1] - spans[:, 0]).sum()),
         ttft=latency(ttft),
+        ttft_sent=latency(sent_to_first),
         tpot=latency(tpot),
+        itl=latency(itl),
+        e2el=latency(whole),
         queued_ms=float(waited.mean()) if len(waited) and np.isfinite(waited).all() else None,
     )
-    return MeasuredCell(figures, ttft, tpot, contradiction(cell, times, load))
+    return MeasuredCell(figures, ttft, sent_to_first, tpot, itl, whole, contradiction(cell, times, load))
 
 
 def meets(times: CellTimes, slo: Slo) -> Bools:
@@ -217,7 +231,7 @@ def meets(times: CellTimes, slo: Slo) -> Bools:
     return good
 
 
-def latency(values: Floats) -> Latency | None:
+def latency(values: Floats | Singles) -> Latency | None:
     """Mean and quantiles; None without values."""
     if not len(values):
         return None
@@ -301,8 +315,14 @@ class LoadSummary(Record):
     """Requests in flight, mean over time."""
     ttft: LatencySummary | None
     """Time to first token, from when a request was due."""
+    ttft_sent: LatencySummary | None
+    """The same from when it was sent: vLLM's and AIPerf's."""
     tpot: LatencySummary | None
-    """Time per output token, of single requests."""
+    """Time per output token, of single requests: vLLM's TPOT, AIPerf's inter-token latency."""
+    itl: LatencySummary | None
+    """Inter-token latency, of single tokens: vLLM's ITL, AIPerf's inter-chunk latency."""
+    e2el: LatencySummary | None
+    """End-to-end latency, from when a request was sent to its last token: vLLM's E2EL, AIPerf's request latency."""
     busy_slots: Estimate | None
     """Slots busy in a forward, over whole cells; None where the engine does not count them."""
     queued: Estimate | None
@@ -418,8 +438,8 @@ class LoadTable:
             pools = [pool for pool in summed if pool.ms > 0]
             return pooled_rate(pools, of=of, level=level) if sum(pool.tokens for pool in pools) > 0 else None
 
-        def latency(values: Callable[[MeasuredCell], Floats]) -> LatencySummary | None:
-            sections = [np.concatenate([values(it) for it in unit]) for unit in units.values()]
+        def latency(values: Callable[[MeasuredCell], Floats | Singles]) -> LatencySummary | None:
+            sections = [np.concatenate([values(it) for it in unit]).astype(np.float64) for unit in units.values()]
             sums = [(float(values.sum()), float(len(values))) for values in sections if len(values)]
             if not sums:
                 return None
@@ -446,7 +466,10 @@ class LoadTable:
             else None,
             in_flight=ratio(lambda it: (it.request_ms, it.window_ms), "requests"),
             ttft=latency(lambda it: it.ttft_ms),
+            ttft_sent=latency(lambda it: it.ttft_sent_ms),
             tpot=latency(lambda it: it.tpot_ms),
+            itl=latency(lambda it: it.itl_ms),
+            e2el=latency(lambda it: it.e2el_ms),
             busy_slots=ratio(lambda it: ((it.busy_slots or 0.0) * (it.forwards or 0.0), it.forwards or 0.0), "slots")
             if if_told("busy_slots")
             else None,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from specmeter.record import Filler, Load, LoadCell, Request, Sending, Severity
 
     Bools = NDArray[np.bool_]
+    Singles = NDArray[np.float32]
 
 
 NoWindow = Literal["broken off", "few clients", "no arrival times", "too short"]
@@ -82,7 +83,7 @@ def steady_window(times: CellTimes, load: Load, *, filled: bool = False) -> Wind
     if load.clients is None:
         return _window(first, float(times.due.max()), duration)
     if filled:
-        return Window(float(np.nextafter(times.due.min(), -np.inf)), float(times.ended[answered].max()))
+        return Window(_before(times.due.min()), float(times.ended[answered].max()))
     told = answered & (times.tokens > 0)
     clients = np.unique(times.client[told])
     if len(clients) < load.clients:
@@ -94,8 +95,13 @@ def steady_window(times: CellTimes, load: Load, *, filled: bool = False) -> Wind
     # Of a request that failed nothing says when it ended, only that it had started.
     done = np.full(len(clients), -np.inf)
     np.maximum.at(done, index, np.where(answered, times.ended, times.started)[known])
-    start = max(first, float(begun.max())) if load.clients > 1 else float(begun.min())
+    start = max(first, float(begun.max())) if load.clients > 1 else _before(times.due.min())
     return _window(start, float(done.min()), duration)
+
+
+def _before(moment: float) -> float:
+    """A window from there on holds what is due at the moment."""
+    return float(np.nextafter(moment, -np.inf))
 
 
 def _window(start: float, end: float, duration: float) -> Window | NoWindow:
@@ -254,6 +260,26 @@ class CellTimes:
     def ttft_ms(self) -> Floats:
         """Time to first token of each request, from when it was due: a late client cannot hide that it waited."""
         return self.first - self.due
+
+    @property
+    def ttft_sent_ms(self) -> Floats:
+        """The same from when it was sent, as vLLM's benchmark and AIPerf count it."""
+        return self.first - self.started
+
+    @property
+    def e2el_ms(self) -> Floats:
+        """End-to-end latency of each request: from when it was sent to its last token."""
+        return self.last - self.started
+
+    def itl_ms(self, window: Window) -> Singles:
+        """Inter-token latencies: between tokens of a request that arrived one after the other, the later one inside the
+        window. Tokens that arrive in one event have none between them."""
+        gaps = np.diff(self.arrivals)
+        mine = np.ones(len(gaps), dtype=np.bool_)
+        starts = self.offsets[1:-1]
+        mine[starts[(starts > 0) & (starts <= len(gaps))] - 1] = False
+        later = self.arrivals[1:]
+        return gaps[mine & (gaps > 0) & (later > window.start) & (later <= window.end)].astype(np.float32)
 
     @property
     def tpot_ms(self) -> Floats:

@@ -395,6 +395,13 @@ _SERVED = tuple(
         ("window_share", "window_ms / duration_ms.", "window_ms", "duration_ms", 1.0),
     )
 )
+_MEASURES = {
+    "ttft": "Time to first token, from when a request was due",
+    "ttft_sent": "The same from when it was sent",
+    "tpot": "Time per output token",
+    "itl": "Inter-token latency",
+    "e2el": "End-to-end latency, from sent to the last token",
+}
 _LATENCIES = tuple(
     ExportColumn(
         f"{measure}_{name}",
@@ -402,10 +409,10 @@ _LATENCIES = tuple(
         f"{told}: {which}.",
         lambda it, m=measure, n=name: getattr(getattr(it, m), n, None),
     )
-    for measure, told in (("ttft", "Time to first token"), ("tpot", "Time per output token"))
+    for measure, told in _MEASURES.items()
     for name, which in (("mean_ms", "mean"), ("p50_ms", "median"), ("p95_ms", "95 %"), ("p99_ms", "99 %"))
 )
-_LOAD = (*columns_of(CellFigures, leave={"ttft", "tpot"}), *_LATENCIES, *_SERVED)
+_LOAD = (*columns_of(CellFigures, leave=set(_MEASURES)), *_LATENCIES, *_SERVED)
 
 _ROUTING = (
     *columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
