@@ -53,7 +53,7 @@ class Case(NamedTuple):
             "drafts": {self.draft: f"bench:draft-{self.draft}"},
             "workloads": [{"source": "bench", "kinds": [self.kind], "per_kind": 8}],
             "arms": [{"draft": self.draft, "gamma": GAMMA[self.target]}],
-            "load": {"clients": list(CLIENTS), "rounds": 2},
+            "load": {"clients": list(CLIENTS)},
             "design": {"blocks": blocks, "warmup": "short", "probe": "always"},
             "engine": {"context": 512, **({"threads": threads} if threads else {})},
             "generation": {"max_tokens": tokens},
