@@ -119,7 +119,8 @@ def outcome(folder: Path) -> Outcome | None:
         count = clients[it.prediction.arm_id]
         predicted.append((count, it.prediction.speedup))
         measured.append((count, it.measured))
-        sources.add("bytes" if it.prediction.cost.startswith("bytes") else "probed")
+        told = it.prediction.cost.code if it.prediction.cost is not None else ""
+        sources.add("probed" if told in ("costs.steps", "costs.between", "costs.probe") else "bytes")
         error = f"{it.error:+.1%}" if it.error is not None else "-"
         print(
             f"  {it.prediction.arm_id}: predicted {it.prediction.speedup.point:.2f}, "
