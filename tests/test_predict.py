@@ -441,6 +441,19 @@ def step_probe(*plain: float, draft: str | None = "small") -> StepProbe:
     )
 
 
+def test_steps_that_read_their_text_again_are_scaled_by_those_over_new_text() -> None:
+    """A plain token 10 ms, a step of 4 drafts 25 ms; over new text 28 ms. Cheaper ones are noise."""
+
+    def whole(ms: float) -> list[float]:
+        (only,) = step_probe(10.0).rounds
+        new = step_probe(10.0).model_copy(update={"rounds": (only.model_copy(update={"accepted_ms": {4: ms}}),)})
+        table = stepped(new).draw(4, DRAWS, rng(), True)
+        return list(table.verify[0] + table.draft[0])
+
+    assert whole(28.0) == pytest.approx([1.0, 1.24, 1.6, 2.2, 2.8])
+    assert whole(20.0) == pytest.approx([1.0, 1.2, 1.5, 2.0, 2.5])
+
+
 def test_steps_that_were_probed_cost_what_they_took() -> None:
     table = stepped(step_probe(10.0, 12.0)).draw(6, DRAWS, rng(), True)
     whole = table.verify[0] + table.draft[0]

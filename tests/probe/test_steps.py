@@ -9,6 +9,7 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError
+from specmeter.models.facts import read_header
 from specmeter.probe.steps import (
     RoundSpec,
     WaveReply,
@@ -96,4 +97,21 @@ def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> N
     assert {1, 2, 3, 4, 5, 6} <= set(by_model.step_ms)
     assert by_lookup.step_ms
     assert by_model.plain_ms == by_lookup.plain_ms > 0
+    assert by_model.accepted_ms == {}
     assert tokens_of(6) == 12
+
+
+def test_a_mixture_of_experts_is_probed_on_new_text_too(tmp_path: Path) -> None:
+    settings, moe = EngineSettings(context=512, threads=1), core("moe")
+    target = moe.model_copy(update={"header": read_header(Path(moe.path))})
+    order = RoundSpec(
+        plain=Arm(id="plain", target="target", engine=settings, role="baseline"),
+        drafting=[pricing(ARM.model_copy(update={"engine": settings}), 3)],
+        models={"target": target, "draft": core("draft-small")},
+        prompts=[Prompt(id="p", workload="w", kind="k", text=held_out_text()[:300], sha256="0" * 64)],
+        generation=Generation(),
+        folder=tmp_path,
+    )
+    (found,) = measure_round(load_engine("embedded"), order, 0)
+    assert {1, 2, 3} <= set(found.step_ms)
+    assert found.accepted_ms[3] > 0

@@ -43,7 +43,7 @@ from specmeter.messages import Message
 from specmeter.probe.profile import Passage, allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
 from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
-from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, tokens_of
+from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, routed, tokens_of
 from specmeter.record import (
     UNKNOWN_TOKEN,
     Arm,
@@ -532,7 +532,8 @@ class Scout(Evidence):
         clients = at_once(self._work.arms[baseline_id])
         steps = fmean(tokens_of(min(arm.gamma or 1, self._longest), clients) for arm in ways)
         waves = prompts / clients
-        return (loading + (waves + 1) * reading + waves * steps * plain_ms) * (1 + len(ways)) / 1000
+        sessions = 1 + sum(2 if routed(self._work.models[arm.target]) else 1 for arm in ways)
+        return (loading + (waves + 1) * reading + waves * steps * plain_ms) * sessions / 1000
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
         """The baseline's shortest prompts, one of each kind after the other, in as many whole waves of its clients as a

@@ -7,6 +7,11 @@ towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One sessio
 length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
 is in it.
 
+A mixture of experts is told apart: a step that is thrown away reads most of the tokens of the step before it once more,
+and with them experts that still lie in the processor's caches. So there each round has one more session, in which every
+draft is accepted and every step reads new text; what its longest steps cost beyond those scales the others
+(`analysis.prediction.costs`).
+
 A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
 replays, which emits a token more. Its time is kept as that of a step without a draft.
 
@@ -111,7 +116,8 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     longest = max(arm.gamma or 1 for arm in spec.drafting)
     waves: dict[str, list[list[WaveReply]]] = {}
     loads: dict[str, list[float]] = {}
-    turns = [spec.plain, *spec.drafting]
+    accepting = [accepted(arm) for arm in spec.drafting if routed(spec.models[arm.target])]
+    turns = [spec.plain, *spec.drafting, *accepting]
     for arm in turns if index % 2 == 0 else reversed(turns):
         launch = Launch(
             arm,
@@ -122,13 +128,29 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
             idle_timeout_s=spec.idle_timeout_s,
         )
         with engine.start(launch) as session:
-            waves[arm.id], loads[arm.id] = _answers(session, spec, tokens_of(arm.gamma or longest, spec.clients))
+            each = (arm.gamma or longest) + 1
+            tokens = tokens_of(each - 1, spec.clients)
+            if arm in accepting:  # as many steps, as far as the run's own texts go
+                tokens = max(tokens, min(1 + each * (tokens - each), spec.generation.max_tokens))
+            waves[arm.id], loads[arm.id] = _answers(session, spec, tokens)
     plain = spec.plain.id
     found = read_rounds(waves[plain], [waves[arm.id] for arm in spec.drafting])
-    return [
-        it.model_copy(update={"other_cpu_percent": (*loads[plain], *loads[arm.id])})
-        for it, arm in zip(found, spec.drafting, strict=True)
-    ]
+    rounds: list[StepRound] = []
+    for it, arm in zip(found, spec.drafting, strict=True):
+        also = accepted(arm).id
+        shares = (*loads[plain], *loads[arm.id], *loads.get(also, ()))
+        rounds.append(it.model_copy(update={"accepted_ms": _step_ms(waves.get(also, ())), "other_cpu_percent": shares}))
+    return rounds
+
+
+def accepted(arm: Arm) -> Arm:
+    """The same, whose drafts are all accepted."""
+    return arm.model_copy(update={"id": f"{arm.id}/accepted", "synthetic_rates": (1.0,) * (arm.gamma or 1)})
+
+
+def routed(target: ModelIdentity) -> bool:
+    """Whether it is a mixture of experts."""
+    return target.header is not None and target.header.experts > 0
 
 
 def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[WaveReply]], list[float]]:
@@ -179,9 +201,15 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     spent = [part.generate_ms for reply in replies for part in reply.drafting]
     return StepRound(
         plain_ms=statistics.median(each),
-        step_ms=wave_step_ms(drafting) if together else _lone_step_ms(replies),
+        step_ms=_step_ms(drafting),
         drafting_ms=sum(spent) / drafted if spent and drafted else None,
     )
+
+
+def _step_ms(waves: Sequence[Wave]) -> dict[int, float]:
+    if max((len(wave) for wave in waves), default=0) > 1:
+        return wave_step_ms(waves)
+    return _lone_step_ms([it.reply for wave in waves for it in wave])
 
 
 def _lone_plain_ms(wave: Wave) -> float | None:

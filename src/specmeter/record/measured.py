@@ -162,6 +162,9 @@ class StepRound(Record):
     step that emits a token for each of them."""
     step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
     """Tokens drafted -> median time of such a step, drafting included."""
+    accepted_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
+    """The same where everything was accepted, of MoE targets: steps over new text alone, whose experts were not just
+    read by the step before."""
     drafting_ms: Annotated[float, Field(ge=0)] | None = None
     """Making drafts, per drafted token; None where the engine does not say."""
     other_cpu_percent: tuple[float, ...] = ()
