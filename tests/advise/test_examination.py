@@ -14,6 +14,7 @@ import pytest
 
 from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
+from specmeter.advise import examination
 from specmeter.advise.advice import AdviceOfKind, read_advice, write_advice
 from specmeter.advise.confirm import Confirmed, Shown, decide, preferred, ruled
 from specmeter.advise.examination import amend, certify_advice, differences, examined
@@ -136,6 +137,13 @@ def test_what_no_run_shows_is_suspect_once_a_check_has_certified_it(
     assert (told.verdict, told.uncertified) == ("suspect", "late")
     assert invoke(["show", str(folder)]) == 0
     assert "certified by a later check" in capsys.readouterr().out
+
+
+def test_another_version_may_have_computed_otherwise(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "__version__", "99.0")
+    monkeypatch.setattr(examination, "raced_fate", lambda fate, *_: fate.model_copy(update={"raced": None}))
+    told = examined(read_advice(folder), folder)
+    assert (told.verdict, told.uncertified, told.why_undecided) == ("suspect", "version", "")
 
 
 def test_the_line_to_paste_is_that_of_the_runs_also_where_it_is_unfinished(folder: Path) -> None:

@@ -26,6 +26,14 @@ def test_a_run_is_what_its_experiment_asks_for(data: RunData) -> None:
     assert not found(experiment_differs, data)
 
 
+def test_what_becomes_of_disturbed_blocks_is_said_where_it_was_measured(
+    data: RunData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECMETER_DISTURBED", "repeat")  # tests measure with `keep`
+    assert data.experiment.design.disturbed == "keep"
+    assert not found(experiment_differs, data)
+
+
 def test_an_interrupted_run_has_the_whole_plan(tmp_path: Path) -> None:
     stopped = mock_run(tmp_path, mock={"faults": [{"kind": "interrupt", "block": 1}]})
     assert len(stopped.requests) < len(stopped.plan)

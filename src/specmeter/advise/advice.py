@@ -16,6 +16,8 @@ from specmeter.record.base import read_record, write_record
 from specmeter.record.verdict import Verdict
 from specmeter.store.locate import ADVICE_NAME
 
+Doubt = Literal["", "none", "late", "version"]
+"""There is no certificate; a later check issued it; another version computed what it covers."""
 Goal = Literal["throughput", "latency"]
 Stage = Literal["settings", "screen", "race", "confirm"]
 Decision = Literal["speculate", "on-these-prompts", "no-difference", "off", "undecided"]
@@ -239,8 +241,8 @@ class Advice(Record):
     """Certificate of the confirmation that this one repeats."""
     again: Again | None = None
     """What came of repeating it."""
-    uncertified: Literal["", "none", "late"] = ""
-    """Of a finished advice: it has no certificate, or one that a later check issued; only said by who reads it."""
+    uncertified: Doubt = ""
+    """Of a finished advice; only said by who reads it."""
 
     @property
     def disturbed(self) -> Disturbance | None:

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from specmeter import __version__
 from specmeter.advise.advice import DRAFTS, GRID_NAME, LEAVES_OFF, read_advice, write_advice
@@ -49,7 +49,7 @@ from specmeter.validity.inspection import Inspection, inspect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.advice import Advice, Doubt, Fate
     from specmeter.advise.race import Answered
     from specmeter.analysis.reading import RunReport
     from specmeter.record import Estimate, Finding, Verdict
@@ -75,8 +75,14 @@ def examined(advice: Advice, folder: Path) -> Advice:
     paste is that of its runs, whatever stands in the record."""
     if is_changed(folder, _parts(advice)) or any(differences(advice, folder)):
         return withheld(advice)
-    told = doubted(advice, uncertified(folder) if advice.finished else "")
+    told = doubted(advice, doubt_of(folder) if advice.finished else "")
     return told.model_copy(update={"command": _line(advice, folder)}) if advice.command else told
+
+
+def doubt_of(folder: Path) -> Doubt:
+    """What the certificate of a folder lacks, or that another version computed what it covers."""
+    issued, _ = certificate_in(folder)
+    return uncertified(folder) or ("version" if issued is not None and issued.specmeter != __version__ else "")
 
 
 def withheld(advice: Advice) -> Advice:
@@ -84,7 +90,7 @@ def withheld(advice: Advice) -> Advice:
     return advice.model_copy(update=_WITHHELD)
 
 
-def doubted(advice: Advice, doubt: Literal["", "none", "late"]) -> Advice:
+def doubted(advice: Advice, doubt: Doubt) -> Advice:
     """An advice that is suspect at best where there is a doubt about its certificate."""
     verdict: Verdict | None = worst((advice.verdict or "valid", "suspect")) if doubt else advice.verdict
     return advice.model_copy(update={"uncertified": doubt, "verdict": verdict})
@@ -136,6 +142,8 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
         return
     try:
         yield from _origins(advice, folder)
+        if doubt_of(folder) == "version":
+            return  # it may have computed otherwise
         answered = yield from _race(advice, folder)
         yield from _answer(advice, folder, reports.get(advice.confirmation), answered)
     except SpecmeterError as error:
@@ -342,7 +350,7 @@ def inspected(
     elif issued is None and problem is not None and problem != GONE:
         told.append(problem)
     every = [*(about_run(CHANGED, "invalid", it, FIX) for it in told), *found]
-    if finished and (doubt := uncertified(folder)):
+    if finished and (doubt := doubt_of(folder)):
         every.append(about_run(CHANGED, "suspect", Message(f"advice.{doubt}"), Message("data-changed.fix_late")))
     verdict = worst((*answer, *(VERDICTS[it.severity] for it in every)))
     earlier = issued.issues if issued else ()

@@ -22,6 +22,7 @@ from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.examination import (
     amend,
     certify,
+    doubt_of,
     doubted,
     examined,
     inspect_advice,
@@ -144,7 +145,7 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     found = found.model_copy(update={"advices": tuple(advices), "made_at": made_at})
     if not examine:
         return found
-    doubt = uncertified(folder) if found.finished else ""
+    doubt = doubt_of(folder) if found.finished else ""
     advices = [
         withheld(it) if is_changed(folder, (SCHEDULE_NAME, _part(it))) else doubted(it, it.uncertified or doubt)
         for it in advices

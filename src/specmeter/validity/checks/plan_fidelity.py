@@ -60,11 +60,15 @@ def experiment_differs(data: RunData) -> Findings:
 
 
 def _other_text(data: RunData) -> Findings:
-    """The experiment as it was given, and as it was resolved."""
+    """The experiment as given, and as resolved: what becomes of disturbed blocks may be said by the environment."""
     if not data.experiment_yaml:
         return
     try:
-        same = parse(data.experiment_yaml) == data.experiment
+        given = parse(data.experiment_yaml)
+        if "disturbed" not in given.design.model_fields_set:
+            design = given.design.model_copy(update={"disturbed": data.experiment.design.disturbed})
+            given = given.model_copy(update={"design": design})
+        same = given == data.experiment
     except ExperimentError:
         same = False
     if not same:
