@@ -236,7 +236,7 @@ def test_what_a_confirmation_leaves_open_is_measured_once_more(
 
 def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path) -> None:
     folder = tmp_path / "a"
-    advice = advise(ASKED, grid_of(gamma=(6, 7), noise=0.05), folder, Silent())  # within 2 %
+    advice = advise(ASKED, grid_of(gamma=(5, 6, 7), noise=0.1), folder, Silent())
     found = {fate.arm_id: fate.confirmed for fate in advice.fates if fate.confirmed is not None}
     assert len(found) == 2
     assert advice.arm is not None

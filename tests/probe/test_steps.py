@@ -58,6 +58,15 @@ def test_a_round_has_the_median_of_each_length_and_of_plain_requests() -> None:
     assert found.drafting_ms is None
 
 
+def test_the_first_step_of_a_request_in_which_a_draft_reads_the_prompt_is_kept_apart() -> None:
+    drafting = reply((2, 50), (2, 70), (1, 80), ms=80.0)
+    found = read_round(alone(reply()), alone(drafting, drafting))
+    assert found.step_ms == {1: 10.0, 2: 20.0}
+    assert found.first_ms == 30.0
+    assert read_round(alone(reply()), alone(reply((2, 20), (2, 40), ms=40.0))).first_ms == 0.0
+    assert read_round(alone(reply()), alone(reply((4, 10)))).first_ms is None
+
+
 @pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
 def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
     with pytest.raises(EngineProtocolError, match="does not report its steps"):

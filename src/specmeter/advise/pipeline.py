@@ -55,7 +55,7 @@ from specmeter.advise.schedule import (
     read_schedule,
     write_schedule,
 )
-from specmeter.advise.screen import ALLOWANCE_S, choose, explore, look, pilots
+from specmeter.advise.screen import ALLOWANCE_S, choose, explore, look, owed_to_luck, pilots
 from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s, keeps_servers, prepared_for
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
@@ -66,7 +66,7 @@ from specmeter.files import write_inside
 from specmeter.host.telemetry import wait_for_calm
 from specmeter.measure.calm import disturbance, gate_of
 from specmeter.models.reference import ONLINE, Fetching
-from specmeter.numbers.estimates import above, bare
+from specmeter.numbers.estimates import above, bare, scaled
 from specmeter.store import RunStore
 from specmeter.store.locate import (
     ADVICE_NAME,
@@ -441,11 +441,11 @@ def screen(ledger: AdviseSession) -> None:
         outlooks = look(whole, store, goal=ledger.advice.asked.goal)
     kinds = {kind for it in outlooks for kind in it.by_kind}
     choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
-    known = {it.arm.id: it for it in outlooks}
+    known, luck = {it.arm.id: it for it in outlooks}, owed_to_luck(outlooks)
     kept = [
         Fate(
             arm_id=it.arm.id,
-            predicted=it.predicted,
+            predicted=None if it.predicted is None else scaled(it.predicted, 1 / luck),
             by_kind=dict(it.by_kind),
             basis=it.basis,
             code="open",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -31,7 +31,7 @@ from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
 from specmeter.laboratory.pre_measure import Evidence, Scout, at_once, probe_key, why_not_replayed
 from specmeter.messages import Message
-from specmeter.numbers.estimates import of_draws
+from specmeter.numbers.estimates import luck_of_best, of_draws
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
@@ -157,6 +157,12 @@ def look(
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
 
 
+def owed_to_luck(outlooks: Sequence[Outlook]) -> float:
+    """The factor by which the best prediction is too high for being the best of so many."""
+    known = [it.draws for it in outlooks if it.draws is not None]
+    return float(np.exp(luck_of_best(np.stack(known)))) if len(known) > 1 else 1.0
+
+
 class _Evidence(Evidence):
     """A screen goes on with what it has: rounds beside other programs say more than none, if less than calm ones."""
 
@@ -204,6 +210,19 @@ class _BaselineFacts:
             for it in store.probes()
             if it.rounds and it.draft is not None
         }
+        self._first: dict[tuple[str, str | None], float] = {
+            (it.baseline_id, it.draft): median(first)
+            for it in store.probes()
+            if it.draft is not None
+            and goal == "throughput"  # of whole answers it is part of reading the prompt
+            and (first := [one.first_ms / one.plain_ms for one in it.rounds or it.left_out if one.first_ms is not None])
+        }
+
+    def with_first_step(self, arm: Arm, draws: Floats) -> Floats:
+        """The speedup with what a request's first step takes beyond the others: the draft model reads the prompt."""
+        first = self._first.get((arm.baseline_id or "", arm.draft))
+        counts = [count for _, count, _ in self._times.get(arm.baseline_id or "", {}).values()]
+        return draws if first is None or not counts else 1 / (1 / draws + first / fmean(counts))
 
     def is_sample(self, arm: Arm, acceptance: Acceptance) -> bool:
         """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
@@ -278,9 +297,10 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         disturbed = seen.is_disturbed(arm)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
         draws, tau = draw.speedups(known.acceptance)
+        draws = seen.with_first_step(arm, draws)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
-                speedups, _ = draw.speedups(own)
+                speedups = seen.with_first_step(arm, draw.speedups(own)[0])
                 by_kind[kind] = of_draws(seen.whole_time(arm, speedups, prompts), "x", level=LEVEL)
     except SpecmeterError as error:
         return Outlook(arm, None, {}, Message("text.outside", text=error.message), None)

@@ -28,6 +28,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -418,17 +419,18 @@ class Scout(Evidence):
         ways = list(found.values())
         started_at = self._engine.clock()
         rounds: list[list[StepRound]] = []
-        prompts = self._affordable(baseline_id, ways)
+        turns = self._affordable(baseline_id, ways)
         failure: Message | None = None
         try:
             if ways:
                 with tempfile.TemporaryDirectory(prefix="specmeter-probe-") as folder:
-                    for it in self._rounds(baseline_id, ways, prompts, Path(folder)):
+                    for it in self._rounds(baseline_id, ways, turns, Path(folder)):
                         rounds.append(it)  # noqa: PERF402  # what was measured before an engine fails is kept
                 failure = None if rounds else Message("step-probe.too_long")
         except (EngineError, ExperimentError) as error:
             failure = Message("text.outside", text=error.message)
         ended_at = self._engine.clock()
+        prompts = list({it.id: it for turn in turns[: max(1, len(rounds))] for it in turn}.values())
         return [
             self._probe(baseline_id, arm, prompts, [it[index] for it in rounds], failure, started_at, ended_at)
             for index, arm in enumerate(ways)
@@ -470,7 +472,7 @@ class Scout(Evidence):
         )
 
     def _rounds(
-        self, baseline_id: str, ways: Sequence[Arm], prompts: Sequence[Prompt], folder: Path
+        self, baseline_id: str, ways: Sequence[Arm], turns: Sequence[Sequence[Prompt]], folder: Path
     ) -> Iterator[list[StepRound]]:
         """As many as the time allows: one whose length is guessed from the baseline's session, others like it."""
         experiment = self._work.experiment
@@ -479,7 +481,7 @@ class Scout(Evidence):
             plain=self._work.arms[baseline_id],
             drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
             models=self._work.models,
-            prompts=prompts,
+            prompts=(),
             generation=experiment.generation.model_copy(update={"temperature": 0.0}),
             folder=folder,
             start_timeout_s=experiment.engine.start_timeout_s,
@@ -489,11 +491,11 @@ class Scout(Evidence):
         )
         left, expected = self._allowance(baseline_id), 0.0
         seen: list[list[StepRound]] = []
-        for index in range(MOST_ROUNDS if prompts else 0):
+        for index, prompts in enumerate(turns):
             if expected > left and index >= self._least_rounds:
                 return
             before = self._engine.clock()
-            found = measure_round(self._engine, spec, index)
+            found = measure_round(self._engine, replace(spec, prompts=prompts), index)
             yield found
             seen.append(found)
             if self._allowance_s is not None and _is_precise(seen):
@@ -535,21 +537,21 @@ class Scout(Evidence):
         sessions = 1 + sum(2 if routed(self._work.models[arm.target]) else 1 for arm in ways)
         return (loading + (waves + 1) * reading + waves * steps * plain_ms) * sessions / 1000
 
-    def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[Prompt]:
-        """The baseline's shortest prompts, one of each kind after the other, in as many whole waves of its clients as a
-        round has the time for; none where it has not, but one wave where a probe is always wanted, or where there is an
-        allowance: that is there to be used."""
+    def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> list[list[Prompt]]:
+        """Prompts of each round, in as many whole waves of the baseline's clients as a round has the time for, so that
+        rounds go through all of its prompts, the shortest of each kind first; no round where it has not the time, but
+        one wave where a probe is always wanted, or where there is an allowance: that is there to be used."""
         clients = at_once(self._work.arms[baseline_id])
         kinds: dict[str, list[Prompt]] = {}
         for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
             kinds.setdefault(prompt.kind, []).append(prompt)
-        ordered = [it for row in zip_longest(*kinds.values()) for it in row if it is not None]
-        waves = max(1, min(_PROMPTS, len(kinds)) // clients)
-        prompts, left = list(islice(cycle(ordered), waves * clients)), self._allowance(baseline_id)
+        ordered = cycle(it for row in zip_longest(*kinds.values()) for it in row if it is not None)
+        count, left = max(1, min(_PROMPTS, len(kinds)) // clients) * clients, self._allowance(baseline_id)
         least = 0 if self._allowance_s is None and not self._least_rounds else clients
-        while len(prompts) > least and ways and self._expected(baseline_id, ways, len(prompts)) > left:
-            del prompts[-clients:]
-        return prompts
+        while count > least and ways and self._expected(baseline_id, ways, count) > left:
+            count -= clients
+        rounds = [list(islice(ordered, count)) for _ in range(MOST_ROUNDS)]
+        return [it for it in rounds if it]
 
     def _gate(self, arm: Arm) -> Gate:
         return QUIET if self._host is None else gate_for(arm.engine, self._host)

