@@ -310,8 +310,10 @@ def test_a_warm_up_that_would_not_fit_is_cut(tmp_path: Path) -> None:
     bench = _Bench(prepared.work, prepared.engine, cast("RunStore", None), Silent())
     arm = next(iter(prepared.work.arms.values()))
     prompt = Prompt(id="warm-up", workload="text", kind="fact", text="word " * 40, sha256="0" * 64)
-    cut = bench._with_room(cast("EngineSession", Wordy()), arm, prompt, tokens=32, length=200)
+    bench.lengths[arm.target, prompt.id] = 200
+    cut = bench._reversed(cast("EngineSession", Wordy()), arm, prompt, tokens=32)
     assert 200 < 2 * len(cut.text) <= 256 - 32
-    assert prompt.text.startswith(cut.text)
-    same = bench._with_room(cast("EngineSession", Wordy()), arm, prompt, tokens=32, length=100)
-    assert same is prompt, "far from the limit nothing is tokenized"
+    bench.lengths[arm.target, prompt.id] = 100
+    same = bench._reversed(cast("EngineSession", Wordy()), arm, prompt, tokens=32)
+    assert len(same.text.split()) == len(prompt.text.split()), "far from the limit nothing is tokenized"
+    assert same.text.startswith(cut.text)
