@@ -296,6 +296,19 @@ def test_a_complete_run_without_a_certificate_says_so(folder: Path, capsys: pyte
     assert invoke(["check", str(folder)]) == 0
 
 
+def test_a_complete_run_is_not_made_whole_by_calling_it_interrupted(folder: Path) -> None:
+    """Its certificate is removed, and it is said to have been stopped: every request is there all the same."""
+    forget(folder)
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("UPDATE run SET state = 'interrupted', interrupted = 1, finished_at = NULL")
+    (folder / "certificate.json").unlink()
+    for _ in range(2):
+        assert invoke(["check", str(folder)]) == 0
+        checked = read_run(folder).certificate
+        assert checked is not None
+        assert checked.verdict == "suspect"
+
+
 def test_a_block_that_is_gone_with_its_certificate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The experiment still asks for it."""
     forget(folder)

@@ -274,11 +274,14 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
     """A run that was complete is certified when it ends; what became of it until a later time, nothing shows.
 
     Its certificate says when it was issued, and by what: one that is removed and issued anew does not come of the run.
+    A run whose every request is there is complete, whatever it says of having been interrupted.
     """
     state, certified = run.state(), issued or certificate_beside(run)
-    if state.state != "complete" or state.finished_at is None:
+    if state.state != "complete":
         return
-    seconds = (certified.checked_at if certified else time.time()) - state.finished_at
+    ((last,),) = run.raw("SELECT max(started_at) FROM request")
+    ended = state.finished_at if state.finished_at is not None else float(last or 0.0)
+    seconds = (certified.checked_at if certified else time.time()) - ended
     if certified is None or seconds > _LATE_S or not any(it.by == "run" for it in certified.issues):
         after = (
             Message("data-changed.hours", hours=seconds / 3600)
