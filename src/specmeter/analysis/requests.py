@@ -412,30 +412,35 @@ def find_stalls(table: RequestTable, rows: Ints) -> Stalls | None:
 
 
 def excesses(times: Floats) -> Floats:
-    """How much longer each request took than the same elsewhere, in logarithms: prompts x blocks, NaN for unknown."""
+    """How much longer each request took than the same elsewhere, in logarithms: prompts x blocks, NaN for unknown.
+
+    Elsewhere: in the faster quarter of the other blocks, and the block's faster quarter of prompts, so that stalls do
+    not become the usual time as long as not more than about a quarter of the requests stall.
+    """
     blocks = times.shape[1]
     excess = np.full(times.shape, np.nan)
     for block in range(blocks):
         others = np.delete(times, block, axis=1)
         some = np.isfinite(others).any(axis=1) & np.isfinite(times[:, block])
         if int(some.sum()) >= _LEAST_PROMPTS:
-            ratios = times[some, block] - _lower_median(others[some])
-            excess[some, block] = ratios - _lower_median(ratios[None, :])
-    return excess
+            ratios = times[some, block] - _lower(others[some], 0.25)
+            excess[some, block] = ratios - _lower(ratios[None, :], 0.25)
+    known = np.isfinite(excess)
+    return excess - _lower(excess[known][None, :], 0.5) if known.any() else excess
 
 
-def _lower_median(values: Floats) -> Floats:
-    """The median of each row, the lower of the middle two where their number is even; NaN is not counted."""
-    middle = (np.isfinite(values).sum(axis=1) - 1) // 2
-    return np.sort(values, axis=1)[np.arange(len(values)), middle]
+def _lower(values: Floats, share: float) -> Floats:
+    """The value of each row that such a share lies below, the lower of two neighbours; NaN is not counted."""
+    place = ((np.isfinite(values).sum(axis=1) - 1) * share).astype(int)
+    return np.sort(values, axis=1)[np.arange(len(values)), place]
 
 
 def limit(excess: Floats) -> float:
-    """The excess above which a request stalled."""
+    """The excess above which a request stalled: by the spread of the faster half, which holds no stalls."""
     known = excess[np.isfinite(excess)]
     if not len(known):
         return math.inf
-    return max(LEAST_EXCESS, _DEVIATIONS * 1.4826 * float(np.median(np.abs(known))))
+    return max(LEAST_EXCESS, _DEVIATIONS * 1.4826 * float(np.median(np.abs(known[known <= 0]))))
 
 
 MOST_UNSEEN = 0.1

@@ -286,7 +286,7 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         after = (
             Message("data-changed.hours", hours=seconds / 3600)
             if seconds >= _LATE_S
-            else Message("data-changed.minutes", minutes=max(0.0, seconds) / 60)
+            else Message("data-changed.minutes", minutes=max(0, round(seconds / 60)))
         )
         yield about_run(
             "data-changed",

@@ -19,12 +19,15 @@ from pathlib import Path
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer, read_text
+from specmeter.errors import UsageError
 
 _MEASURED = re.compile(r"#.{0,20}Measured on [^()]{1,160}\(([^(),]{1,60}), (vLLM|SGLang) ([\w-]{1,40})")
 _SETTINGS = re.compile(r"# *(dataset: .{1,200})")
-_NAME = re.compile(r"( *)([\w./-]{1,160}):\s*")
+_NAME = re.compile(r"""( *)(["']?)([\w./ -]{1,160})\2:\s*(?:#.*)?""")
 _VALUE = re.compile(r"\s+(\d{1,3}): *(\d{1,4}(?:\.(\d{1,6}))?)\s*(?:#.*)?")
 _CURVE = re.compile(r"^[\w./-]{1,160}:\s*\n +[\w-]{1,60}:\s*\n\s+\d{1,3}: *\d{1,4}\.\d{1,6}\s*$", re.M)
+
+_MOST = 20_000
 
 
 def _sniff(head: str) -> bool:
@@ -34,15 +37,19 @@ def _sniff(head: str) -> bool:
 def _read(path: Path) -> Iterator[Claim]:
     """One claim per value, told where it was measured by the comments above it."""
     said: dict[str, str] = {}
-    target = mode = ""
+    target, mode, values = "", "", 0
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if (found := _MEASURED.match(line)) is not None:
             said |= dict(zip(("device", "engine", "method"), found.groups(), strict=True))
         elif (found := _SETTINGS.match(line)) is not None:
             said = {"dataset": found[1]}
         elif (found := _NAME.fullmatch(line)) is not None:
-            target, mode = (target, found[2]) if found[1] else (found[2], "")
+            target, mode = (target, found[3]) if found[1] else (found[3], "")
+        elif line.strip() and line[0] not in " #":
+            target = ""  # what is below belongs to something else
         elif (found := _VALUE.fullmatch(line)) is not None and target:
+            if (values := values + 1) > _MOST:
+                raise UsageError(f"{path}: more than {_MOST:,} acceptance lengths", fix="split the file")
             names = {name: said.get(name) for name in ("device", "engine")}
             method = said.get("method", "").lower() or None
             yield claim_of(
