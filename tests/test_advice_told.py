@@ -273,4 +273,4 @@ def test_it_shows_itself_in_a_notebook(name: str) -> None:
     assert str(shown) == headline(ALL[name])
     assert "<script" not in page
     assert "\x1b" not in page
-    assert ("llama-server" in page) == (name not in ("invalid", "hostile"))
+    assert ("llama-server" in page) == (name not in ("invalid", "hostile", "at-once"))

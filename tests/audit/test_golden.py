@@ -22,7 +22,7 @@ first:
 
 
 def test_lengths_are_those_of_the_model_above_them(tmp_path: Path) -> None:
-    """Whatever way YAML writes its name; what stands below something else belongs to nobody."""
+    """Whatever way YAML writes its name; what stands below something else has no model."""
     (file := tmp_path / "golden.yaml").write_text(TEXT, encoding="utf-8")
     assert [(it.target, it.gamma) for it in GOLDEN.read(file)] == [("first", 1), ("second model", 1)]
 

@@ -83,7 +83,7 @@ def _said(*told: Message | None) -> list[Text]:
 
 def _to_paste(advice: Advice) -> Iterator[Block]:
     if advice.basis == "predicted" and not advice.fates:
-        return  # a first guess: nobody should serve by it
+        return  # a first guess is not to be served by
     for program, line in commands(advice).items():
         if is_elsewhere(program):
             yield Text(Message("advised.elsewhere", program=program), "faint")
