@@ -17,7 +17,7 @@ from specmeter.advise.candidates import Candidates
 from specmeter.advise.export_commands import also_for
 from specmeter.advise.pipeline import Silent, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.question import MOST_PER_KIND, ask, grid
-from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, read_schedule
+from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, folder_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError
 from specmeter.store import RunStore
@@ -250,6 +250,15 @@ def test_a_schedule_is_certified_with_its_advices(
     assert {it.verdict for it in read_schedule(folder).advices} == {"invalid"}
     assert invoke(["check", str(folder)]) == 1
     assert "schedule.json changed since" in capsys.readouterr().out
+
+
+def test_a_load_that_was_removed_is_not_called_not_begun(told: tuple[Schedule, Path, Heard], tmp_path: Path) -> None:
+    """A losing load, say: what is left is no schedule that was measured."""
+    folder = tmp_path / "less"
+    shutil.copytree(told[1], folder)
+    last = read_schedule(folder).advices[-1]
+    shutil.rmtree(folder / folder_of(clients_of(last)))
+    assert {it.verdict for it in read_schedule(folder).advices} == {"invalid"}
 
 
 def test_one_load_cannot_pass_for_another(told: tuple[Schedule, Path, Heard], tmp_path: Path) -> None:

@@ -146,8 +146,10 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     if not examine:
         return found
     doubt = doubt_of(folder) if found.finished else ""
+    issued, _ = certificate_in(folder)
+    gone = issued is not None and not set(issued.data) <= set(_parts(found))  # an advice that was there
     advices = [
-        withheld(it) if is_changed(folder, (SCHEDULE_NAME, _part(it))) else doubted(it, it.uncertified or doubt)
+        withheld(it) if gone or is_changed(folder, (SCHEDULE_NAME, _part(it))) else doubted(it, it.uncertified or doubt)
         for it in advices
     ]
     return found.model_copy(update={"advices": tuple(advices)})
