@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from audit.sheets import Sheet
@@ -149,6 +150,13 @@ def _scale(sheet: Sheet, row: int, heading: str, factor: float) -> None:
         sheet.put(row, heading, value * factor)
 
 
+_GAIN_BESIDE = re.compile(r"\(\+(\d+)%\)")
+
+
+def _gained(factor: float, found: re.Match[str]) -> str:
+    return f"(+{100 * ((1 + int(found[1]) / 100) * factor - 1):.0f}%)"
+
+
 def _faster(factor: float) -> Callable[[Sheet, Columns, int], None]:
     """Speedup and rate together, and the time where it is there: nothing contradicts but acceptance."""
 
@@ -156,6 +164,7 @@ def _faster(factor: float) -> Callable[[Sheet, Columns, int], None]:
         _scale(sheet, row, columns.speedup, factor)
         _scale(sheet, row, columns.rate, factor)
         _scale(sheet, row, columns.ms, 1 / factor)
+        sheet.rows[row] = [_GAIN_BESIDE.sub(partial(_gained, factor), cell) for cell in sheet.rows[row]]
 
     return change
 

@@ -13,7 +13,9 @@ from specmeter.messages import Message
 
 
 def audited(folder: Path, text: str) -> Audit:
-    path = folder / ("table.json" if text.startswith("[") else "table.html" if text.startswith("<") else "table.md")
+    path = folder / (
+        "table.json" if text.startswith(("[", "{")) else "table.html" if text.startswith("<") else "table.md"
+    )
     path.write_text(text, encoding="utf-8")
     form, claims = read_claims(path, None, TableOptions())
     return rule(claims, "table", form)
@@ -79,6 +81,19 @@ FALSE = {
     "two levels": (
         "<table><tr><th rowspan=2>Model</th><th colspan=2>tok/s</th><th rowspan=2>n_max</th><th rowspan=2>acceptance"
         "</th></tr><tr><th>off</th><th>on</th></tr><tr><td>Q</td><td>20</td><td>60</td><td>2</td><td>50%</td></tr></table>"
+    ),
+    "no draft, draft": pair("no draft (tok/s)", "draft (tok/s)"),
+    "no draft, draft, unit in cells": pair("no draft", "draft", RATES),
+    "baseline t/s, draft t/s": pair("baseline t/s", "draft t/s"),
+    "ms/token of sides in parentheses": pair("ms/token (no draft)", "ms/token (draft)", TIMES),
+    "counts in one cell": table("Draft|n_max|tok/s|accepted/drafted", "none|0|20|", "0.6B|2|60|150/300"),
+    "length of a list": '{"gamma": 2, "results": [{"prompt": "a", "speedup": "3.0x", "acceptance": "50%"}]}',
+    "length of a list with its baseline": (
+        '{"n_max": 2, "results": [{"name": "baseline", "tps": 20.0}, '
+        '{"name": "draft", "tps": 60.0, "acceptance": "50%"}]}'
+    ),
+    "walls with their change": table(
+        "Prompt|gamma|acceptance|wall off (s)|wall on (s)|change", "code|2|50%|10.0|3.3|-67%"
     ),
     "names of fields": '[{"tps_off": 20.0, "tps_on": 60.0, "n_max": 2, "acceptance": 0.5}]',
     "fields in ms": '[{"tpot_off_ms": 50, "tpot_on_ms": 16.67, "num_speculative_tokens": 2, "acceptance_rate": 0.5}]',
@@ -150,3 +165,96 @@ def test_a_heading_is_quantity_unit_and_side(text: str, name: str, unit: str) ->
     heading = understand(text)
     assert heading is not None
     assert (heading.name, heading.unit) == (name, unit)
+
+
+TPOT = ("TPOT off (ms)", "TPOT on (ms)")
+OF_TIMES = {
+    "change": table("|".join((*TPOT, "change")), "50.0|31.3|-37.4%", "40.0|30.0|-25%"),
+    "delta": table("|".join((*TPOT, "Δ")), "50.0|31.3|−37%"),
+    "delta in percent": table("|".join((*TPOT, "Δ%")), "50.0|31.3|-37"),
+    "ratio": table("TPOT baseline (ms)|TPOT spec (ms)|vs baseline", "50|31.3|0.63x"),
+    "reduction": table("|".join((*TPOT, "improvement")), "50.0|31.3|37%", "40.0|30.0|25%"),
+    "gain": table("|".join((*TPOT, "gain")), "50.0|31.3|+60%"),
+    "in the cell": table("Model|TPOT off|TPOT on", "Q|50.0 ms|31.3 ms (-37%)"),
+    "baseline in a row": table("Config|TPOT (ms)|change", "baseline|50.0|-", "draft n-max 2|31.3|-37.4%"),
+    "fields": '[{"baseline_tpot_ms": 50.0, "spec_tpot_ms": 31.3, "change": "-37.4%"}]',
+    "walls": table("Prompt|wall off (s)|wall on (s)|change", "code|10.0|6.3|-37%"),
+}
+
+
+@pytest.mark.parametrize("text", OF_TIMES.values(), ids=OF_TIMES.keys())
+def test_a_change_beside_times_may_be_that_of_the_time(text: str, tmp_path: Path) -> None:
+    rulings = [ruling for ruling in audited(tmp_path, text).rulings if not ruling.claim.is_baseline]
+    assert not any(ruling.broken or ruling.contradictions for ruling in rulings)
+    assert rulings[0].claim.speedup is None or rulings[0].claim.speedup == pytest.approx(1.597, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["31.3|50.0|+37%|improvement", "50.0|31.3|-80%|change", "50.0|31.3|0.2x|vs baseline"],
+)
+def test_a_change_that_is_that_of_neither_is_a_contradiction(row: str, tmp_path: Path) -> None:
+    *cells, heading = row.split("|")
+    (ruling,) = audited(tmp_path, table("|".join((*TPOT, heading)), "|".join(cells))).rulings
+    assert ruling.contradictions
+
+
+@pytest.mark.parametrize(
+    "headings",
+    [
+        "n_max|baseline_tps|draft_tps|speedup|acceptance",
+        "draft-n|baseline t/s|draft t/s|uplift|accept",
+        "n_max|no draft (tok/s)|draft (tok/s)|speedup|acceptance",
+        "n_max|tok/s|draft (t/s)|speedup|acceptance",
+    ],
+)
+def test_draft_beside_a_baseline_is_with_drafts(headings: str, tmp_path: Path) -> None:
+    (ruling,) = audited(tmp_path, table(headings, "2|20.0|32.0|+60%|80%")).rulings
+    claim = ruling.claim
+    assert (claim.gamma, claim.baseline_rate, claim.decode_rate, claim.draft_rate) == (2, 20, 32, None)
+    assert ruling.verdict == "possible"
+
+
+@pytest.mark.parametrize(
+    "headings",
+    ["n_max|target t/s|draft t/s|acceptance", "n_max|baseline_rate|draft_rate|acceptance"],
+)
+def test_the_rate_of_the_draft_itself_stays_one(headings: str, tmp_path: Path) -> None:
+    (ruling,) = audited(tmp_path, table(headings, "2|20.0|140|80%")).rulings
+    assert (ruling.claim.draft_rate, ruling.claim.decode_rate) == (140, None)
+    said = table("n_max|baseline t/s|draft t/s|speedup|acceptance", "2|20.0|140|1.6x|80%")
+    assert audited(tmp_path, said).rulings[0].claim.draft_rate == 140
+
+
+def test_a_draft_rate_beside_an_unsaid_one_is_named(tmp_path: Path) -> None:
+    audit = audited(tmp_path, table("n_max|tok/s|draft (t/s)|accept", "2|20.0|60.0|50%"))
+    assert audit.told.values["columns"] == ["draft (t/s)"]
+
+
+def test_more_accepted_than_drafted_in_one_cell_is_impossible(tmp_path: Path) -> None:
+    (ruling,) = audited(tmp_path, table("n_max|tok/s|accepted/drafted", "2|60|310/300")).rulings
+    assert (ruling.verdict, ruling.bound) == ("impossible", "conservation")
+
+
+@pytest.mark.parametrize("heading", ["end-to-end speedup", "Speedup (wall)", "Speedup (e2e)", "Wall-clock speedup"])
+def test_a_speedup_of_the_whole_run_is_not_that_of_decoding(heading: str, tmp_path: Path) -> None:
+    text = table(f"Prompt|tok/s off|tok/s on|{heading}|n_max|accept", "32k|20.0|36.0|1.05x|2|95%")
+    (ruling,) = audited(tmp_path, text).rulings
+    assert (ruling.verdict, ruling.contradictions) == ("possible", ())
+    (beyond,) = audited(tmp_path, text.replace("1.05x", "2.9x")).rulings
+    assert beyond.contradictions  # prompts bring it nearer to 1, never beyond
+
+
+def test_a_speedup_per_token_is_not_that_of_throughputs(tmp_path: Path) -> None:
+    text = table("n_max|base throughput (tok/s)|spec throughput (tok/s)|TPOT speedup|accept", "2|410|300|0.80x|80%")
+    (ruling,) = audited(tmp_path, text).rulings
+    assert (ruling.verdict, ruling.contradictions) == ("possible", ())
+    (high,) = audited(tmp_path, text.replace("0.80x", "2.9x").replace("|300|", "|900|")).rulings
+    assert high.contradictions == ()
+
+
+def test_a_gain_behind_a_lower_rate_is_a_contradiction(tmp_path: Path) -> None:
+    (ruling,) = audited(tmp_path, table("Model|off|on", "Q|45.0 t/s|33.0 t/s (+37%)")).rulings
+    assert (ruling.bound, ruling.broken) == ("speedup-not-its-rates", True)
+    (true,) = audited(tmp_path, table("Model|off|on", "Q|33.0 t/s|45.2 t/s (+37%)")).rulings
+    assert not true.broken

@@ -235,6 +235,8 @@ def _understood(text: str) -> Heading | None:
                     return None
                 if known.name == "acceptance" and implied in _TOKENS:
                     known, implied = _BY_NAME["acceptance_length"], ""
+                if known.kind == "interval" and implied in {"draft", "drafts"}:
+                    implied = ""  # the side that is not `no draft`
                 if how == "pooled" and known.kind == "rate" and "aggregat" in text.lower():
                     continue  # that of all requests together
                 if how and known.kind in {"count", "text"}:

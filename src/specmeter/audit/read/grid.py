@@ -461,7 +461,8 @@ class _Tree:
             row |= {"target": name, "method": "none"} if plain else {} if "label" in names else {"label": name}
             row = {key: value for key, value in row.items() if not plain or key == "target" or _name(key) != "target"}
             keys, self.nested = keys[:-1], True
-        self.nested = self.nested or depth > 2
+        outer = any(_name(key) == "gamma" for key in row.keys() - flat.keys())  # said of a whole list
+        self.nested = self.nested or depth > 2 or outer
         self._rows += 1
         if self._rows > MAX_ROWS:
             raise UsageError(f"{self.path}: more than {MAX_ROWS:,} rows", fix="split the file")

@@ -33,6 +33,7 @@ from specmeter.audit.read.infer_units import (
     holds_what_it_says,
     infer_changes,
     infer_draft_lengths,
+    infer_draft_rates,
     infer_draft_tokens,
     infer_methods,
     infer_percent,
@@ -130,6 +131,8 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
         return Headings([])
     beside = [*unknown, *(one.text for one in readings if one.name == "perplexity")]
     readings = [reading for reading in readings if not is_of_quality(reading, beside, unknown)]
+    whose = infer_draft_rates(grid, readings)
+    readings = [reading for reading in readings if reading is not whose]
     infer_methods(grid, readings)
     infer_draft_lengths(grid, readings)
     infer_draft_tokens(grid, readings)
@@ -140,6 +143,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     for reading in readings:
         infer_percent(grid, reading, readings, options)
     unread = [text for text in unknown if _may_be_speed(grid, text)]
+    unread += [] if whose is None else [whose.text]
     other = [text for text in unknown if text not in unread]
     notes = [Message("read.columns_left", columns=[name[:40] for name in other[:20]])] if other else []
     if unread:

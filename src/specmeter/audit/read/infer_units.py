@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from specmeter.audit.claim import UnreadableError, family_by_name
-from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, in_unit, is_plain
+from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, in_unit, is_plain, is_rate
 from specmeter.audit.read.document import BYTES, RATES, TIMES, Number, parse_number
 from specmeter.audit.read.grid import Grid
 from specmeter.errors import UsageError
@@ -99,6 +99,8 @@ class Fields:
     rounding: dict[str, float] = field(default_factory=dict[str, float])
     length: Number | None = None
     """Acceptance length of which it is not said whether it counts the target's own token."""
+    beside: tuple[Number, Message] | None = None
+    """A change that stands behind a rate or a time, and what to say where it is left out."""
     left: list[Message] = field(default_factory=list[Message])
     """Why cells were left out that hold something other than one number."""
 
@@ -317,10 +319,13 @@ def without_vague_times(grid: Grid, readings: list[ColumnReading], unknown: list
 def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -> bool:
     """Whether a column of numbers has any; text-only columns are rejected."""
     filled = grid.filled(reading.index)
-    is_rate = reading.name == "method" and reading.heading.unit not in {"s", "ms"}
-    if is_rate and filled and all(number_in(first_of(cell), grid) is not None for cell in filled):
-        reading.heading = heading_of("decode_rate")  # `no spec` beside `spec`
-        return True
+    if filled and all(number_in(first_of(cell), grid) is not None for cell in filled):
+        if reading.name == "method" and reading.heading.unit not in {"s", "ms"}:
+            reading.heading = heading_of("decode_rate")  # `no spec` beside `spec`
+        elif reading.name == "draft" and (is_rate(reading.heading.unit) or all(map(WITH_RATE.fullmatch, filled))):
+            reading.heading = heading_of("draft_rate")
+    if reading.name == "acceptance" and _BOTH_COUNTS.search(reading.text) and any(map(_COUNTS.fullmatch, filled)):
+        reading.heading = heading_of("accepted")
     if reading.kind in {"text", "flag"}:
         return True
     if filled and all(WITH_RATE.fullmatch(cell) for cell in filled):  # `decode` with cells such as 20.0 t/s
@@ -332,6 +337,11 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
     if reading.name == "accepted" and filled and all(re.match(r"[\s*_`~]*[0-9.]+\s*%", cell) for cell in filled):
         reading.heading = heading_of("acceptance", "%")
     return True
+
+
+_BOTH_COUNTS = re.compile(r"accept.*(?:draft|propos|generat)", re.I)
+_COUNTS = re.compile(r"[\s*_`]*[0-9][0-9,]*\s*/\s*[0-9][0-9,]*[\s*_`]*(?:\([^()]*\))?")
+"""Of `accepted/drafted`, and a cell such as 150/300 below it."""
 
 
 def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
@@ -391,12 +401,56 @@ def infer_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[Colu
 def infer_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
     """`draft tokens`: all of them, as vLLM counts, or those of one step, as a setting is called."""
     for reading in readings:
-        if reading.name == "draft_tokens":
+        flag = reading.name == "drafted" and re.fullmatch(r"\W*draft-n\W*", reading.text, re.I)
+        if reading.name == "draft_tokens" or flag:
             names = {one.name for one in readings}
             large = any(number.value > _MOST_GAMMA for number in _numbers_of(grid, reading))
             total = bool(names & {"accepted", "steps", "gamma"}) or large
             name = "drafted" if total and "drafted" not in names else "gamma"
             reading.heading = heading_of(name)
+
+
+def infer_draft_rates(grid: Grid, readings: list[ColumnReading]) -> ColumnReading | None:
+    """`draft t/s` beside `baseline t/s` alone is the rate with drafts, unless a printed speedup shows that it is not.
+
+    Returns the `draft (t/s)` beside `tok/s` of which nothing shows whose rate it is.
+    """
+    named = {one.name: one for one in readings}
+    draft, plain, other = (named.get(name) for name in ("draft_rate", "baseline_rate", "decode_rate"))
+    if draft is None or not _ITS_RATE.fullmatch(" ".join(re.findall(r"[a-z]+", draft.text.lower()))):
+        return None
+    beside = plain or other
+    if beside is None or (plain is not None and (other is not None or "ms_per_token" in named)):
+        return None
+    printed = named.get("speedup") or named.get("change")
+    agree = None if printed is None else _gives(grid, draft, beside, printed)
+    if agree or (agree is None and plain is not None and "target" not in plain.text.lower()):
+        draft.heading, beside.heading = heading_of("decode_rate"), heading_of("baseline_rate")
+    elif agree is None and plain is None and "(" in draft.text:
+        words = (cells[one.index] for _, cells in grid.rows for one in readings if one.kind == "text")
+        return None if any(map(is_plain, words)) else draft
+    return None
+
+
+_ITS_RATE = re.compile(r"drafts?(?: (?:t|toks?|tokens?) (?:per )?s(?:ec(?:ond)?)?| tps)?")
+
+
+def _gives(grid: Grid, over: ColumnReading, under: ColumnReading, printed: ColumnReading) -> bool | None:
+    """Whether most rows print the quotient of two of their rates as their speedup; None where none prints any."""
+    found: list[bool] = []
+    for _, cells in grid.rows:
+        rate, base, said = (number_in(first_of(cells[one.index]), grid) for one in (over, under, printed))
+        if rate is None or base is None or said is None or base.value <= 0:
+            continue
+        percent = "%" in (said.unit, printed.heading.unit)
+        if percent or said.unit == "x" or printed.name == "speedup":
+            speedup = 1 + said.value / 100 if percent else said.value
+            found.append(abs(rate.value / base.value - speedup) <= _ALIKE * speedup)
+    return 2 * sum(found) > len(found) if found else None
+
+
+_ALIKE = 0.05
+"""Share by which a printed speedup may miss the quotient of its rates."""
 
 
 def infer_draft_lengths(grid: Grid, readings: list[ColumnReading]) -> None:

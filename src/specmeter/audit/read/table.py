@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from specmeter.audit.claim import (
     Claim,
@@ -43,6 +44,7 @@ from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
 from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, number_in, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
+from specmeter.audit.speedup import SAME_RATIO
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.theory import catalogue
@@ -188,6 +190,12 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     except ValueError as error:
         return ClaimRow(empty.model_copy(update={"label": label, "problem": problem_of(error)}), texts)
     _finish(fields, texts, plain, notes)
+    if fields.beside is not None:
+        change, left_out = fields.beside
+        if group or "speedup" in fields.values or "baseline_rate" not in fields.values:
+            notes.append(left_out)  # a change of what, nothing says
+        else:
+            fields.put("speedup", 1 + change.value / 100, change.half / 100)
     fields.values |= _told(texts, readings, group)
     machines = {one.name: _machine_in(one.text) for one in readings if one.name in {"baseline_rate", "decode_rate"}}
     fields.values |= _two_machines(machines.get("baseline_rate"), machines.get("decode_rate"))
@@ -198,7 +206,33 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
         source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
     )
     open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
-    return ClaimRow(claim, texts, fields.length.value if open_length and fields.length else None)
+    length = fields.length.value if open_length and fields.length else None
+    return ClaimRow(claim, texts, length, speaks_of=_what_changed(readings, cells))
+
+
+_WHOLE_RUN = re.compile(r"\be2e\b|end[- _]?to[- _]?end|\bwall|\btotal\b", re.I)
+_PER_TOKEN = re.compile(r"tpot|per[ _-]token|ms/tok", re.I)
+_GAIN = re.compile(r"gain|improve|uplift|faster|提升|增益", re.I)
+
+
+def _what_changed(readings: Sequence[ColumnReading], cells: list[str]) -> tuple[Changed, str]:
+    """What a printed speedup or change may speak of, with its heading."""
+    by_name = {one.name: one for one in readings if cells[one.index].strip(" -–—")}
+    times = by_name.keys() & {"ms_per_token", "baseline_ms_per_token", "inter_token_latency"}
+    times = times or ("baseline_wall_ms" in by_name and not by_name.keys() & {"decode_rate", "baseline_rate"})
+    speedup, change = by_name.get("speedup"), by_name.get("change")
+    said = speedup or change or by_name.get("ms_per_token")
+    text = "" if said is None else said.text
+    if said is not None and _WHOLE_RUN.search(text):
+        return ("rates" if "baseline_wall_ms" in by_name else "whole run"), text
+    if speedup is not None:
+        return ("token time" if not times and _PER_TOKEN.search(text) else "rates"), text
+    if not times:
+        return "rates", text
+    if change is not None and _GAIN.search(text):
+        return "gain", text
+    ratio = change is not None and re.search(r"[x×]\W*$", cells[change.index], re.I)
+    return ("ratio" if ratio else "time"), text
 
 
 def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Message | None:
@@ -307,6 +341,9 @@ def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) 
     if reading.name == "change" and value.unit == "%" and value.signed and value.value > -100:
         fields.values.setdefault("speedup", 1 + value.value / 100)
         fields.rounding.setdefault("speedup", value.half / 100)
+        return True
+    if reading.name in {"decode_rate", "ms_per_token"} and value.unit == "%" and value.signed and value.value > -100:
+        fields.beside = value, _left_out(aside, reading)
         return True
     if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
         fields.put("speedup", value.value, value.half)
@@ -506,6 +543,11 @@ _ALIKE = ("target", "quant", "device", "engine", "group")
 """A baseline that differs in one of these is the baseline of something else."""
 
 
+Changed = Literal["rates", "time", "ratio", "gain", "token time", "whole run"]
+"""What a printed speedup may speak of: of rates; of times, as their change, their ratio, or what was gained; of the
+time per token beside throughputs; of the whole run beside rates of decoding."""
+
+
 @dataclass
 class ClaimRow:
     """A claim with the texts of its row, by column."""
@@ -516,6 +558,8 @@ class ClaimRow:
     """The printed acceptance length, where nothing says yet whether it counts the target's own token."""
     path: tuple[str, ...] = ()
     """Keys and positions of the JSON that the row lies in."""
+    speaks_of: tuple[Changed, str] = ("rates", "")
+    """What the printed speedup may be that of, and its heading."""
 
 
 def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
@@ -569,6 +613,39 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
                 update["draft_rate"], rounding["draft_rate"] = mean(found).rate, mean(found).half
         if update or len(notes) > len(row.claim.notes):
             row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
+    for row in rows:
+        _settle_speedup(row)
+
+
+def _settle_speedup(row: ClaimRow) -> None:
+    """Read a printed speedup as that of times, or leave it out, where it speaks of something else than the rates."""
+    claim, (of, column) = row.claim, row.speaks_of
+    if of == "rates" or (said := claim.speedup) is None:
+        return
+    if claim.decode_rate and claim.baseline_rate:
+        ratio = claim.decode_rate / claim.baseline_rate
+    elif claim.wall_ms and claim.baseline_wall_ms:
+        ratio = claim.baseline_wall_ms / claim.wall_ms
+    else:
+        return
+    if of in {"whole run", "token time"}:
+        between = 1 <= said < ratio or ratio < said <= 1  # what prompts make of it
+        if max(said / ratio, ratio / said) > SAME_RATIO and (between or of == "token time"):
+            other = ("baseline_rate", "baseline_from") if of == "token time" and said < ratio else ("speedup",)
+            note = Message("read.other_speedup", column=column)
+            row.claim = claim.model_copy(update={**dict.fromkeys(other), "notes": (*claim.notes, note)})
+        return
+    half = claim.rounding.get("speedup", 0.0)
+    meanings = [(said, half)]
+    if of != "gain" or said < 1:
+        meanings.append((1 / said, half / said**2))
+    if of != "ratio" and 1 < said < 2:
+        meanings.append((1 / (2 - said), half / (2 - said) ** 2))
+    speedup, half = min(meanings, key=lambda meaning: abs(log(meaning[0] / ratio)))
+    if speedup != said:
+        note = Message("read.change_of_time", column=column, speedup=speedup)
+        update = {"speedup": speedup, "rounding": {**claim.rounding, "speedup": half}, "notes": (*claim.notes, note)}
+        row.claim = claim.model_copy(update=update)
 
 
 def _like_key(row: ClaimRow, but: str = "") -> tuple[object, ...]:
