@@ -253,7 +253,7 @@ def test_a_schedule_is_certified_with_its_advices(
 
 
 def test_a_load_that_was_removed_is_not_called_not_begun(told: tuple[Schedule, Path, Heard], tmp_path: Path) -> None:
-    """A losing load, say: what is left is no schedule that was measured."""
+    """A losing load, say: what remains was never measured as a schedule."""
     folder = tmp_path / "less"
     shutil.copytree(told[1], folder)
     last = read_schedule(folder).advices[-1]
