@@ -63,7 +63,7 @@ def speculation(study: str, target: str, compared: Sequence[str] = ()) -> StudyD
         bandwidth_bytes_per_s=BANDWIDTH,
         notes=(
             Message("apple.rates"),
-            Message("apple.logs"),
+            logs_told(),
             Message("apple.audited", tally=tally("apple", _RUNS)),
         ),
     )
@@ -82,6 +82,8 @@ class RawLog:
     asked: int
     """Verifications that the loop asked for."""
     took_place: int
+    failures: int
+    """Forwards of target and draft that failed."""
     rate: float
     """tok/s as it prints them."""
     acceptance: float
@@ -103,6 +105,7 @@ def raw_logs() -> tuple[RawLog, ...]:
             models=claim.label,
             asked=claim.target_forwards + claim.failed_forwards,
             took_place=claim.target_forwards,
+            failures=claim.failed_forwards + (claim.failed_draft_forwards or 0),
             rate=claim.decode_rate,
             acceptance=claim.acceptance,
             repeated=int(cells["words_repeated"]) / int(cells["words"]),
@@ -112,6 +115,22 @@ def raw_logs() -> tuple[RawLog, ...]:
         and claim.failed_forwards is not None
         and claim.decode_rate is not None
         and claim.acceptance is not None
+    )
+
+
+def logs_told() -> Message:
+    """What all of them say."""
+    logs = raw_logs()
+    failures, asked, took = ([getattr(log, name) for log in logs] for name in ("failures", "asked", "took_place"))
+    return Message(
+        "apple.logs",
+        logs=len(logs),
+        low=min(failures),
+        high=max(failures),
+        least=min(took),
+        most=max(took),
+        asked_low=min(asked),
+        asked_high=max(asked),
     )
 
 

@@ -269,7 +269,7 @@ class DraftPlace(Record):
     @property
     def held_told(self) -> str:
         """Devices that held its weights, as a table has them."""
-        return ", ".join(self.held_by)
+        return ", ".join(dict.fromkeys(self.held_by))
 
     @property
     def by_block(self) -> dict[tuple[int, int], float]:

@@ -77,12 +77,14 @@ def published() -> StudyData:
 def _root_cause() -> Message:
     """What the same author's raw logs prove by counting; of this study's own runs no log was published."""
     logs = raw_logs()
-    log = next(it for it in logs if "35B-A3B" in it.models)
+    log = next(it for it in logs if "35B-A3B" in it.models and "0.8B" in it.models)
     share = [it.failed / it.asked for it in logs]
+    took = [it.took_place for it in logs]
     return Message(
         "moe-306.note.root_cause",
         logs=len(logs),
-        took_place=log.took_place,
+        least=min(took),
+        most=max(took),
         low=min(share),
         high=max(share),
         rate=log.rate,
