@@ -58,7 +58,11 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
             "cross-device.least_bytes",
             {"vocabulary": 248320, "mb": 0.99, "least": 7.95},
         ),
-        ("first-runs-local", "cross-device.held", {"by": "Failed to connect to the remote machine: the draft ran locally"}),
+        (
+            "first-runs-local",
+            "cross-device.held",
+            {"by": "Failed to connect to the remote machine: the draft ran locally"},
+        ),
         ("first-runs-local", "cross-device.rate", {"name": "M1 Max"}),
         ("acceptance-tells", "cross-device.second_runs", {"equal": 3, "compared": 3}),
         ("acceptance-tells", "study.share", {"percent": 40.2}),

@@ -169,7 +169,7 @@ def test_every_ruling_says_what_it_rests_on() -> None:
 
 
 def test_the_root_cause_is_told_from_counts_in_raw_logs() -> None:
-    """134 of 174 verifications of 35B-A3B with 0.8B failed: of gamma 4 drafts 40 took place in each log, of 8 only 23."""
+    """134 of 174 verifications of 35B-A3B with 0.8B failed: 40 at gamma 4 took place in each log, 23 at gamma 8."""
     note = values(data().notes[0], "moe-306.note.root_cause")
     assert (note["failed"], note["asked"]) == (134, 174)
     logs = table("raw-logs")

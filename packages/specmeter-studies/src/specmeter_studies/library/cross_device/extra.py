@@ -195,7 +195,9 @@ def first_runs(data: StudyData) -> Found:
     ]
     logged = [backend for backend in withdrawn if backend.place.held_by]
     went = [backend for backend in logged if any(it.startswith("RPC") for it in backend.place.held_by)]
-    held = [Message("cross-device.held", name=it.name.partition(" (")[0], by=it.place.held_told) for it in went or logged]
+    held = [
+        Message("cross-device.held", name=it.name.partition(" (")[0], by=it.place.held_told) for it in went or logged
+    ]
     if went:
         return by_counts("contradicted", Message("cross-device.lay_there", held=held, rates=rates))
     if logged:
