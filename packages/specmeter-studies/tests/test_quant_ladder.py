@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from claims_of import rulings, said, values
@@ -13,7 +15,7 @@ from specmeter_studies import find, findings
 from specmeter_studies.library.apple_quant_ladder.extra import ladder as published
 from specmeter_studies.measured import from_quality
 from specmeter_studies.quality.plan import load_plan, measure_plan
-from specmeter_studies.rungs import faster, named, rungs, worse
+from specmeter_studies.rungs import Rung, faster, named, percent_change, rungs, worse
 from specmeter_studies.study import StudyData
 
 STUDY = find("apple-quant-ladder")
@@ -34,13 +36,14 @@ def test_what_the_published_numbers_show() -> None:
     assert rulings(data) == {
         "memory-bound": "contradicted",
         "smaller-is-faster": "cannot tell",
-        "q8-near-lossless": "cannot tell",
-        "q6-dominates-q5": "cannot tell",
+        "q8-near-lossless": "supported",
+        "q6-dominates-q5": "cannot tell",  # its half about quality is supported
         "q6-numbers": "cannot tell",
-        "q4-suits": "cannot tell",
+        "q4-suits": "supported",
         "sub-4-bit-unusable": "supported",
-        "q2-perplexity": "cannot tell",  # 267 % [211, 334]
+        "q2-perplexity": "cannot tell",  # 267 % [215, 328]
     }
+    assert said(data, "q6-dominates-q5").values["half"] == Message("apple-quant-ladder.half.quality")
     # 8.424 GB x 36.79 tok/s and 1.798 GB x 72.77 tok/s, of 800 GB/s
     bound = said(data, "memory-bound")
     rates = [values(bound, "study.interval", at=at) for at in (0, 1)]
@@ -70,8 +73,35 @@ def test_the_spread_of_the_published_rates_is_what_widens_their_ratios() -> None
     # Welch: ln(61.98 / 56.60) +- 2.47 sqrt((13.69 / 61.98)^2 / 4 + (10.81 / 56.60)^2 / 4)
     assert faster(six, five) == _near(1.0951, 0.764, 1.570)
     assert faster(two, three) == _near(1.0585, 1.054, 1.063)
+
+
+def test_published_perplexities_are_paired_window_by_window() -> None:
+    """From the running values after each of ten windows: the last one is the perplexity that the document prints."""
+    ladder = {rung.name: rung for rung in rungs(published())}
+    changes = {
+        (ours, theirs): percent_change(worse(ladder[ours], ladder[theirs]))
+        for ours, theirs in (("Q8_0", "F16"), ("Q4_K_M", "F16"), ("Q6_K", "Q5_K_M"), ("Q2_K", "F16"))
+    }
+    found = {pair: (it.point, it.low, it.high) for pair, it in changes.items() if it is not None}
+    assert found["Q8_0", "F16"] == pytest.approx((0.18, 0.01, 0.34), abs=0.006)
+    assert found["Q4_K_M", "F16"] == pytest.approx((4.06, 1.39, 6.79), abs=0.006)
+    assert found["Q6_K", "Q5_K_M"] == pytest.approx((-1.19, -2.26, -0.11), abs=0.006)
+    assert found["Q2_K", "F16"] == pytest.approx((267.3, 214.9, 328.3), abs=0.06)
+    for rung in ladder.values():
+        assert rung.perplexity is not None
+        assert len(rung.perplexity.window_surprise) == 10
+
+
+def test_perplexities_without_windows_are_compared_by_their_printed_errors() -> None:
+    def bare(name: str) -> Rung:
+        rung = named(rungs(published()), name)
+        assert rung is not None
+        assert rung.perplexity is not None
+        score = rung.perplexity.model_copy(update={"window_surprise": ()})
+        return replace(rung, quality=rung.quality.model_copy(update={"perplexity": score}))
+
     # ln(40.6023 / 12.6678) +- 1.96 sqrt((2.6316 / 40.6023)^2 + (0.7126 / 12.6678)^2)
-    assert worse(two, three) == _near(3.2052, 2.709, 3.793)
+    assert worse(bare("Q2_K"), bare("Q3_K_M")) == _near(3.2052, 2.709, 3.793)
 
 
 class _Near:

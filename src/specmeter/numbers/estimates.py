@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats
 
 
-_NORMAL = 1.96
 _ALIKE = 1e-12
 """Values whose range is a smaller share of their mean are copies: they tell nothing about the next one."""
 
@@ -80,12 +79,6 @@ def printed_mean(mean: float, sd: float | None, runs: int, *, unit: str, level: 
     method = f"mean and standard deviation of {runs} runs as printed; Student's interval, runs taken as independent"
     low, high = max(0.0, mean - half), mean + half
     return Estimate(point=mean, low=low, high=high, level=level, n=runs, unit=unit, method=method)
-
-
-def with_error(point: float, error: float, unit: str, method: str, *, n: int) -> Estimate:
-    """A number with its standard error, taken for normal: +- 1.96 errors."""
-    half = _NORMAL * error
-    return Estimate(point=point, low=point - half, high=point + half, n=n, unit=unit, method=method)
 
 
 def between(point: float, low: float, high: float, unit: str, method: str, *, n: int) -> Estimate:

@@ -200,6 +200,14 @@ class _Printed(NamedTuple):
     window_surprise: tuple[float, ...]
 
 
+def by_window(means: Sequence[float]) -> tuple[float, ...]:
+    """The mean surprise of each window, from those of all windows up to it."""
+    return tuple(
+        mean * (place + 1) - before * place
+        for place, (before, mean) in enumerate(zip([0.0, *means], means, strict=False))
+    )
+
+
 def _plain(output: str, scored: int) -> _Printed | None:
     """From the tool's running means (six digits behind the point each), of `scored` tokens a window. None: not all
     there."""
@@ -207,10 +215,7 @@ def _plain(output: str, scored: int) -> _Printed | None:
     final, found = _FINAL.search(output), _WINDOWS.search(output)
     if final is None or found is None or len(means) != int(found[1]):
         return None
-    surprise = tuple(
-        mean * (place + 1) - before * place
-        for place, (before, mean) in enumerate(zip([0.0, *means], means, strict=False))
-    )
+    surprise = by_window(means)
     estimate = estimate_of(surprise, scored).model_copy(update={"point": float(final[1])})
     return _Printed(len(means), int(found[2]), estimate, float(final[2]), surprise)
 

@@ -6,24 +6,35 @@ Three words of the document have no number of their own. They are taken so: *nea
 What the Apple document printed about quantization, in the form of our own quality measurements.
 
 Rates come from `llama-bench` and from MLX as means and standard deviations of four runs (`n_runs` of its data); the
-intervals here are Student's, from these. Perplexities come with llama.cpp's `+/-`; no window of them was published, so
-no two can be paired.
+intervals here are Student's, from these. Perplexities come with llama.cpp's `+/-` and its running value after each of
+ten windows, so that two models are compared window by window.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
+from specmeter.analysis.quality import (
+    ModelQuality,
+    ModelRole,
+    Perplexity,
+    QualityReport,
+    Rate,
+    SpeedTest,
+    TextIdentity,
+    perplexity,
+)
 from specmeter.audit import published as tables
 from specmeter.messages import Message, Value
-from specmeter.numbers.estimates import above, below, scaled, with_error
+from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter_studies import apple_published
 from specmeter_studies.measured import arm, printed_mean, printed_rate, rulings
+from specmeter_studies.quality.native import by_window
 from specmeter_studies.rules import lies
 from specmeter_studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter_studies.study import ArmResult, ModelUsed, StudyCell, StudyData, quoted
@@ -42,8 +53,8 @@ GENERATED = 128
 """Tokens of each generation."""
 MEMORY = 192 * 10**9
 
+_PERPLEXITY = "apple/perplexity.csv"
 _BITS = {"F16": 16, "Q8_0": 8, "Q6_K": 6, "Q5_K_M": 5, "Q4_K_M": 4, "Q3_K_M": 3, "Q2_K": 2}
-_NORMAL = 1.959964
 _HOST = Host(
     hostname_sha256="",
     os="macOS",
@@ -129,7 +140,7 @@ def _data(
 
 def _ladder() -> Iterator[ModelQuality]:
     bench = [claim for claim in tables.table("apple/bench.csv") if claim.label.startswith("4B_")]
-    scores = {claim.label: claim for claim in tables.table("apple/perplexity.csv")}
+    scores = dict(_scores())
     prompts = {claim.label: claim for claim in bench if claim.prompt_rate is not None}
     for claim in bench:
         if claim.decode_rate is None:
@@ -138,7 +149,7 @@ def _ladder() -> Iterator[ModelQuality]:
         yield ModelQuality(
             model=_model(name, f"Qwen3.5-4B {name}", size),
             bits_per_weight=8 * size / _PARAMETERS,
-            perplexity=_perplexity(scores[claim.label]),
+            perplexity=scores[claim.label],
             rates=(
                 _rate(
                     SpeedTest(kind="prompt", tokens=prompt.prompt_n or 0),
@@ -153,7 +164,7 @@ def _ladder() -> Iterator[ModelQuality]:
 
 
 _PARAMETERS = 4205751296
-"""Of Qwen3.5-4B, by the one raw `llama-bench` row that was published."""
+"""Of Qwen3.5-4B, by its raw `llama-bench` rows."""
 
 
 def _families() -> Iterator[ModelQuality]:
@@ -194,23 +205,24 @@ def _rate(test: SpeedTest, mean: Estimate | None, deviation: float | None) -> Ra
     return Rate(test=test, rate=mean, ms=(), deviation=deviation)
 
 
-def _perplexity(claim: Claim) -> Perplexity:
-    point, error = claim.perplexity or 0.0, claim.perplexity_sd or 0.0
+def _scores() -> Iterator[tuple[str, Perplexity]]:
+    for claim, cells in zip(tables.table(_PERPLEXITY), tables.cells(_PERPLEXITY), strict=True):
+        yield (
+            claim.label,
+            _perplexity(claim, by_window([math.log(float(it)) for it in cells["running_perplexity"].split()])),
+        )
+
+
+def _perplexity(claim: Claim, surprise: tuple[float, ...]) -> Perplexity:
     return Perplexity(
-        estimate=with_error(
-            point,
-            error,
-            "1",
-            "as printed; 1.96 times the printed error, which takes tokens for independent",
-            n=WINDOWS,
-        ),
-        token_error=error,
+        estimate=perplexity(surprise, SCORED // WINDOWS),
+        token_error=claim.perplexity_sd,
         windows=WINDOWS,
         window_tokens=WINDOW,
         scored=SCORED,
         text_tokens=None,
         tokens_sha256=None,
-        window_surprise=(),
+        window_surprise=surprise,
         train_context=None,
         begins_with_bos=None,
         wall_s=0.0,
@@ -452,17 +464,18 @@ def dominates(data: StudyData) -> Found:
     if six is None or five is None:
         return "cannot tell", Message("apple-quant-ladder.needs.both")
     speed, loss = faster(six, five), worse(six, five)
-    larger = six.size_bytes > five.size_bytes
+    larger, quicker, better = six.size_bytes > five.size_bytes, above(speed, 1), below(loss, 1)
     text = Message(
         "apple-quant-ladder.dominates",
         rate=quoted(speed, "x"),
         perplexity=quoted(loss, "x"),
         size=six.size_bytes / five.size_bytes,
         by_size=Message("apple-quant-ladder.q6_loses" if larger else "apple-quant-ladder.q6_wins"),
+        half="" if quicker == better else Message(f"apple-quant-ladder.half.{'speed' if quicker else 'quality'}"),
     )
     if below(speed, 1) or above(loss, 1):
         return "contradicted", text
-    return ("supported" if above(speed, 1) and below(loss, 1) else "cannot tell"), text
+    return ("supported" if quicker and better else "cannot tell"), text
 
 
 def q6(data: StudyData) -> Found:
