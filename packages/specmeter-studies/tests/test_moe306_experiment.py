@@ -98,9 +98,19 @@ def test_originals_are_asked_for_as_in_the_paper(variants: tuple[str, ...]) -> N
     experiment, cells = planned(variants)
     assert (experiment.generation.max_tokens, experiment.generation.temperature) == (256, 0)
     assert all(reference.startswith("hf:") for reference in (*experiment.targets.values(), *experiment.drafts.values()))
-    lengths = {prompt.token_count for _, arm, prompts in cells if suite_of(arm) == "F" for prompt in prompts}
-    assert lengths == {32, 64, 128, 256, 512, 1024}
+    lengths = {prompt.kind for _, arm, prompts in cells if suite_of(arm) == "F" for prompt in prompts}
+    assert lengths == {f"length-{length}" for length in (32, 64, 128, 256, 512, 1024)}
     assert {arm.gamma for _, arm, _ in cells if suite_of(arm) in "BD"} == {4, 8, 16}
+
+
+def test_the_papers_own_sweep_is_cut_from_a_text_of_156_words() -> None:
+    """Its script joins as many words as asked for, of a text that has so many: 256, 512 and 1024 are one prompt."""
+    _, cells = planned(("faithful",))
+    texts = {prompt.kind: prompt.text for _, arm, prompts in cells if suite_of(arm) == "F" for prompt in prompts}
+    words = {kind.removeprefix("length-"): len(text.split()) for kind, text in texts.items()}
+    assert words == {"32": 32, "64": 64, "128": 128, "256": 156, "512": 156, "1024": 156}
+    assert texts["length-256"] == texts["length-512"] == texts["length-1024"]
+    assert texts["length-1024"].startswith(texts["length-128"])
 
 
 def test_bench_models_are_sized_like_the_papers() -> None:

@@ -12,7 +12,7 @@ from claims_of import values
 from specmeter.record import Estimate
 from specmeter_studies import findings
 from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, refuted_by, speculative, suite
-from specmeter_studies.library.moe_306.published import published
+from specmeter_studies.library.moe_306.published import published, swept_words
 from specmeter_studies.library.moe_306.tables import equations, rounds, tokens_generated, traffic
 from specmeter_studies.measured import rulings
 from specmeter_studies.study import ClaimRuling, StudyData, StudyFindings, StudyTable
@@ -80,19 +80,29 @@ def test_the_sweep_over_lengths_says_100_percent_everywhere_and_is_suspect() -> 
     assert speedups == [1.26, 1.24, 1.2, 1.19, 1.19, 1.19]  # the paper: 1.26 at 32 tokens, about 1.19 from 256
 
 
+def test_lengths_of_the_sweep_are_words_of_a_text_that_ends_before_most_of_them() -> None:
+    assert swept_words() == {32: 32, 64: 64, 128: 128, 256: 156, 512: 156, 1024: 156}
+    rates = {
+        line.prompt_tokens: line.decode_rate.point for line in by_length(data()) if line.speculates and line.decode_rate
+    }
+    same = [rates[length] for length in (256, 512, 1024)]
+    assert max(same) / min(same) < 1.0012
+    assert "256, 512, 1024" in str(claim("contribution-4").found)
+
+
 RULINGS = {
     "contribution-1": "contradicted",  # 21 of 216 generations
     "contribution-2": "contradicted",  # 0.24 % of 16 permits 1.04
     "contribution-3": "contradicted",  # its own Figure 1: 35e9 gain less than 9e9
-    "contribution-4": "cannot tell",
+    "contribution-4": "contradicted",  # three of its six lengths are one prompt
     "finding-1": "contradicted",
     "finding-2": "cannot tell",
     "finding-3": "cannot tell",
-    "finding-4": "cannot tell",
+    "finding-4": "contradicted",
     "practice-1": "contradicted",
     "practice-2": "cannot tell",
     "practice-3": "contradicted",  # its own Table 5: 1.05, 0.98, 1.12
-    "practice-4": "cannot tell",
+    "practice-4": "contradicted",  # its own suite F: all accepted, and 1.26x at most
     "equation-2": "contradicted",  # 19.4 where 1.26 is printed
     "moe-tax": "contradicted",  # 1139 GB/s of 800
     "verification-cost": "cannot tell",
@@ -101,15 +111,15 @@ RULINGS = {
     "draft-cost": "contradicted",  # 138.0 and 110.4 tok/s
     "moe-slower": "supported",
     "compute-bound": "contradicted",  # 2 x 4e9 x 67.2 of 27e12
-    "figure-5-cause": "cannot tell",  # no time of the prompt with drafts
+    "figure-5-cause": "contradicted",  # no rate contains the prompt
     "section-5-2": "contradicted",  # 16 rounds of 1.04 tokens
     "experts": "contradicted",
     "section-5-3": "cannot tell",
 }
-COUNTS = {"section-5-2", "experts"}
+COUNTS = {"contribution-4", "finding-4", "figure-5-cause", "section-5-2", "experts"}
 VALUES = {
     "contribution-1", "contribution-2", "contribution-3", "finding-1",
-    "practice-1", "practice-3", "equation-2", "range",
+    "practice-1", "practice-3", "practice-4", "equation-2", "range",
 }  # fmt: skip
 
 
@@ -129,8 +139,8 @@ def test_rulings() -> None:
         ),
         ("contribution-2", "moe-306.too_high.unpaid", {"unpaid": 6}),
         ("contribution-2", "moe-306.paid", {"permitted": 0.153}),
-        ("contribution-2", "moe-306.paid.format", {"permitted": 0.255}),
-        ("contribution-2", "moe-306.format", {"measured": "BF16", "drafts_in": "Q8_0", "most": 1.88}),
+        ("contribution-2", "moe-306.paid.format", {"permitted": 0.188}),
+        ("contribution-2", "moe-306.format", {"measured": "BF16", "drafts_in": "UD-Q8_K_XL", "most": 1.28}),
         ("contribution-3", "moe-306.printed", {"many": "MoE Q4", "low": 1.18, "high": 1.64}),
         ("finding-1", "moe-306.too_high", {"broken": 6, "claimed": 6}),
         ("practice-1", "moe-306.too_high", {"broken": 2, "claimed": 2, "tau": 1.04}),
@@ -142,13 +152,14 @@ def test_rulings() -> None:
         ("range", "moe-306.outside.printed", {"n": 8, "of": 12}),
         ("draft-cost", "study.interval", {"point": 1.25, "low": 1.24, "high": 1.26}),
         ("compute-bound", "moe-306.arithmetic.of", {"share": 0.82, "peak": 27}),
-        ("figure-5-cause", "moe-306.prompts", {"rows": 18, "timed": 0}),
-        ("figure-5-cause", "moe-306.prompts.plain", {"low": 55.0, "high": 55.3}),
+        ("figure-5-cause", "moe-306.prompts", {"whole": 234, "rows": 234, "words": 156}),
+        ("figure-5-cause", "moe-306.prompts", {"tokens": 20, "ms": 85.0, "low": 55.0, "high": 55.3}),
         ("section-5-2", "moe-306.rounds", {"give": 16.6, "tokens": 256, "needed": 246.6, "ms": 14.9}),
         ("section-5-2", "moe-306.rounds.plain", {"ms": 18.1}),
         ("experts", "moe-306.experts.published", {"experts": 256, "used": 8}),
         ("lossless", "moe-306.no_texts", {"low": 0.2336, "high": 0.8235}),
-        ("finding-4", "moe-306.lengths.all", {"n": 18}),
+        ("finding-4", "moe-306.lengths.one_prompt", {"words": 156, "low": 65.82, "high": 65.89}),
+        ("practice-4", "moe-306.well.printed", {"n": 6, "low": 1.19, "high": 1.26}),
         ("equation-2", "moe-306.equation_2.printed", {"by_equation": 19.4, "printed": 1.26}),
         ("moe-tax", "study.interval", {"point": 1933.0}),
         ("moe-tax", "moe-306.tax.limit", {"limit": 800.0}),

@@ -93,7 +93,7 @@ class StudiesWorkload(WorkloadBase):
     """For arms that run only some workloads."""
     format: PromptFormat = "chat"
     """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
-    collection: Literal["rtx3090-19"] | None = None
+    collection: Literal["rtx3090-19", "moe-306-lengths"] | None = None
     """All prompts written for one study, instead of some of each kind."""
     kinds: Kinds = ALL_KINDS
     """Kinds of text."""

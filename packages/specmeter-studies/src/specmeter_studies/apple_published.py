@@ -84,8 +84,11 @@ class RawLog:
     took_place: int
     failures: int
     """Forwards of target and draft that failed."""
+    prompt_tokens: int
+    prompt_ms: float
+    """Of reading the prompt, which it prints apart."""
     rate: float
-    """tok/s as it prints them."""
+    """tok/s as it prints them, of what came after."""
     acceptance: float
     repeated: float
     """Share of the words that are the word before once more."""
@@ -106,6 +109,8 @@ def raw_logs() -> tuple[RawLog, ...]:
             asked=claim.target_forwards + claim.failed_forwards,
             took_place=claim.target_forwards,
             failures=claim.failed_forwards + (claim.failed_draft_forwards or 0),
+            prompt_tokens=claim.prompt_n,
+            prompt_ms=claim.prompt_ms,
             rate=claim.decode_rate,
             acceptance=claim.acceptance,
             repeated=int(cells["words_repeated"]) / int(cells["words"]),
@@ -113,6 +118,8 @@ def raw_logs() -> tuple[RawLog, ...]:
         for ruling, cells in zip(rulings("apple", _LOGS), published.cells(_LOGS), strict=True)
         if (claim := ruling.claim).target_forwards is not None
         and claim.failed_forwards is not None
+        and claim.prompt_n is not None
+        and claim.prompt_ms is not None
         and claim.decode_rate is not None
         and claim.acceptance is not None
     )

@@ -48,6 +48,7 @@ from specmeter_studies.study import (
     Found,
     RulingWord,
     StudyData,
+    by_counts,
     by_values,
     denied_by,
     quoted,
@@ -167,12 +168,22 @@ def better_drafts(data: StudyData) -> Found:
     if well:
         ruling = unanimous(well, lambda line: above(line.speedup, 3), lambda line: below(line.speedup, 3))
         found = Message("moe-306.well", n=len(well), acceptances=acceptances(well), arms=listed(best_first(well), 3))
+    elif well_printed := _accepted_well(data):
+        gained = [line.speedup.point for line in well_printed if line.speedup]
+        told = Message("moe-306.well.printed", n=len(well_printed), low=min(gained), high=max(gained))
+        return by_values("contradicted" if max(gained) < 3 else "cannot tell", told)
     elif lines:
         ruling = "cannot tell"
         found = Message("moe-306.well.none", acceptances=acceptances(lines))
     else:
         ruling, found = "cannot tell", Message("moe-306.well.unusable")
     return ruling, found
+
+
+def _accepted_well(data: StudyData) -> list[ArmResult]:
+    """Of the document's own numbers: lengths of suite F, which print that every draft was accepted."""
+    swept = [line for line in by_length(data) if line.speculates and (acceptance_of(line) or 0) > 0.5]
+    return [line for line in swept if line.speedup is not None] if data.origin == "published" else []
 
 
 LAST_DIGIT = 0.01
@@ -353,13 +364,14 @@ def lengths_and_gamma(data: StudyData) -> Found:
     """Contribution 4."""
     of_lengths, lengths = _lengths(data)
     of_gamma, gamma = _rising(data, MOE)
-    return together([of_lengths, of_gamma]), Message(
+    told = Message(
         "moe-306.lengths_and_gamma",
         of_lengths=ruled(of_lengths),
         lengths=lengths,
         of_gamma=ruled(of_gamma),
         gamma=gamma,
     )
+    return _of_parts(data, (of_lengths, of_gamma), told)
 
 
 def contexts(data: StudyData) -> Found:
@@ -376,19 +388,28 @@ def contexts(data: StudyData) -> Found:
         kinds = Message("moe-306.kinds", gamma=8, kinds=shown)
     else:
         of_kinds, kinds = undecided(lines)
-    return together([of_lengths, of_kinds]), Message(
+    told = Message(
         "moe-306.lengths_and_kinds",
         of_lengths=ruled(of_lengths),
         lengths=lengths,
         of_kinds=ruled(of_kinds),
         kinds=kinds,
     )
+    return _of_parts(data, (of_lengths, of_kinds), told)
+
+
+def _of_parts(data: StudyData, rulings: Sequence[RulingWord], told: Message) -> Found:
+    """A claim in several parts; of the document's own numbers, the one that decides is a count of prompts."""
+    both = together(rulings)
+    return by_counts(both, told) if data.origin == "published" else (both, told)
 
 
 def _lengths(data: StudyData) -> Found:
     """Whether every length gains; a counter that can only say 100 % does not measure acceptance, and its speedups are
     not evidence."""
     lines = [line for line in by_length(data) if line.speculates]
+    if data.origin == "published":
+        return _one_prompt(lines)
     usable = believable(lines)
     if not usable:
         return undecided(lines)
@@ -399,6 +420,23 @@ def _lengths(data: StudyData) -> Found:
         return "cannot tell", Message("moe-306.lengths.all", lengths=shown, n=len(shares))
     ruling, mean = gains(data, usable)
     return ruling, Message("moe-306.lengths", lengths=shown, mean=mean)
+
+
+def _one_prompt(lines: Sequence[ArmResult]) -> Found:
+    """What the lengths of suite F are: the script cuts them from a text that ends before most of them."""
+    from specmeter_studies.library.moe_306.published import swept_words
+
+    words = swept_words()
+    longest = max(words.values())
+    same = [line for line in lines if line.prompt_tokens is not None and words[line.prompt_tokens] == longest]
+    told = Message(
+        "moe-306.lengths.one_prompt",
+        lengths=[line.prompt_tokens for line in same],
+        words=longest,
+        low=min(rates := [line.decode_rate.point for line in same if line.decode_rate]),
+        high=max(rates),
+    )
+    return by_counts("contradicted" if len(same) > 1 else "cannot tell", told)
 
 
 def _rising(data: StudyData, targets: Sequence[str]) -> Found:

@@ -373,18 +373,28 @@ def _peak_flops(data: StudyData) -> float | None:
 
 
 def cause_of_decline(data: StudyData) -> Found:
-    """The speedup declines with the prompt's length because reading the prompt costs relatively more."""
+    """The speedup declines with the prompt's length because reading the prompt costs relatively more.
+
+    No rate contains the reading: the program prints it apart (`encoded`), and begins to count what it decoded after it.
+    """
     if data.origin != "published":
         return "cannot tell", Message("moe-306.prompts.not_included")
-    from specmeter_studies.library.moe_306.published import prompts_timed
+    from specmeter_studies.library.moe_306.published import swept_words, whole_times
 
-    timed, rows = prompts_timed()
-    plain = [line.decode_rate for line in by_length(data) if not line.speculates and line.decode_rate is not None]
-    alone_rates = ""
-    if plain:
-        low, high = min(it.point for it in plain), max(it.point for it in plain)
-        alone_rates = Message("moe-306.prompts.plain", low=low, high=high)
-    return "cannot tell", Message("moe-306.prompts", rows=rows, timed=timed, plain=alone_rates)
+    whole, rows = whole_times()
+    log = next(it for it in raw_logs() if "35B-A3B" in it.models and "0.8B" in it.models)
+    plain = [line.decode_rate.point for line in by_length(data) if not line.speculates and line.decode_rate is not None]
+    told = Message(
+        "moe-306.prompts",
+        whole=whole,
+        rows=rows,
+        tokens=log.prompt_tokens,
+        ms=log.prompt_ms,
+        low=min(plain),
+        high=max(plain),
+        words=max(swept_words().values()),
+    )
+    return by_counts("contradicted" if whole == rows else "cannot tell", told)
 
 
 def architecture(data: StudyData) -> Found:

@@ -25,20 +25,23 @@ _TABLES, _RUNS = "moe-306/tables.csv", "moe-306/runs.csv"
 _KINDS = {"short_factual": "fact", "code_gen": "code", "long_reasoning": "reason", "chinese": "zh"}
 """The paper's names of prompts -> ours."""
 
+_COUNTS, _NEARLY = range(256, 256 + 17), 1e-9
+"""Tokens that a run may have emitted: 256, and what the last of its steps adds. A whole number is that near to one."""
+
 _RANDOM = "random tokens"
 """What llama-bench decodes."""
 
 _MODELS = (
-    ("moe_q4", "Qwen3.5-35B-A3B", "Q4_K_M", 35.0, 3.0),
-    ("moe_q8", "Qwen3.5-35B-A3B", "Q8_0", 35.0, 3.0),
-    ("draft_0.8b", "Qwen3.5-0.8B", "Q8_0", 0.8, 0.8),
-    ("draft_2b", "Qwen3.5-2B", "Q8_0", 2.0, 2.0),
+    ("moe_q4", "Qwen3.5-35B-A3B", "UD-Q4_K_XL", 35.0, 3.0),
+    ("moe_q8", "Qwen3.5-35B-A3B", "UD-Q8_K_XL", 35.0, 3.0),
+    ("draft_0.8b", "Qwen3.5-0.8B", "UD-Q8_K_XL", 0.8, 0.8),
+    ("draft_2b", "Qwen3.5-2B", "UD-Q8_K_XL", 2.0, 2.0),
     ("dense_0.8b", "Qwen3.5-0.8B", "BF16", 0.8, 0.8),
-    ("dense_2b", "Qwen3.5-2B", "Q8_0", 2.0, 2.0),
+    ("dense_2b", "Qwen3.5-2B", "UD-Q8_K_XL", 2.0, 2.0),
     ("dense_4b", "Qwen3.5-4B", "Q8_0", 4.0, 4.0),
     ("dense_9b", "Qwen3.5-9B", "BF16", 9.0, 9.0),
 )
-"""Table 2: id, model, quantization, total and active parameters in 1e9."""
+"""Table 2: id, model, quantization of the file (`discovered_paths.json`), total and active parameters in 1e9."""
 
 _EXPERTS, _EXPERTS_USED = 256, 8
 """Of Qwen3.5-35B-A3B, by its published configuration; the paper says 128 and 2."""
@@ -50,6 +53,7 @@ NOTES = (
     Message("moe-306.note.drafts"),
     Message("moe-306.note.baselines"),
     Message("moe-306.note.experts"),
+    Message("moe-306.note.prompts"),
 )
 
 
@@ -98,10 +102,20 @@ def _audited() -> Message:
     return Message("moe-306.note.audited", tally=from_claims.tally("moe-306"))
 
 
-def prompts_timed() -> tuple[int, int]:
-    """(rows of suite F with drafts that print how long the prompt took, rows of suite F with drafts)."""
-    drafted = [claim for claim in tables.table(_RUNS) if claim.row.startswith("F_sd_")]
-    return sum(claim.prompt_ms is not None for claim in drafted), len(drafted)
+def swept_words() -> dict[int, int]:
+    """Length that suite F asks for -> words of the prompt that its script cuts from one text for it."""
+    rows = [it for it in tables.cells(_RUNS) if it["suite"] == "F" and it["prompt_words"]]
+    return {int(it["prompt_n"]): int(it["prompt_words"]) for it in rows}
+
+
+def whole_times() -> tuple[int, int]:
+    """(rows with drafts whose printed time per token makes a whole number of milliseconds for some count, all of them).
+
+    So does the program's line for the tokens it decoded, which begins after the prompt; its counters have fractions.
+    """
+    times = [float(it["eval_ms_per_token"]) for it in tables.cells(_RUNS) if it["method"] != "none"]
+    whole = [any(abs(n * time - round(n * time)) < _NEARLY for n in _COUNTS) for time in times]
+    return sum(whole), len(times)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
