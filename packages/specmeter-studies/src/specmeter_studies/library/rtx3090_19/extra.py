@@ -202,6 +202,8 @@ def kv_quantization(data: StudyData) -> Found:
     line, quantized = known.get(F16), known.get("ngram-cache")
     ruling: RulingWord = "cannot tell"
     told = Message("rtx3090-19.kv.not_measured")
+    if line is not None and not line.believable and (requests := _by_request(known, line)) is not None:
+        return by_counts("supported", requests)
     if line is not None and not line.believable:
         within = ""
         if line.sums and quantized and quantized.sums:
@@ -219,6 +221,29 @@ def kv_quantization(data: StudyData) -> Found:
         elif below(other, 1) and own is not None and (above(own, 1) or _near(own.low, own.high)):
             ruling = "contradicted"
     return ruling, told
+
+
+def _by_request(known: Lines, line: Line) -> Message | None:
+    """Requests that drafted nothing decode plainly with the same KV: what those that drafted are compared with.
+
+    None unless each that drafted is slower than each that did not, by more than prompts make plain decoding differ.
+    """
+    drafted = [it.decode_rate for it in line.results if it.drafted and it.decode_rate]
+    plain = [it.decode_rate for it in line.results if it.drafted == 0 and it.decode_rate]
+    base = known.get("baseline")
+    others = base.rates if base else []
+    if not drafted or not plain or not others or max(drafted) * max(others) / min(others) >= min(plain):
+        return None
+    return Message(
+        "rtx3090-19.kv.requests",
+        plain=len(plain),
+        low=min(plain),
+        high=max(plain),
+        drafted=len(drafted),
+        slowest=min(drafted),
+        fastest=max(drafted),
+        prompts=max(others) / min(others) - 1,
+    )
 
 
 def _no_baseline(claimed: float | None, within: Message | str) -> Message:

@@ -1,4 +1,4 @@
-"""rtx3090-19: the document's own numbers, the summary of 19 configurations and the 30 requests that are packaged.
+"""rtx3090-19: the document's own numbers, the summary of 19 configurations and their 190 requests.
 
 Two *comparisons* are false by what the document itself says, before any bound is tried: one configuration was compared
 with a baseline of another KV type, and the draft of another one has another vocabulary, so that nothing speculates. The
