@@ -39,6 +39,7 @@ NAMES = (
     "cross-device",
     "hardware-comparison",
     "rtx3090-19",
+    "rtx3090-aug",
     "moesd",
     "open-questions",
 )

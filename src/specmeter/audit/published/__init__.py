@@ -25,6 +25,7 @@ _TABLES = {
     "apple": "page-quantization page-speculation page-machines page-remote-drafts bench mlx devices multimodel sd_runs "
     "cross_first cross_again logs",
     "rtx3090-19": "summary requests",
+    "rtx3090-aug": "matrix prompts checkpoints",
 }
 """Name -> its tables that claim rates, in the order in which they are audited."""
 
