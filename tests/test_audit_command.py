@@ -204,7 +204,7 @@ def test_both_words_and_what_they_rest_on_are_among_the_first_rows(capsys: pytes
     assert assumptions
     assert shown.count("impossible") == 5
     assert shown.count("unlikely") == 5
-    assert "and 42 more" in first
+    assert "and 55 more" in first
     assert "and 56 more" in rest
     assert invoke(["audit", "--published", "apple", "--details"]) == 1
     assert "more, which --details shows" not in capsys.readouterr().out
