@@ -62,7 +62,8 @@ def test_prose_is_plain() -> None:
 WORDS = {
     word: n
     for n, word in enumerate(
-        ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), start=2
+        ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
+        start=2,
     )
 }
 COUNTS = {
