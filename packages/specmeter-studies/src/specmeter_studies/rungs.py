@@ -1,7 +1,7 @@
 """Models of a quality measurement as studies of quantization look at them, and ratios between any two.
 
 Two models that took turns in the same blocks, or were scored on the same windows, are compared block by block and
-window by window. Of published numbers only means and spreads are there. Then, with m the means, s the standard
+window by window. Where only means and spreads are printed, with m the means, s the standard
 deviations of n runs each, and e = (s1 / m1)^2 / n1 + (s2 / m2)^2 / n2,
 
     rate ratio         m1 / m2 * exp(-+ t sqrt(e)),   t by Satterthwaite's degrees of freedom
