@@ -7,10 +7,10 @@ these knows a subject.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from specmeter.messages import Message
 from specmeter.text import quoted, size
@@ -133,6 +133,8 @@ class Report:
     """What to do next, and where it lies."""
     folder: Path | None = None
     """Where it lies, as its page names it."""
+    filters: Mapping[str, Sequence[tuple[str, str | Message]]] = field(default_factory=dict[str, Any])
+    """What rows of its tables are `filed` under: (value, what it is called), for readers of a page to choose from."""
 
     def figures(self) -> list[Figure]:
         """All that have something to see."""

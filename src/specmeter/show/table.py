@@ -67,6 +67,8 @@ class Cell:
     """Names of checks whose findings explain the cell."""
     page: str = ""
     """Where these findings are, relative to the page of the table; empty: on it."""
+    row: str = ""
+    """The `id` of the row of data that it comes from, which a page links to."""
 
     @property
     def low(self) -> str | None:
@@ -114,7 +116,9 @@ class Row:
     verdict: Standing | None = None
     tone: Tone = ""
     filed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What readers of a page may filter it by: `target`, `method`, `kind`."""
+    """What readers of a page may filter it by: `target`, `method`, `kind`, `document`, `ruling`."""
+    id: str = ""
+    """What cells of other tables on its page link to."""
 
 
 @dataclass(frozen=True)

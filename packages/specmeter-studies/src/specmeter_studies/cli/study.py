@@ -184,7 +184,7 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     """Show what a study found: its claims, its tables, and what was left out.
 
     FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished study is
-    shown as far as it has come.
+    shown as far as it has come. `all`: what all documents say together, and why they disagree.
 
     \b
     Examples:
@@ -198,8 +198,12 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
+    from specmeter_studies.show import documents
     from specmeter_studies.show.terminal import report
 
+    if folder == documents.ALL:
+        print_report(documents.report(), as_json=as_json)
+        return 0
     found = Folder(find_study(folder))
     page = found.report_path if found.report_path.is_file() else None
     print_report(report(found, found.findings(trusted=trust), page, tables=True), as_json=as_json)

@@ -47,9 +47,23 @@ def shown(folder: Path, languages: Sequence[str]) -> Shown:
 
 def published(name: str, languages: Sequence[str]) -> Shown:
     """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
+    from specmeter.show.page.files import refuse_others, write_report_tables, write_text
+    from specmeter.show.page.page import report_page
+    from specmeter_studies.show import documents
     from specmeter_studies.show.document import published_documents
 
-    return _shown(published_documents(name), Path(f"{name}-published.html"), languages)
+    place = Path(f"{name}-published.html")
+    if name != documents.ALL:
+        return _shown(published_documents(name), place, languages)
+    report = documents.report()
+
+    def write(path: Path, inside: bool) -> list[Path]:
+        if not inside:
+            refuse_others(path)
+        write_text(path, report_page(report, languages), inside=inside)
+        return [path]
+
+    return Shown(report.figures, lambda to: write_report_tables(report, to, languages), write, place)
 
 
 def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[str]) -> Shown:
@@ -73,6 +87,7 @@ def list_published() -> Iterator[str]:
         yield f"{name}: {study.title}{printed}"
     for name, members in GROUPS.items():
         yield f"{name}: {', '.join(members)}"
+    yield "all: the answer of all documents on one page, and why they disagree"
 
 
 def on_site(folder: Path, slug: Callable[[str], str]) -> StudyOnSite:

@@ -39,7 +39,7 @@
   each("[data-print]", (button) => button.addEventListener("click", () => window.print()));
 
   // --- filters: what readers choose of targets, methods and kinds; it is kept in the address ---------------------
-  const FILTERS = ["target", "method", "kind"];
+  const FILTERS = ["target", "method", "kind", "document", "ruling"];
   const selects = [...document.querySelectorAll("[data-filter]")];
   const chosen = {};
   const fits = (of) => FILTERS.every((name) => !chosen[name] || !of[name] || of[name] === chosen[name]);

@@ -1,0 +1,425 @@
+"""All documents on one page: does speculation help a mixture of experts, when, and why the documents disagree.
+
+Nothing on it is written down here: sentences get their numbers from published rows, from rulings, and from runs of
+specmeter's own (`library/bench.csv`, made by `scripts/bench_rows.py`), and each number links to its row of data.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from statistics import fmean
+
+import specmeter_studies as studies
+from specmeter.audit import published as tables
+from specmeter.messages import Message
+from specmeter.numbers.estimates import above, below
+from specmeter.record import Estimate
+from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
+from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
+from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
+from specmeter_studies.rungs import percent_change
+from specmeter_studies.show.figures import drawn
+from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure, quoted
+
+ALL = "all"
+LOG, LOG_PROMPT = "sd_35B_Q4_0.8B_Q8_k4", "math"
+"""The raw log whose two rates two documents print."""
+_LOGS, _RUNS = "apple/logs.csv", "apple/sd_runs.csv"
+_TONES = {"supported": "good", "contradicted": "bad", "cannot tell": "doubtful"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A configuration of a run of our own on bench models."""
+
+    id: str
+    device: str
+    run: str
+    verdict: str
+    target: str
+    """`dense` or `moe`."""
+    gamma: int
+    clients: int
+    speedup: Estimate
+    acceptance: float
+    experts: tuple[float, float] | None
+    """Distinct experts that one token and a verification of gamma + 1 tokens choose in a layer; None: dense."""
+
+
+@cache
+def measured() -> tuple[Measured, ...]:
+    """What specmeter measured itself."""
+    text = (resources.files("specmeter_studies.library") / "bench.csv").read_text(encoding="utf-8")
+    return tuple(_measured(it) for it in csv.DictReader(text.splitlines()))
+
+
+def _measured(cells: Mapping[str, str]) -> Measured:
+    one, several = cells["experts_one"], cells["experts_step"]
+    return Measured(
+        id=cells["id"],
+        device=cells["device"],
+        run=cells["run"],
+        verdict=cells["verdict"],
+        target=cells["target"],
+        gamma=int(cells["gamma"]),
+        clients=int(cells["clients"]),
+        speedup=Estimate(
+            point=float(cells["speedup"]),
+            low=float(cells["low"]),
+            high=float(cells["high"]),
+            n=int(cells["blocks"]),
+            unit="x",
+            of="blocks",
+            method=cells["method"],
+        ),
+        acceptance=float(cells["acceptance"]),
+        experts=(float(one), float(several)) if one else None,
+    )
+
+
+@dataclass(frozen=True)
+class _TwoRates:
+    """One log, read in two ways."""
+
+    generated: float
+    """Of the plain rate, in percent: generated tokens over their time."""
+    in_all: float
+    """The same of the tokens that the target read and generated, over the life of its context."""
+    tokens: int
+    decode_s: float
+    all_tokens: int
+    all_s: float
+    failed: int
+    steps: int
+
+
+def _two_rates() -> _TwoRates:
+    log = _row(_LOGS, LOG)
+    model = {"target": "35B_Q4", "draft": "0.8B_Q8", "gamma": "4", "prompt": LOG_PROMPT}
+    printed = next(it for it in tables.cells(_RUNS) if all(it[key] == value for key, value in model.items()))
+    plain, tokens, decode_s = float(log["baseline_rate"]), int(log["predicted_n"]), float(log["predicted_ms"]) / 1e3
+    return _TwoRates(
+        generated=100 * (tokens / decode_s / plain - 1),
+        in_all=100 * (float(printed["decode_rate"]) / plain - 1),
+        tokens=tokens,
+        decode_s=decode_s,
+        all_tokens=tokens + int(printed["prompt_n"]),
+        all_s=float(printed["wall_ms"].partition("±")[0]) / 1e3,
+        failed=int(log["failed_forwards"]),
+        steps=int(log["steps"]),
+    )
+
+
+def _row(name: str, place: str) -> Mapping[str, str]:
+    return next(it for it in tables.cells(name) if it["source_place"] == place)
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+def report() -> Report:
+    """The page of all documents."""
+    found = studies.find("rtx3090-aug").published()
+    assert found is not None
+    lines = [it for it in matrix(found) if it.line.speculates and it.line.suite == BLOCKED[0]]
+    gaining = [it for it in lines if above(it.line.speedup, 1)]
+    losing = [it for it in lines if below(it.line.speedup, 1)]
+    rates, shares = _two_rates(), [it.share for it in timed(found)]
+    claims = list(_claims())
+    counts = {it: sum(claim.ruling == it for _, claim in claims) for it in dict.fromkeys(c.ruling for _, c in claims)}
+    return Report(
+        target="Speculative decoding and mixtures of experts",
+        document=lambda: _as_data(claims),
+        headline=Message("documents.headline", gaining=len(gaining), losing=len(losing), of=len(lines)),
+        look="speculate" if gaining else "stop",
+        answer=[
+            Text(Message("documents.gains", gains=_told(gaining), runs=quoted(percent_change(over_runs()), " %"))),
+            Text(Message("documents.loses", losses=_told(losing))),
+            *(Text(it) for it in _cause()),
+            Text(
+                Message(
+                    "documents.disagree",
+                    generated=rates.generated,
+                    in_all=rates.in_all,
+                    failed=rates.failed,
+                    steps=rates.steps,
+                    share=100 * fmean(shares),
+                )
+            ),
+            Text(Message("documents.here")),
+            Command(["specmeter", "advise", "TARGET.gguf"]),
+        ],
+        facts=[
+            Message(
+                "documents.counts",
+                claims=len(claims),
+                supported=counts.get("supported", 0),
+                contradicted=counts.get("contradicted", 0),
+                open=counts.get("cannot tell", 0),
+            )
+        ],
+        sections=[
+            Section("reconciled", [Tabled(_reconciled(rates, shares))]),
+            Section("measured_here", [Chart(_chart), Tabled(_here())]),
+            Section("found_since", [Text(Message("documents.since"), at="page"), Tabled(_since(lines))]),
+            Section("claims", [Tabled(_ruled(claims), most=20)]),
+            Section("rows", [Tabled(it, at="details") for it in _rows()]),
+        ],
+        filters={
+            "document": [(it, it) for it in dict.fromkeys(name for name, _ in claims)],
+            "ruling": [(it, Message(f"ruling.{it}")) for it in counts],
+        },
+    )
+
+
+def _told(lines: Sequence[InMatrix]) -> list[Message]:
+    return [
+        Message("documents.one", name=it.line.config.removeprefix("spec-"), change=quoted(it.change, " %"))
+        for it in lines
+    ]
+
+
+def _cause() -> Iterator[Message]:
+    """Dense against mixture on one machine, with one draft length and one client, and what verifying reads."""
+    by_device: dict[str, dict[tuple[str, int], Measured]] = {}
+    for it in measured():
+        if it.clients == 1 and it.verdict == "valid":
+            by_device.setdefault(it.device, {})[it.target, it.gamma] = it
+    for device, found in by_device.items():
+        pairs = [
+            (found["dense", gamma], it)
+            for (kind, gamma), it in found.items()
+            if kind == "moe" and ("dense", gamma) in found and it.experts
+        ]
+        if not pairs:
+            continue
+        dense, moe = min(pairs, key=lambda pair: abs(pair[1].gamma - 4))
+        assert moe.experts is not None
+        yield Message(
+            "documents.cause",
+            device=device,
+            gamma=moe.gamma,
+            dense=quoted(dense.speedup, "x"),
+            moe=quoted(moe.speedup, "x"),
+            tokens=moe.gamma + 1,
+            union=moe.experts[1] / moe.experts[0],
+        )
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _reconciled(rates: _TwoRates, shares: Sequence[float]) -> Table:
+    """A row for each reason why the documents disagree, and how much it makes."""
+    logs = [it for it in tables.cells(_LOGS) if it["steps"] and it["failed_forwards"]]
+    failing = [int(it["failed_forwards"]) / int(it["steps"]) for it in logs]
+    log = f"log-{LOG}"
+    rows = [
+        (
+            "rate",
+            Message("documents.rate.size", generated=rates.generated, in_all=rates.in_all),
+            log,
+            {"tokens": rates.tokens, "decode_s": rates.decode_s, "all_tokens": rates.all_tokens, "all_s": rates.all_s},
+        ),
+        (
+            "failed",
+            Message("documents.failed.size", failed=rates.failed, steps=rates.steps),
+            log,
+            {"logs": len(logs), "low": 100 * min(failing), "high": 100 * max(failing)},
+        ),
+        (
+            "checkpoints",
+            Message("documents.checkpoints.size", share=100 * fmean(shares)),
+            "timed-0",
+            {"passes": len(shares)},
+        ),
+    ]
+    columns = tuple(Column(it) for it in ("cause", "what_happened", "documents", "how_much"))
+    return Table(
+        "reconciled",
+        columns,
+        [
+            Row(
+                (
+                    Cell(Message(f"documents.{name}")),
+                    Cell(Message(f"documents.{name}.happened", **values)),
+                    Cell(Message(f"documents.{name}.whose")),
+                    Cell(size, row=row),
+                )
+            )
+            for name, size, row, values in rows
+        ],
+    )
+
+
+def _here() -> Table:
+    columns = (
+        Column("target"),
+        Column("device", title=Message("documents.device"), narrow="drop"),
+        Column("clients", "number"),
+        Column("gamma", "number"),
+        Column("speedup", "number"),
+        Column("acceptance", "number", Message("documents.accepted")),
+        Column("experts_read", "number", Message("documents.experts")),
+        Column("verdict"),
+    )
+    return Table(
+        "measured_here",
+        columns,
+        [
+            Row(
+                (
+                    Cell(f"bench {it.target}"),
+                    Cell(it.device),
+                    Cell(str(it.clients), it.clients),
+                    Cell(str(it.gamma), it.gamma),
+                    _linked(estimate_cell(it.speedup, 2), f"bench-{it.id}"),
+                    Cell(f"{100 * it.acceptance:.0f}", it.acceptance),
+                    Cell(f"{it.experts[1] / it.experts[0]:.1f}", it.experts[1] / it.experts[0])
+                    if it.experts
+                    else Cell("-"),
+                    Cell(Message(f"verdict.{it.verdict}")),
+                )
+            )
+            for it in measured()
+        ],
+    )
+
+
+def _chart() -> object:
+    """Speedup by draft length, dense beside mixture, a panel for each machine and number of clients."""
+    points = tuple(
+        Point.of(
+            it.speedup,
+            x=float(it.gamma),
+            series=f"bench {it.target}",
+            facet=Message("documents.panel", device=it.device, clients=it.clients),
+        )
+        for it in measured()
+    )
+    figure = StudyFigure(
+        key="by-length",
+        title=Message("documents.by_length"),
+        kind="lines",
+        x=Axis(title=Message("documents.gamma")),
+        y=Axis(title=Message("documents.speedup"), ratio=True),
+        series_title=Message("documents.target"),
+        points=points,
+    )
+    return drawn(figure, "measured", "by-length") if points else None
+
+
+def _since(lines: Sequence[InMatrix]) -> Table:
+    columns = (Column("arm"), Column("change", "number"), Column("acceptance", "number", Message("documents.accepted")))
+    rows = [
+        Row(
+            (
+                Cell(it.line.config, code=True),
+                _linked(estimate_cell(it.change, 1), f"matrix-{it.line.config}"),
+                _percent(it.line.acceptance),
+            )
+        )
+        for it in lines
+    ]
+    return Table("found_since", columns, rows)
+
+
+def _percent(share: Estimate | None) -> Cell:
+    return Cell("-") if share is None else Cell(f"{100 * share.point:.0f}", share.point)
+
+
+def _linked(cell: Cell, row: str) -> Cell:
+    return Cell(**{**cell.__dict__, "row": row})
+
+
+def _claims() -> Iterator[tuple[str, ClaimRuling]]:
+    """Every claim that a document makes, ruled by its own numbers."""
+    for name in studies.names():
+        if studies.find(name).published() is not None:
+            yield from ((name, claim) for claim in studies.published(name).claims)
+
+
+def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
+    columns = (Column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
+    rows = [
+        Row(
+            (
+                Cell(name),
+                Cell(claim.claim),
+                Cell(Message(f"ruling.{claim.ruling}"), tone=_TONES.get(claim.ruling, "faint")),
+                Cell(claim.found),
+            ),
+            filed={"document": name, "ruling": claim.ruling},
+        )
+        for name, claim in claims
+    ]
+    return Table("claims", columns, rows)
+
+
+def _rows() -> Iterator[Table]:
+    """The rows of data that numbers of the page link to."""
+    logs = [it for it in tables.cells(_LOGS) if it["steps"]]
+    yield _data(
+        "rows_logs",
+        logs,
+        [f"log-{it['source_place']}" for it in logs],
+        (
+            "source_place",
+            "decode_rate",
+            "baseline_rate",
+            "predicted_n",
+            "predicted_ms",
+            "prompt_n",
+            "drafted",
+            "accepted",
+            "steps",
+            "failed_forwards",
+        ),
+    )
+    matrix_rows = [it for it in tables.cells("rtx3090-aug/matrix.csv") if it["run"] == BLOCKED[0]]
+    names = [it["label"].partition(", ")[0] for it in matrix_rows]
+    yield _data(
+        "rows_matrix",
+        matrix_rows,
+        [f"matrix-{it}" for it in names],
+        ("source_place", "decode_rate", "baseline_rate", "change_percent", "ci_low", "ci_high", "drafted", "accepted"),
+    )
+    timers = tables.cells("rtx3090-aug/checkpoints.csv")
+    yield _data(
+        "rows_timers",
+        timers,
+        [f"timed-{place}" for place in range(len(timers))],
+        (
+            "source_place",
+            "decode_rate",
+            "baseline_rate",
+            "created",
+            "restored",
+            "create_s",
+            "restore_target_s",
+            "restore_draft_s",
+        ),
+    )
+    text = (resources.files("specmeter_studies.library") / "bench.csv").read_text(encoding="utf-8")
+    own = list(csv.DictReader(text.splitlines()))
+    if own:
+        yield _data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
+
+
+def _data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:
+    headings = tuple(Column(f"source_{it}", title=it) for it in columns)
+    made = [
+        Row(tuple(Cell(it[key] or "-") for key in columns), id=key_of) for it, key_of in zip(rows, ids, strict=True)
+    ]
+    return Table(name, headings, made)
+
+
+def _as_data(claims: Sequence[tuple[str, ClaimRuling]]) -> dict[str, object]:
+    return {
+        "claims": [{"study": name, **claim.model_dump(mode="json")} for name, claim in claims],
+        "measured": [{**it.__dict__, "speedup": it.speedup.model_dump(mode="json")} for it in measured()],
+    }
