@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from statistics import fmean
@@ -18,8 +18,9 @@ from specmeter.audit import published as tables
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
+from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
-from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
+from specmeter.show.table import Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
 from specmeter_studies.rungs import percent_change
 from specmeter_studies.show.figures import drawn
@@ -29,7 +30,7 @@ ALL = "all"
 LOG, LOG_PROMPT = "sd_35B_Q4_0.8B_Q8_k4", "math"
 """The raw log whose two rates two documents print."""
 _LOGS, _RUNS = "apple/logs.csv", "apple/sd_runs.csv"
-_TONES = {"supported": "good", "contradicted": "bad", "cannot tell": "doubtful"}
+_TONES: dict[str, Tone] = {"supported": "good", "contradicted": "bad", "cannot tell": "doubtful"}
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def _here() -> Table:
     )
 
 
-def _chart() -> object:
+def _chart() -> Figure | None:
     """Speedup by draft length, dense beside mixture, a panel for each machine and number of clients."""
     points = tuple(
         Point.of(
@@ -333,7 +334,7 @@ def _percent(share: Estimate | None) -> Cell:
 
 
 def _linked(cell: Cell, row: str) -> Cell:
-    return Cell(**{**cell.__dict__, "row": row})
+    return replace(cell, row=row)
 
 
 def _claims() -> Iterator[tuple[str, ClaimRuling]]:

@@ -1,0 +1,62 @@
+"""One page for all documents: its sentences and tables say what rows of data say, and link to them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from specmeter.audit import published
+from specmeter.messages import words
+from specmeter.show.page.page import report_page
+from specmeter_studies.cli.study import command
+from specmeter_studies.show import documents
+from specmeter_studies.show.documents import report
+
+
+def test_every_number_leads_to_its_row() -> None:
+    page = report_page(report())
+    led, there = set(re.findall(r'href="#(row-[^"]+)"', page)), set(re.findall(r'<tr id="(row-[^"]+)"', page))
+    assert led
+    assert led <= there
+
+
+def test_the_answer_is_counted_from_the_rows() -> None:
+    rows = [it for it in published.cells("rtx3090-aug/matrix.csv") if it["run"] == "O2" and it["method"] != "none"]
+    made = report()
+    assert made.headline is not None
+    assert made.headline.values["gaining"] == sum(float(it["ci_low"]) > 0 for it in rows)
+    assert made.headline.values["losing"] == sum(float(it["ci_high"]) < 0 for it in rows)
+    assert made.headline.values["of"] == len(rows)
+
+
+def test_one_log_has_two_rates() -> None:
+    """201 tokens in 3.219 s and 221 in 4.097 s, over 55.2 tok/s."""
+    said = next(it.said for it in report().answer if getattr(it, "said", None) and "disagree" in str(it))
+    text = said if isinstance(said, str) else words().render(said)
+    assert "+13.1 % or -2.3 %" in text
+    assert "134 of its 174" in text
+
+
+def test_both_languages_say_all() -> None:
+    page = report_page(report())
+    assert "验证失败" in page
+    assert "failed verifications" in page
+    assert 'data-filter="document"' in page
+    assert 'data-filter="ruling"' in page
+
+
+def test_rows_of_our_own_are_measured_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    for it in documents.measured():
+        assert it.target in ("dense", "moe")
+        assert it.speedup.low is not None
+        assert it.verdict in ("valid", "suspect")
+        assert (it.experts is None) == (it.target == "dense")
+
+
+def test_all_is_a_name_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command(["show", "all"])
+    assert ended.value.code == 0
+    assert "3.219" in capsys.readouterr().out
