@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from specmeter.audit import published
-from specmeter.messages import words
+from specmeter.messages import Message, words
 from specmeter.show.page.page import report_page
+from specmeter.show.report import Text
 from specmeter_studies.cli.study import command
 from specmeter_studies.show import documents
 from specmeter_studies.show.documents import report
@@ -33,8 +33,9 @@ def test_the_answer_is_counted_from_the_rows() -> None:
 
 def test_one_log_has_two_rates() -> None:
     """201 tokens in 3.219 s and 221 in 4.097 s, over 55.2 tok/s."""
-    said = next(it.said for it in report().answer if getattr(it, "said", None) and "disagree" in str(it))
-    text = said if isinstance(said, str) else words().render(said)
+    said = next(it.said for it in report().answer if isinstance(it, Text) and "disagree" in str(it.said))
+    assert isinstance(said, Message)
+    text = words().render(said)
     assert "+13.1 % or -2.3 %" in text
     assert "134 of its 174" in text
 
@@ -47,7 +48,7 @@ def test_both_languages_say_all() -> None:
     assert 'data-filter="ruling"' in page
 
 
-def test_rows_of_our_own_are_measured_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_our_own_are_measured_and_complete() -> None:
     for it in documents.measured():
         assert it.target in ("dense", "moe")
         assert it.speedup.low is not None
@@ -55,7 +56,7 @@ def test_rows_of_our_own_are_measured_and_complete(monkeypatch: pytest.MonkeyPat
         assert (it.experts is None) == (it.target == "dense")
 
 
-def test_all_is_a_name_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_a_name_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command(["show", "all"])
     assert ended.value.code == 0

@@ -13,6 +13,7 @@ import yaml
 import specmeter_studies
 from said import literals, never_said
 from specmeter.messages import words
+from specmeter_studies.show.documents import report
 
 SOURCE = Path(specmeter_studies.__file__).parent
 ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))
@@ -49,7 +50,8 @@ def test_every_text_of_a_study_has_its_words() -> None:
 
 
 def test_every_message_is_said_somewhere() -> None:
-    assert never_said(set(ENGLISH) - TEXTS - METHODS, SOURCE) <= {"first runs, withdrawn"}
+    headings = {f"section.{it.name}" for it in report().sections}
+    assert never_said(set(ENGLISH) - TEXTS - METHODS - headings, SOURCE) <= {"first runs, withdrawn"}
 
 
 def test_every_code_of_the_source_is_known() -> None:

@@ -20,7 +20,7 @@ from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
 from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
-from specmeter.show.table import Cell, Column, Row, Table, Tone, estimate_cell
+from specmeter.show.table import Cell, Column, Kind, Row, Table, Tone, estimate_cell
 from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
 from specmeter_studies.rungs import percent_change
 from specmeter_studies.show.figures import drawn
@@ -100,8 +100,7 @@ class _TwoRates:
 
 def _two_rates() -> _TwoRates:
     log = _row(_LOGS, LOG)
-    model = {"target": "35B_Q4", "draft": "0.8B_Q8", "gamma": "4", "prompt": LOG_PROMPT}
-    printed = next(it for it in tables.cells(_RUNS) if all(it[key] == value for key, value in model.items()))
+    printed = _printed()
     plain, tokens, decode_s = float(log["baseline_rate"]), int(log["predicted_n"]), float(log["predicted_ms"]) / 1e3
     return _TwoRates(
         generated=100 * (tokens / decode_s / plain - 1),
@@ -113,6 +112,12 @@ def _two_rates() -> _TwoRates:
         failed=int(log["failed_forwards"]),
         steps=int(log["steps"]),
     )
+
+
+def _printed() -> Mapping[str, str]:
+    """The row of that log's run in the document's data."""
+    named = {"target": "35B_Q4", "draft": "0.8B_Q8", "gamma": "4", "prompt": LOG_PROMPT}
+    return next(it for it in tables.cells(_RUNS) if all(it[key] == value for key, value in named.items()))
 
 
 def _row(name: str, place: str) -> Mapping[str, str]:
@@ -214,6 +219,14 @@ def _cause() -> Iterator[Message]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
+def _table(name: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    return Table(name, tuple(columns), rows, Message(f"documents.table.{name}"))
+
+
+def _column(key: str, kind: Kind = "text") -> Column:
+    return Column(key, kind, Message(f"documents.column.{key}"))
+
+
 def _reconciled(rates: _TwoRates, shares: Sequence[float]) -> Table:
     """A row for each reason why the documents disagree, and how much it makes."""
     logs = [it for it in tables.cells(_LOGS) if it["steps"] and it["failed_forwards"]]
@@ -239,15 +252,15 @@ def _reconciled(rates: _TwoRates, shares: Sequence[float]) -> Table:
             {"passes": len(shares)},
         ),
     ]
-    columns = tuple(Column(it) for it in ("cause", "what_happened", "documents", "how_much"))
-    return Table(
+    columns = tuple(map(_column, ("cause", "what_happened", "documents", "how_much")))
+    return _table(
         "reconciled",
         columns,
         [
             Row(
                 (
                     Cell(Message(f"documents.{name}")),
-                    Cell(Message(f"documents.{name}.happened", **values)),
+                    Cell(Message(f"documents.{name}.happened", **values), row="run" if name == "rate" else ""),
                     Cell(Message(f"documents.{name}.whose")),
                     Cell(size, row=row),
                 )
@@ -260,15 +273,15 @@ def _reconciled(rates: _TwoRates, shares: Sequence[float]) -> Table:
 def _here() -> Table:
     columns = (
         Column("target"),
-        Column("device", title=Message("documents.device"), narrow="drop"),
+        replace(_column("device"), narrow="drop"),
         Column("clients", "number"),
         Column("gamma", "number"),
         Column("speedup", "number"),
-        Column("acceptance", "number", Message("documents.accepted")),
-        Column("experts_read", "number", Message("documents.experts")),
+        _column("accepted", "number"),
+        _column("experts", "number"),
         Column("verdict"),
     )
-    return Table(
+    return _table(
         "measured_here",
         columns,
         [
@@ -315,7 +328,7 @@ def _chart() -> Figure | None:
 
 
 def _since(lines: Sequence[InMatrix]) -> Table:
-    columns = (Column("arm"), Column("change", "number"), Column("acceptance", "number", Message("documents.accepted")))
+    columns = (Column("arm"), _column("change", "number"), _column("accepted", "number"))
     rows = [
         Row(
             (
@@ -326,7 +339,7 @@ def _since(lines: Sequence[InMatrix]) -> Table:
         )
         for it in lines
     ]
-    return Table("found_since", columns, rows)
+    return _table("found_since", columns, rows)
 
 
 def _percent(share: Estimate | None) -> Cell:
@@ -345,7 +358,7 @@ def _claims() -> Iterator[tuple[str, ClaimRuling]]:
 
 
 def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
-    columns = (Column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
+    columns = (_column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
     rows = [
         Row(
             (
@@ -381,6 +394,8 @@ def _rows() -> Iterator[Table]:
             "failed_forwards",
         ),
     )
+    printed = ("source_place", "decode_rate", "rate_window", "baseline_rate", "predicted_n", "prompt_n", "wall_ms")
+    yield _data("rows_run", [_printed()], ["run"], printed)
     matrix_rows = [it for it in tables.cells("rtx3090-aug/matrix.csv") if it["run"] == BLOCKED[0]]
     names = [it["label"].partition(", ")[0] for it in matrix_rows]
     yield _data(
@@ -416,7 +431,7 @@ def _data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], colu
     made = [
         Row(tuple(Cell(it[key] or "-") for key in columns), id=key_of) for it, key_of in zip(rows, ids, strict=True)
     ]
-    return Table(name, headings, made)
+    return _table(name, headings, made)
 
 
 def _as_data(claims: Sequence[tuple[str, ClaimRuling]]) -> dict[str, object]:
