@@ -226,13 +226,14 @@ def kv_quantization(data: StudyData) -> Found:
 def _by_request(known: Lines, line: Line) -> Message | None:
     """Requests that drafted nothing decode plainly with the same KV: what those that drafted are compared with.
 
-    None unless each that drafted is slower than each that did not, by more than prompts make plain decoding differ.
+    None unless each that drafted is slower than each that did not, by more than prompts make plain decoding differ, and
+    there are three of either: two requests show nothing.
     """
     drafted = [it.decode_rate for it in line.results if it.drafted and it.decode_rate]
     plain = [it.decode_rate for it in line.results if it.drafted == 0 and it.decode_rate]
     base = known.get("baseline")
     others = base.rates if base else []
-    if not drafted or not plain or not others or max(drafted) * max(others) / min(others) >= min(plain):
+    if min(len(drafted), len(plain)) < 3 or not others or max(drafted) * max(others) / min(others) >= min(plain):
         return None
     return Message(
         "rtx3090-19.kv.requests",
