@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_would_be_tried_and_writes_nothing(
     assert found["drafts"] == [
         {"reference": str(folder / draft), "method": "draft-simple", "size_bytes": Path(draft).stat().st_size}
     ]
-    assert found["prompts"] == {"code": 6, "edit": 6}
+    assert found["prompts"] == {"code": 16, "edit": 16}
     assert found["budget_s"] == 90
     configurations = found["configurations"]
     assert isinstance(configurations, dict)

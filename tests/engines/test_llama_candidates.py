@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from llama_fixtures import arm, greedy, launch, prompt
@@ -97,7 +98,8 @@ def test_in_the_middle_of_a_character_another_token_is_forced(tmp_path: Path, mo
     monkeypatch.setattr(LlamaSession, "_stream", stream)
     monkeypatch.setattr(LlamaSession, "tokenize", lambda *_: (64,))
     nothing: Any = None
-    session = LlamaSession(launch(tmp_path, arm()), nothing, nothing, nothing)
+    (log := tmp_path / "server.log").touch()
+    session = LlamaSession(launch(tmp_path, arm()), cast("Any", SimpleNamespace(log_path=log)), nothing, nothing)
     assert session.candidates(prompt(), (1, 2), greedy(), 8) == ((7, -0.1), (8, -3.0))
     assert [body.get("logit_bias", [[None]])[0][0] for body in asked] == [None, 64]
 

@@ -131,7 +131,15 @@ def provoke(folder: Path, tamper: Callable[[Engine], None] = lambda _: None, **c
     return Outcome(folder / "run")
 
 
-UNQUIET = {"host-busy", "free-cores", "baseline-unstable", "order-confounded", "control-baseline", "speedup-above-tau"}
+UNQUIET = {
+    "host-busy",
+    "free-cores",
+    "baseline-unstable",
+    "order-confounded",
+    "control-baseline",
+    "speedup-above-tau",
+    "stalls",
+}
 """Checks that may call a clean run suspect where the machine has other work, and rightly so."""
 
 
