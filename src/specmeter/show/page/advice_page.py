@@ -11,7 +11,7 @@ from specmeter.errors import UsageError
 from specmeter.files import is_link
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.page.document import read_document
-from specmeter.show.page.files import refuse_others, write_page, write_text
+from specmeter.show.page.files import write_made, write_page
 from specmeter.show.page.page import report_page
 from specmeter.store.guarded import is_run
 from specmeter.store.run import REPORT_NAME
@@ -32,12 +32,10 @@ def write_advice_page(
 
     A stage that cannot be read is not linked to. Raises `UsageError` where the page cannot be written.
     """
-    if not inside:
-        refuse_others(path)
     reports = _write_reports(advice, folder, languages) if inside else {}
     links = {name: f"{name}/{REPORT_NAME}" for name in reports}
-    write_text(path, report_page(advice_report.report(advice, own(folder), links), languages), inside=inside)
-    return [path, *reports.values()]
+    page = report_page(advice_report.report(advice, own(folder), links), languages)
+    return [write_made(path, page.encode(), inside=inside), *reports.values()]
 
 
 def _write_reports(advice: Advice, folder: Path, languages: Sequence[str]) -> dict[str, Path]:
@@ -62,8 +60,6 @@ def write_schedule_page(
 
     Raises `UsageError` where the page cannot be written.
     """
-    if not inside:
-        refuse_others(path)
     written: list[Path] = []
     links: dict[int, str] = {}
     for advice in schedule.advices if inside else ():
@@ -76,8 +72,8 @@ def write_schedule_page(
         except UsageError:
             continue
         links[clients_of(advice)] = f"{name}/{ADVICE_PAGE}"
-    write_text(path, report_page(schedule_report.report(schedule, own(folder), links), languages), inside=inside)
-    return [path, *written]
+    page = report_page(schedule_report.report(schedule, own(folder), links), languages)
+    return [write_made(path, page.encode(), inside=inside), *written]
 
 
 def own(folder: Path) -> Path:

@@ -39,9 +39,15 @@ if TYPE_CHECKING:
 
 def write_page(document: Document, path: Path, languages: Sequence[str], *, inside: bool = False) -> Path:
     """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
+    page = run_page(document, languages).encode()
+    return write_made(path, sealed(page, document.run.certificate_sha256), inside=inside)
+
+
+def write_made(path: Path, page: bytes, *, inside: bool) -> Path:
+    """Write a page, `inside` the folder that it is of, or where nothing else lies. Raises `UsageError`."""
     if not inside:
         refuse_others(path)
-    write_bytes(path, sealed(run_page(document, languages).encode(), document.run.certificate_sha256), inside=inside)
+    write_bytes(path, page, inside=inside)
     return path
 
 

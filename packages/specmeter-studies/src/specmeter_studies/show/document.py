@@ -8,7 +8,7 @@ A study's data as files, as documents publish theirs: single requests, tables, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from specmeter.messages import LANGUAGES, Message, words
 from specmeter.show.page.files import (
     copy_kept,
     make_folder,
-    refuse_others,
+    write_made,
     write_requests,
     write_section,
     write_table,
@@ -169,6 +169,13 @@ def document_of_run(run: RunReport) -> StudyDocument | None:
     return study_document(studies.findings(study, from_run(study, run.folder)), "study-")
 
 
+def published_findings(members: Iterable[str]) -> Iterator[tuple[str, StudyFindings]]:
+    """What these studies find in the numbers that their documents printed, of those that printed any."""
+    for member in members:
+        if (data := studies.find(member).published()) is not None:
+            yield member, studies.findings(member, data)
+
+
 def published_documents(name: str) -> list[StudyDocument]:
     """A study, or a group of them, told from the numbers that its document printed.
 
@@ -178,11 +185,8 @@ def published_documents(name: str) -> list[StudyDocument]:
         choice = ", ".join((*studies.names(), *GROUPS))
         raise UsageError(f"--published {name}: is not a study", fix=f"choose one of: {choice}; or `list`")
     members = GROUPS.get(name, (name,))
-    found = [(member, studies.find(member).published()) for member in members]
     documents = [
-        study_document(studies.findings(member, data), f"{member}-" if len(members) > 1 else "")
-        for member, data in found
-        if data is not None
+        study_document(found, f"{member}-" if len(members) > 1 else "") for member, found in published_findings(members)
     ]
     if not documents:
         raise UsageError(
@@ -230,10 +234,7 @@ def write_study_page(
     documents: Sequence[StudyDocument], path: Path, languages: Sequence[str], *, inside: bool = False
 ) -> Path:
     """Write the page of one study or of several, like `write_page`."""
-    if not inside:
-        refuse_others(path)
-    write_text(path, study_page(documents, languages), inside=inside)
-    return path
+    return write_made(path, study_page(documents, languages).encode(), inside=inside)
 
 
 def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[str]) -> list[Path]:

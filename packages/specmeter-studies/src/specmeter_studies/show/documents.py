@@ -23,6 +23,7 @@ from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, Tone, estimate_cell
 from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
 from specmeter_studies.rungs import percent_change
+from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure, quoted
 
@@ -52,10 +53,14 @@ class Measured:
 
 
 @cache
-def measured() -> tuple[Measured, ...]:
-    """What specmeter measured itself."""
+def _own_rows() -> tuple[Mapping[str, str], ...]:
     text = (resources.files("specmeter_studies.library") / "bench.csv").read_text(encoding="utf-8")
-    return tuple(_measured(it) for it in csv.DictReader(text.splitlines()))
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def measured() -> list[Measured]:
+    """What specmeter measured itself."""
+    return [_measured(it) for it in _own_rows()]
 
 
 def _measured(cells: Mapping[str, str]) -> Measured:
@@ -129,13 +134,13 @@ def _row(name: str, place: str) -> Mapping[str, str]:
 
 def report() -> Report:
     """The page of all documents."""
-    found = studies.find("rtx3090-aug").published()
-    assert found is not None
+    every = dict(published_findings(studies.names()))
+    found = every["rtx3090-aug"].data
     lines = [it for it in matrix(found) if it.line.speculates and it.line.suite == BLOCKED[0]]
     gaining = [it for it in lines if above(it.line.speedup, 1)]
     losing = [it for it in lines if below(it.line.speedup, 1)]
     rates, shares = _two_rates(), [it.share for it in timed(found)]
-    claims = list(_claims())
+    claims = [(name, claim) for name, it in every.items() for claim in it.claims]
     counts = {it: sum(claim.ruling == it for _, claim in claims) for it in dict.fromkeys(c.ruling for _, c in claims)}
     return Report(
         target="Speculative decoding and mixtures of experts",
@@ -350,13 +355,6 @@ def _linked(cell: Cell, row: str) -> Cell:
     return replace(cell, row=row)
 
 
-def _claims() -> Iterator[tuple[str, ClaimRuling]]:
-    """Every claim that a document makes, ruled by its own numbers."""
-    for name in studies.names():
-        if studies.find(name).published() is not None:
-            yield from ((name, claim) for claim in studies.published(name).claims)
-
-
 def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
     columns = (_column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
     rows = [
@@ -420,9 +418,7 @@ def _rows() -> Iterator[Table]:
             "restore_draft_s",
         ),
     )
-    text = (resources.files("specmeter_studies.library") / "bench.csv").read_text(encoding="utf-8")
-    own = list(csv.DictReader(text.splitlines()))
-    if own:
+    if own := _own_rows():
         yield _data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
 
 

@@ -47,7 +47,7 @@ def shown(folder: Path, languages: Sequence[str]) -> Shown:
 
 def published(name: str, languages: Sequence[str]) -> Shown:
     """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
-    from specmeter.show.page.files import refuse_others, write_report_tables, write_text
+    from specmeter.show.page.files import write_made, write_report_tables
     from specmeter.show.page.page import report_page
     from specmeter_studies.show import documents
     from specmeter_studies.show.document import published_documents
@@ -57,13 +57,12 @@ def published(name: str, languages: Sequence[str]) -> Shown:
         return _shown(published_documents(name), place, languages)
     report = documents.report()
 
-    def write(path: Path, inside: bool) -> list[Path]:
-        if not inside:
-            refuse_others(path)
-        write_text(path, report_page(report, languages), inside=inside)
-        return [path]
-
-    return Shown(report.figures, lambda to: write_report_tables(report, to, languages), write, place)
+    return Shown(
+        report.figures,
+        lambda to: write_report_tables(report, to, languages),
+        lambda path, inside: [write_made(path, report_page(report, languages).encode(), inside=inside)],
+        place,
+    )
 
 
 def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[str]) -> Shown:
