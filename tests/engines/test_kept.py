@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def times_printed(folder: Path) -> int:
 def test_the_next_session_of_an_arm_goes_on_with_its_server_and_has_a_log_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a" / "logs").mkdir(parents=True)
     (tmp_path / "b" / "logs").mkdir(parents=True)
-    with servers() as engine:
+    with closing(servers()) as engine:
         first = answered(engine, tmp_path / "a")
         other = arm(id="other name")
         second = answered(engine, tmp_path / "b", other)
@@ -57,16 +58,16 @@ def test_the_next_session_of_an_arm_goes_on_with_its_server_and_has_a_log_of_its
 def test_arms_that_learn_and_arms_that_differ_share_nothing(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / name / "logs").mkdir(parents=True)
-    with servers(lasting=False) as engine:
+    with closing(servers(lasting=False)) as engine:
         assert answered(engine, tmp_path / "a") is not answered(engine, tmp_path / "b")
-    with servers() as engine:
+    with closing(servers()) as engine:
         assert answered(engine, tmp_path / "c") is not answered(engine, tmp_path / "d", arm(engine={"context": 256}))
 
 
 def test_a_server_that_died_while_it_waited_is_replaced(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name / "logs").mkdir(parents=True)
-    with servers() as engine:
+    with closing(servers()) as engine:
         first = answered(engine, tmp_path / "a")
         first.end()
         second = answered(engine, tmp_path / "b")
@@ -80,7 +81,7 @@ def test_where_memory_holds_one_server_the_one_that_waits_ends_first(
     for name in "abc":
         (tmp_path / name / "logs").mkdir(parents=True)
     monkeypatch.setattr(kept, "memory_available_bytes", lambda: 1)
-    with servers() as engine:
+    with closing(servers()) as engine:
         first = answered(engine, tmp_path / "a")
         assert answered(engine, tmp_path / "b", arm(engine={"context": 256})) is not first
         assert gone_within(first.facts.pids, 5.0)
@@ -90,7 +91,7 @@ def test_where_memory_holds_one_server_the_one_that_waits_ends_first(
 def test_a_model_that_was_replaced_gets_a_server_of_its_own(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name / "logs").mkdir(parents=True)
-    with servers() as engine:
+    with closing(servers()) as engine:
         first = answered(engine, tmp_path / "a")
         later = launch(tmp_path / "b", arm())
         changed: ModelIdentity = later.target.model_copy(update={"sha256": "0" * 64})

@@ -17,8 +17,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.session import Engine, EngineSession, Launch, SessionFacts
@@ -38,7 +37,7 @@ class _Server(NamedTuple):
 
 
 class KeptServers(Engine):
-    """An engine whose sessions go on with servers of earlier ones. End it with `close`, or use it as a context."""
+    """An engine whose sessions go on with servers of earlier ones. End it with `close`."""
 
     def __init__(self, engine: Engine, lasting: Callable[[Arm], bool]) -> None:
         """`lasting`: whether requests of an arm leave nothing behind that changes later ones."""
@@ -136,14 +135,6 @@ class KeptServers(Engine):
         """End every server for good; safe to call twice."""
         self.renew()
         self._scratch.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _key(launch: Launch, engine: EngineIdentity) -> Key:

@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -343,7 +343,7 @@ def _servers(prepared: Prepared) -> Generator[Engine]:
     if isinstance(engine, KeptServers):
         yield engine if wanted else engine.engine
     elif wanted:
-        with kept(prepared) as own:
+        with closing(kept(prepared)) as own:
             yield own
     else:
         yield engine
