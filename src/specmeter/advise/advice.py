@@ -245,6 +245,11 @@ class Advice(Record):
     """Of a finished advice; only said by who reads it."""
 
     @property
+    def best(self) -> str | None:
+        """Id of the arm that the speedup is of."""
+        return self.arm.id if self.arm is not None else self.speedup_of
+
+    @property
     def disturbed(self) -> Disturbance | None:
         """The worst block that was set aside."""
         found = [it.disturbed for it in self.stages if it.disturbed is not None]

@@ -7,7 +7,7 @@ of this file, as with runs. Any later change of the record is seen by that.
 Who changes the record and certifies it anew is held against the runs: the answer is computed once more from the
 confirmation, what became of arms from the race, and models, engine, machine and date are those of the runs. Covered by
 the certificate alone are predictions of arms that were not raced, settings that were tried, the time that it took, and
-what an earlier advice said. What is not finished has no certificate, and its readers are told so.
+what an earlier advice said. What is not finished has no certificate, and says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ _WITHHELD: dict[str, object] = {
 """Where the record was changed."""
 
 
-# --- what a reader is told -------------------------------------------------------------------------------------------
+# --- what a reader sees ----------------------------------------------------------------------------------------------
 
 
 def examined(advice: Advice, folder: Path) -> Advice:
@@ -229,7 +229,7 @@ def _foretold(advice: Advice, store: RunReader) -> Iterator[Message]:
 
 def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Sequence[Answered]) -> Iterator[Message]:
     """The answer is what the confirmation gives."""
-    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    arm = advice.best
     if advice.basis != "confirmed" or arm is None:
         if advice.decision != "undecided" or advice.speedup is not None:
             yield Message("advice.unconfirmed")
@@ -252,9 +252,7 @@ def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Se
     if found.verdict != advice.verdict:
         yield Message("advice.other_verdict")
     gains = ("gains", "here")
-    if advice.decision in DRAFTS and found.ruling not in gains:
-        yield Message("advice.no_gain")
-    if advice.decision == "speculate" and found.ruling == "here":
+    if advice.decision in DRAFTS and found.ruling not in (gains[:1] if advice.decision == "speculate" else gains):
         yield Message("advice.no_gain")
     if advice.decision in LEAVES_OFF and found.ruling in gains and not is_small(found):
         yield Message("advice.gain")
@@ -282,8 +280,8 @@ def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Se
 
 
 def _same_kinds(advice: Advice, folder: Path, answered: Sequence[Answered]) -> bool:
-    """Whether what is told of kinds of text is what the confirmation gives."""
-    arm = advice.arm.id if advice.arm is not None else advice.speedup_of
+    """Whether the answers by kind of text are those of the confirmation."""
+    arm = advice.best
     plain = advice.baseline.id if advice.baseline is not None else ""
     of_kind: Mapping[str, str] = {}
     if answered:
@@ -319,16 +317,20 @@ def inspect_advice(folder: Path) -> Inspection:
         with suppress(StoreError), RunStore.open(folder / stage.folder, readonly=True) as store:  # `differences` say it
             run = inspect(store)
             verdicts[stage.folder] = run.certificate.verdict
-            found += [
-                about_run(it.check, it.severity, Message("advice.of", part=stage.folder, told=it.message), it.remedy)
-                for it in run.findings
-                if it.check in _OF_FOLDERS and it.severity != "note"
-            ]
+            of_folders = (it for it in run.findings if it.check in _OF_FOLDERS and it.severity != "note")
+            found += found_in(stage.folder, of_folders)
     found += [about_run(CHANGED, "invalid", it, FIX) for it in differences(advice, folder)]
     answer: list[Verdict] = (
         [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else list(verdicts.values())
     )
     return inspected(folder, _parts(advice), verdicts, answer, found, finished=advice.finished)
+
+
+def found_in(part: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Findings of a part, as those of the record that is made of it."""
+    return [
+        about_run(it.check, it.severity, Message("advice.of", part=part, told=it.message), it.remedy) for it in findings
+    ]
 
 
 def inspected(
@@ -388,7 +390,7 @@ def certify_advice(advice: Advice, folder: Path, earlier: Sequence[Issue] = ()) 
 
 
 def amend(folder: Path, programs: tuple[str, ...]) -> None:
-    """Keep for which other programs a certified advice is told, and certify it behind that; of another one nothing."""
+    """Keep the other programs that a certified advice has lines for, and certify it again; others stay as they are."""
     advice = read_advice(folder)
     if advice.programs == programs or uncertified(folder) or examined(advice, folder).why_undecided == "changed":
         return

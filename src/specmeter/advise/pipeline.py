@@ -216,7 +216,7 @@ def again(
     are gone, `StoreError`, and `EngineError` where nothing can be measured.
     """
     old = examined(read_advice(before), before)
-    arm = old.arm.id if old.arm is not None else old.speedup_of
+    arm = old.best
     confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
     if old.why_undecided == "changed":
         raise UsageError(
@@ -398,7 +398,7 @@ def advise(
 
 
 FIRST_S = 15.0
-"""Where a first answer would take longer, one is told by the texts of half of the prompts and the sizes of models."""
+"""Where a first answer would take longer, a first guess rests on half of the prompts and the sizes of models."""
 
 
 def screen(ledger: AdviseSession) -> None:

@@ -25,17 +25,17 @@ from specmeter.advise.examination import (
     doubt_of,
     doubted,
     examined,
+    found_in,
     inspect_advice,
     inspected,
     withheld,
 )
 from specmeter.analysis.prediction.speedup import ExpectedCrossover, expected_crossover
 from specmeter.errors import UsageError
-from specmeter.messages import Message
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
 from specmeter.record.base import read_record, write_record
-from specmeter.record.verdict import Verdict, about_run, worst
+from specmeter.record.verdict import Verdict, worst
 from specmeter.store.integrity import certificate_in, is_changed, uncertified
 from specmeter.store.locate import SCHEDULE_NAME, is_advice
 from specmeter.store.reader import CERTIFICATE_NAME
@@ -173,16 +173,13 @@ def inspect_schedule(folder: Path) -> Inspection:
         name = folder_of(clients_of(advice))
         inspection = inspect_advice(folder / name)
         verdicts[name] = inspection.certificate.verdict
-        found += [
-            about_run(it.check, it.severity, Message("advice.of", part=name, told=it.message), it.remedy)
-            for it in inspection.findings
-        ]
+        found += found_in(name, inspection.findings)
     answer = list(verdicts.values())
     return inspected(folder, _parts(schedule), verdicts, answer, found, finished=schedule.finished)
 
 
 def amend_schedule(schedule: Schedule, folder: Path) -> None:
-    """Keep for which other programs a certified schedule is told, load by load (see `amend`)."""
+    """Keep the other programs that a certified schedule has lines for, load by load (see `amend`)."""
     fit = not uncertified(folder) and not is_changed(folder, _parts(schedule))
     for advice in schedule.advices:
         amend(folder / folder_of(clients_of(advice)), advice.programs)

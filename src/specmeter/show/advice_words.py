@@ -67,7 +67,7 @@ def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
 def headline(advice: Advice, names: Names) -> Message:
     """Like `dense: speculate with small draft, 4 tokens: 1.92x [1.85, 1.99], confirmed on 4 other prompts`."""
     said: dict[str, Value] = {"target": _asked_of(advice)}
-    best = best_of(advice)
+    best = advice.best
     if best is not None and advice.speedup is not None and advice.verdict != "invalid":
         said |= {"method": _method(advice, best, names), "speedup": ratio(advice.speedup), "rests": _rests(advice)}
     has_number = len(said) > 1
@@ -108,11 +108,6 @@ def is_open(advice: Advice) -> bool:
     stopped = advice.why_undecided == "interrupted" and advice.basis != "confirmed"
     waits = advice.basis == "predicted" and not advice.why_undecided and advice.speedup is not None
     return stopped or (advice.decision == "undecided" and not waits)
-
-
-def best_of(advice: Advice) -> str | None:
-    """Id of the arm that the speedup is of."""
-    return advice.arm.id if advice.arm is not None else advice.speedup_of
 
 
 def _nothing(advice: Advice, said: dict[str, Value]) -> Message:

@@ -192,7 +192,7 @@ def interval(found: ExpectedCrossover) -> str | Message:
 
 def use(advice: Advice) -> Name:
     """What to use at a load: `small draft, 4 tokens`, `no speculation`, or the best so far, as undecided."""
-    best = said.best_of(advice)
+    best = advice.best
     if best is None and not is_decided(advice):
         return Message("scheduled.nothing_yet")
     method: Name = Message("arm.none") if best is None or not _speculates(advice) else said.names_of(advice)[best]
@@ -314,7 +314,7 @@ def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_op
     decided = is_decided(advice)
     return row(
         counted(count),
-        Cell(use(advice), id=(said.best_of(advice) or "") if advice.decision not in LEAVES_OFF else ""),
+        Cell(use(advice), id=(advice.best or "") if advice.decision not in LEAVES_OFF else ""),
         counted(drafted(advice)),
         *(estimate_cell(speedup_of(advice, it), 2, struck=advice.verdict == "invalid") for it in stages),
         Message(f"verdict.{advice.verdict or 'unchecked'}"),
@@ -326,7 +326,7 @@ def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_op
 
 def speedup_of(advice: Advice, stage: str) -> Estimate | None:
     """As a stage found it, of what the answer is about: where nothing helps, the best that was tried."""
-    best = said.best_of(advice)
+    best = advice.best
     fate: Fate | None = next((it for it in advice.fates if it.arm_id == best), None)
     if advice.basis == stage:
         return advice.speedup
