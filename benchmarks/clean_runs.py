@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def told(folder: Path, engine: str, numbers: range, loaded: int) -> int:
-    """Print what every run that is not valid is told of, and the sums; how many are invalid."""
+    """Print why runs are not valid, and the sums; how many are invalid."""
     verdicts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     checks = Counter[tuple[str, str]]()
     for number in numbers:

@@ -11,14 +11,14 @@ clock, a page fault. An interval over a few blocks cannot know how often that ha
 times as slow, on one side only, intervals that claim 95 % hold in 70 to 94 % of simulated runs of 4 or 8 prompts and 3
 to 9 blocks, since many runs of that size meet too few of them.
 
-With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the median of x_p in the
-other blocks (the lower one of the middle two, so that of two others one may have stalled), less the median of that over
-the prompts of its block (the lower one again), which is what slowed the block as a whole. A block of a single prompt
-cannot tell one from the other, and nothing is seen in it. It stalled where the excess
-is above ln 1.5 and above 6 robust standard deviations (1.4826 times the median absolute excess), so that an arm whose
-times vary anyway is not said to stall. What stalled is told and never left out: a rule by what came out biases. How
-often an arm may stall is bounded, also where no request did: sixteen that did not say 17 % at most. How often that sees
-such stalls, and how seldom it says so of clean runs:
+With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the lower quartile of
+x_p in the other blocks, less the lower quartile of that over the prompts of its block, which is what slowed the block
+as a whole, less the median of all of these. So a quarter of the requests may stall before stalls pass for usual. A
+block of a single prompt cannot tell one from the other, and nothing is seen in it. It stalled where the excess is above
+ln 1.5 and above 6 robust standard deviations of the faster half (1.4826 times its median distance from 0), so that an
+arm whose times vary anyway is not said to stall. What stalled stays in: a rule by what came out biases. How often an
+arm may stall is bounded, also where no request did: sixteen that did not say 17 % at most. How often that sees such
+stalls, and how seldom it says so of clean runs:
 `benchmarks/coverage.py`.
 
 What tokens cost in electric energy: joules per token of an arm, and over its baseline's.
