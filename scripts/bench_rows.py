@@ -47,7 +47,7 @@ def rows(device: str, folder: Path) -> Iterator[dict[str, object]]:
         clients = settings.load.clients if settings.load is not None else 1
         gamma, union = settings.gamma or 0, unions.get(settings.target, {})
         yield {
-            "id": f"{device.lower().replace(' ', '-')}-{settings.target}-g{gamma}-c{clients}",
+            "id": f"{device.lower().replace(' ', '-')}-{run.name}-{settings.target}-g{gamma}-c{clients}",
             "device": device,
             "run": run.name,
             "measured": document.run.state.started_at and f"{document.run.state.started_at:.0f}",

@@ -196,11 +196,12 @@ def _told(lines: Sequence[InMatrix]) -> list[Message]:
 
 def _cause() -> Iterator[Message]:
     """Dense against mixture on one machine, with one draft length and one client, and what verifying reads."""
-    by_device: dict[str, dict[tuple[str, int], Measured]] = {}
+    by_run: dict[tuple[str, str], dict[tuple[str, int], Measured]] = {}
     for it in measured():
         if it.clients == 1 and it.verdict == "valid":
-            by_device.setdefault(it.device, {})[it.target, it.gamma] = it
-    for device, found in by_device.items():
+            by_run.setdefault((it.device, it.run), {})[it.target, it.gamma] = it
+    fullest = {device: found for (device, _), found in sorted(by_run.items(), key=lambda one: len(one[1]))}
+    for device, found in fullest.items():
         pairs = [
             (found["dense", gamma], it)
             for (kind, gamma), it in found.items()
