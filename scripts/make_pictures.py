@@ -47,6 +47,7 @@ PICTURES = (
     Picture("report-360", "report.html", 360, 1400, locale="zh-CN"),
     Picture("published-moe-306", "moe-306.html", 1280, 900, at="#drawn-figure-2"),
     Picture("rulings-1280", "moe-306.html", 1280, 930),
+    Picture("documents-1280", "all.html", 1280, 1400),
     Picture("site-1280", "site/index.html", 1280, 900),
 )
 
@@ -61,6 +62,7 @@ def main() -> None:
         folder = Path(name)
         invoke(["report", str(run), "--out", str(folder / "report.html")])
         invoke(["report", "--published", "moe-306", "--out", str(folder / "moe-306.html")])
+        invoke(["report", "--published", "all", "--out", str(folder / "all.html")])
         invoke(
             ["report", "--site", str(folder / "site"), str(run), "--published", "moe-306", "--published", "rtx3090-19"]
         )

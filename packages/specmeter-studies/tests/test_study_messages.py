@@ -50,7 +50,7 @@ def test_every_text_of_a_study_has_its_words() -> None:
 
 
 def test_every_message_is_said_somewhere() -> None:
-    headings = {f"section.{it.name}" for it in report().sections}
+    headings = {f"section.{it.name}" for it in report().sections} | {f"column.{it}" for it in report().filters}
     assert never_said(set(ENGLISH) - TEXTS - METHODS - headings, SOURCE) <= {"first runs, withdrawn"}
 
 

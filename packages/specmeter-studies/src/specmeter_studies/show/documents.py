@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from statistics import fmean
 
@@ -175,7 +175,10 @@ def report() -> Report:
         ],
         sections=[
             Section("reconciled", [Tabled(_reconciled(rates, shares))]),
-            Section("measured_here", [Chart(_chart), Tabled(_here())]),
+            Section(
+                "measured_here",
+                [Chart(partial(_chart, by_clients=False)), Chart(partial(_chart, by_clients=True)), Tabled(_here())],
+            ),
             Section("found_since", [Text(Message("documents.since"), at="page"), Tabled(_since(lines))]),
             Section("claims", [Tabled(_ruled(claims), most=20)]),
             Section("rows", [Tabled(it, at="details") for it in _rows()]),
@@ -280,6 +283,7 @@ def _here() -> Table:
     columns = (
         Column("target"),
         replace(_column("device"), narrow="drop"),
+        replace(Column("run"), narrow="drop"),
         Column("clients", "number"),
         Column("gamma", "number"),
         Column("speedup", "number"),
@@ -295,6 +299,7 @@ def _here() -> Table:
                 (
                     Cell(f"bench {it.target}"),
                     Cell(it.device),
+                    Cell(it.run),
                     Cell(str(it.clients), it.clients),
                     Cell(str(it.gamma), it.gamma),
                     _linked(estimate_cell(it.speedup, 2), f"bench-{it.id}"),
@@ -310,27 +315,30 @@ def _here() -> Table:
     )
 
 
-def _chart() -> Figure | None:
-    """Speedup by draft length, dense beside mixture, a panel for each machine and number of clients."""
+def _chart(*, by_clients: bool) -> Figure | None:
+    """Speedup by draft length or by number of clients: dense beside mixture, a panel for each machine."""
+    loaded = {(it.device, it.run) for it in measured() if it.clients > 1}
     points = tuple(
         Point.of(
             it.speedup,
-            x=float(it.gamma),
+            x=float(it.clients if by_clients else it.gamma),
             series=f"bench {it.target}",
-            facet=Message("documents.panel", device=it.device, clients=it.clients),
+            facet=it.device,
         )
         for it in measured()
+        if ((it.device, it.run) in loaded) is by_clients
     )
+    key = "by-clients" if by_clients else "by-length"
     figure = StudyFigure(
-        key="by-length",
-        title=Message("documents.by_length"),
+        key=key,
+        title=Message(f"documents.{key}"),
         kind="lines",
-        x=Axis(title=Message("documents.gamma")),
+        x=Axis(title=Message("documents.clients" if by_clients else "documents.gamma")),
         y=Axis(title=Message("documents.speedup"), ratio=True),
         series_title=Message("documents.target"),
         points=points,
     )
-    return drawn(figure, "measured", "by-length") if points else None
+    return drawn(figure, "measured", key) if points else None
 
 
 def _since(lines: Sequence[InMatrix]) -> Table:
@@ -357,7 +365,7 @@ def _linked(cell: Cell, row: str) -> Cell:
 
 
 def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
-    columns = (_column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
+    columns = (Column("document"), Column("claim"), Column("ruling"), Column("found", narrow="drop"))
     rows = [
         Row(
             (
