@@ -7,6 +7,7 @@ specmeter's own (`library/bench.csv`, made by `scripts/bench_rows.py`), and each
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -214,6 +215,8 @@ def _cause() -> Iterator[Message]:
             continue
         dense, moe = min(pairs, key=lambda pair: abs(pair[1].gamma - 4))
         assert moe.experts is not None
+        if (moe.speedup.high or math.inf) >= (dense.speedup.low or 0.0):
+            continue  # not shown to gain less there
         yield Message(
             "documents.cause",
             device=device,
