@@ -7,7 +7,6 @@ specmeter's own (`library/bench.csv`, made by `scripts/bench_rows.py`), and each
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -17,7 +16,7 @@ from statistics import fmean
 import specmeter_studies as studies
 from specmeter.audit import published as tables
 from specmeter.messages import Message
-from specmeter.numbers.estimates import above, below
+from specmeter.numbers.estimates import above, below, exceeds
 from specmeter.record import Estimate
 from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
@@ -199,7 +198,7 @@ def _told(lines: Sequence[InMatrix]) -> list[Message]:
 
 
 def _cause() -> Iterator[Message]:
-    """Dense against mixture on one machine, with one draft length and one client, and what verifying reads."""
+    """Dense against mixture on each machine where it is shown to gain less, and what verifying reads."""
     by_run: dict[tuple[str, str], dict[tuple[str, int], Measured]] = {}
     for it in measured():
         if it.clients == 1 and it.verdict == "valid":
@@ -215,8 +214,8 @@ def _cause() -> Iterator[Message]:
             continue
         dense, moe = min(pairs, key=lambda pair: abs(pair[1].gamma - 4))
         assert moe.experts is not None
-        if (moe.speedup.high or math.inf) >= (dense.speedup.low or 0.0):
-            continue  # not shown to gain less there
+        if not exceeds(dense.speedup, moe.speedup):
+            continue
         yield Message(
             "documents.cause",
             device=device,
