@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specmeter.show.page.document import read_document
+from specmeter_studies.show.figures import slug
 
 FIELDS = [
     "id",
@@ -47,7 +48,7 @@ def rows(device: str, folder: Path) -> Iterator[dict[str, object]]:
         clients = settings.load.clients if settings.load is not None else 1
         gamma, union = settings.gamma or 0, unions.get(settings.target, {})
         yield {
-            "id": f"{device.lower().replace(' ', '-')}-{run.name}-{settings.target}-g{gamma}-c{clients}",
+            "id": slug(f"{device}-{run.name}-{settings.target}-g{gamma}-c{clients}"),
             "device": device,
             "run": run.name,
             "measured": document.run.state.started_at and f"{document.run.state.started_at:.0f}",
