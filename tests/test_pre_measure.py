@@ -16,6 +16,7 @@ from specmeter.laboratory import pre_measure
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.probe.replay import Round
+from specmeter.probe.steps import RoundSpec
 from specmeter.record import StepRound
 from specmeter.store import RunStore
 from test_measure import Silent
@@ -114,6 +115,29 @@ def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: p
             assert probe.left_out
             assert probe.failure == Message("step-probe.busy", share=0.65)
         assert not any("costs.steps" in codes(it.cost) for it in store.predictions())
+
+
+def test_lengths_that_the_run_drafts_are_timed_one_by_one_where_a_change_of_length_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[tuple[int | None, ...]]] = []
+
+    def measured(_engine: object, order: RoundSpec, _index: int) -> list[StepRound]:
+        asked.append([tuple(it.gamma for it in order.shorter.get(arm.id, ())) for arm in order.drafting])
+        steady = {2: 12.0, 5: 15.0} if order.shorter else {}
+        return [StepRound(plain_ms=10.0, step_ms={2: 17.0, 4: 19.0, 5: 15.0}, steady_ms=steady) for _ in order.drafting]
+
+    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
+    monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
+    monkeypatch.setattr(pre_measure, "measure_round", measured)
+    folder = tmp_path / "run"
+    run(prepare(load(written(tmp_path))), folder, Silent())
+    assert asked == [[(), ()], [(2,), ()]]
+    with RunStore.open(folder, readonly=True) as store:
+        inputs = {it.arm_id: it.inputs for it in store.predictions() if "small" in it.arm_id}
+    two, five = (float(inputs[f"dense/draft-simple/small/g{gamma}"]["verify"] or 0) for gamma in (2, 5))
+    assert five / two == pytest.approx(15 / 12, rel=0.02)  # as long steps 15 / 17
 
 
 @pytest.mark.parametrize("changes", [{"design": {"blocks": 1, "warmup": "short", "probe": "off"}}, {}])

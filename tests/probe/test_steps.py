@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engines.llama_fixtures import core
-from specmeter.engines import load_engine
+from specmeter.engines import Launch, load_engine
 from specmeter.errors import EngineProtocolError
 from specmeter.models.facts import read_header
 from specmeter.probe.steps import (
     RoundSpec,
     WaveReply,
+    change_costs,
     measure_round,
     pricing,
     read_round,
@@ -20,7 +26,7 @@ from specmeter.probe.steps import (
     step_times,
     tokens_of,
 )
-from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
+from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, StepRound, Timings
 from specmeter.workloads.spec import held_out_text
 
 ARM = Arm(id="a", target="target", methods=("draft-simple",), draft="draft", gamma=4, p_min=0.5, gamma_min=2)
@@ -124,3 +130,46 @@ def test_a_mixture_of_experts_is_probed_on_new_text_too(tmp_path: Path) -> None:
     (found,) = measure_round(load_engine("embedded"), order, 0)
     assert {1, 2, 3} <= set(found.step_ms)
     assert found.accepted_ms[3] > 0
+
+
+class Shaped:
+    """Steps of d drafts take 10 + d ms, and 5 ms more after a step of another length, as on a GPU."""
+
+    @contextmanager
+    def start(self, launch: Launch) -> Iterator[Any]:
+        gamma = launch.arm.gamma
+
+        def generate(_prompt: Prompt, generation: Generation) -> Reply:
+            if gamma is None:
+                return reply(tokens=2, ms=10.0)
+            lengths = [min(gamma, left) for left in range((generation.max_tokens or 0) - 1, 0, -1)]
+            at_ms, steps = 0.0, list[tuple[int, float]]()
+            for before, drafted in zip([0, *lengths], lengths, strict=False):
+                at_ms += 10.0 + drafted + (5.0 if drafted != before else 0.0)
+                steps.append((drafted, at_ms))
+            return reply(*steps, drafted=sum(lengths))
+
+        facts = SimpleNamespace(server=None, pids=())
+        yield SimpleNamespace(generate=generate, facts=facts)
+
+
+def test_where_a_new_length_costs_time_each_length_is_timed_among_others_as_long(tmp_path: Path) -> None:
+    order = RoundSpec(
+        plain=Arm(id="plain", target="target", role="baseline"),
+        drafting=[longest := pricing(ARM, 8)],
+        models={"target": core("dense"), "draft": core("draft-small")},
+        prompts=[Prompt(id="p", workload="w", kind="k", text="a", sha256="0" * 64)],
+        generation=Generation(),
+        folder=tmp_path,
+        watched=False,
+    )
+    engine: Any = Shaped()
+    (found,) = measure_round(engine, order, 0)
+    assert (found.step_ms[8], found.step_ms[7], found.step_ms[2]) == (18.0, 22.0, 17.0)
+    assert found.steady_ms == {}
+    assert change_costs(found)
+    shorter = [pricing(ARM, 2).model_copy(update={"id": "shorter"})]
+    (found,) = measure_round(engine, replace(order, shorter={longest.id: shorter}), 1)
+    assert found.steady_ms == {2: 12.0, 8: 18.0}
+    assert not change_costs(StepRound(plain_ms=10.0, step_ms={1: 11.0, 7: 17.0, 8: 18.0}))
+    assert not change_costs(StepRound(plain_ms=10.0, step_ms={1: 11.0}))

@@ -44,7 +44,7 @@ from specmeter.messages import Message
 from specmeter.probe.profile import Passage, allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
 from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
-from specmeter.probe.steps import RoundSpec, measure_round, plain_ms, pricing, routed, tokens_of
+from specmeter.probe.steps import RoundSpec, change_costs, measure_round, plain_ms, pricing, routed, tokens_of
 from specmeter.record import (
     UNKNOWN_TOKEN,
     Arm,
@@ -341,6 +341,8 @@ def probe_key(baseline_id: str, draft: str | None, engine: EngineSettings) -> tu
 
 SHARE = 0.1
 """Of the time that the run will take."""
+STEADY = 2.5
+"""So many times that share where each length of draft needs a session of its own."""
 MOST_ROUNDS = 6
 LEAST_ROUNDS = 2
 """Where a probe is always wanted."""
@@ -502,6 +504,27 @@ class Scout(Evidence):
                 return
             expected = self._engine.clock() - before
             left -= expected
+            if not spec.shorter and any(change_costs(it) for it in found):
+                spec = replace(spec, shorter=self._shorter(baseline_id, ways, spec.drafting))
+                more = sum(map(len, spec.shorter.values()))
+                expected *= 1 + more / (1 + len(ways))
+                left += (STEADY - 1) * self._allowance(baseline_id)
+
+    def _shorter(self, baseline_id: str, ways: Sequence[Arm], priced: Sequence[Arm]) -> dict[str, list[Arm]]:
+        """Arms that time each length, below the longest, that the run drafts: by the id of the arm that times that."""
+        found: dict[str, list[Arm]] = {}
+        for arm, longest in zip(ways, priced, strict=True):
+            key = probe_key(baseline_id, arm.draft, arm.engine)
+            gammas = {
+                it.gamma
+                for it in self._work.arms.values()
+                if probe_key(it.baseline_id or "", it.draft, it.engine) == key and it.draft is not None and not it.p_min
+            }
+            found[longest.id] = [
+                pricing(arm, gamma).model_copy(update={"id": f"{longest.id}/{gamma}"})
+                for gamma in sorted(it for it in gammas if it is not None and it < (longest.gamma or 1))
+            ]
+        return found
 
     def _allowance(self, baseline_id: str) -> float:
         """Seconds for the probe of a baseline: `SHARE` of what its arms will take, if each takes as long as it does."""

@@ -5,7 +5,8 @@ rate 0. Such a step makes its draft, verifies it and throws it away, and the tok
 the text is that of plain decoding, and so are the experts that it reads. Every step emits one token, and drafts shrink
 towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every
 length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
-is in it.
+is in it. On a GPU a step whose length is new takes up to twice as long as one that repeats it; there each length that
+the run drafts has a session of its own as well (`change_costs`).
 
 A mixture of experts is told apart: a step that is thrown away reads most of the tokens of the step before it once more,
 and with them experts that still lie in the processor's caches. So there each round has one more session, in which every
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 
 WHOLE_STEPS = 5
 """Steps of a request that draft as much as they may; the first one is not timed."""
+CHANGE = 1.1
+"""A step that is so much dearer than a longer one paid for its shape. Seen on an H200: 1.6 (no mixture), 2.1 (mixture
+of experts), since kernels are launched one by one for a shape that is new; on CPUs 0.9 to 1.0."""
 _WARMUP_TOKENS = 4
 
 
@@ -80,6 +84,8 @@ class RoundSpec:
     """Whether there is a machine to watch while it is measured."""
     clients: int = 1
     """Requests at once; `prompts` are asked for in waves of so many."""
+    shorter: Mapping[str, Sequence[Arm]] = field(default_factory=dict[str, Sequence[Arm]])
+    """Ids of `drafting` -> arms that draft less, each timed for itself: `StepRound.steady_ms`."""
     warm: set[str] = field(default_factory=set[str])
     """Servers that are kept from round to round and were warmed up."""
 
@@ -117,7 +123,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     waves: dict[str, list[list[WaveReply]]] = {}
     loads: dict[str, list[float]] = {}
     accepting = [accepted(arm) for arm in spec.drafting if routed(spec.models[arm.target])]
-    turns = [spec.plain, *spec.drafting, *accepting]
+    turns = [spec.plain, *spec.drafting, *(arm for arms in spec.shorter.values() for arm in arms), *accepting]
     for arm in turns if index % 2 == 0 else reversed(turns):
         launch = Launch(
             arm,
@@ -137,10 +143,26 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     found = read_rounds(waves[plain], [waves[arm.id] for arm in spec.drafting])
     rounds: list[StepRound] = []
     for it, arm in zip(found, spec.drafting, strict=True):
-        also = accepted(arm).id
-        shares = (*loads[plain], *loads[arm.id], *loads.get(also, ()))
-        rounds.append(it.model_copy(update={"accepted_ms": _step_ms(waves.get(also, ())), "other_cpu_percent": shares}))
+        also, shorter = accepted(arm).id, spec.shorter.get(arm.id, ())
+        shares = (loads[name] for name in (plain, arm.id, also, *(one.id for one in shorter)) if name in loads)
+        steady = [(one.gamma or longest, _step_ms(waves[one.id])) for one in shorter]
+        changed = {
+            "steady_ms": {gamma: ms[gamma] for gamma, ms in [*steady, (arm.gamma, it.step_ms)] if gamma in ms}
+            if shorter
+            else {},
+            "accepted_ms": _step_ms(waves.get(also, ())),
+            "other_cpu_percent": tuple(share for each in shares for share in each),
+        }
+        rounds.append(it.model_copy(update=changed))
     return rounds
+
+
+def change_costs(found: StepRound) -> bool:
+    """Whether a step takes longer because the one before it had another length: the longest draft, timed after others
+    as long, is cheaper than one a token shorter."""
+    longest = max(found.step_ms, default=0)
+    shorter = found.step_ms.get(longest - 1) if longest > 1 else None
+    return shorter is not None and shorter > CHANGE * found.step_ms[longest]
 
 
 def accepted(arm: Arm) -> Arm:

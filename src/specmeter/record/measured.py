@@ -161,7 +161,13 @@ class StepRound(Record):
     """Of a plain token: decode time over tokens after the first, the median request. Of several requests at once: of a
     step that emits a token for each of them."""
     step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
-    """Tokens drafted -> median time of such a step, drafting included."""
+    """Tokens drafted -> median time of such a step, drafting included. Those of the longest draft follow another one as
+    long; shorter ones follow one of another length."""
+    steady_ms: Annotated[
+        dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]], Field(exclude_if=lambda value: not value)
+    ] = {}
+    """The same of steps that all follow one as long, where a change of length was seen to cost time: a GPU's work is
+    prepared anew for each shape."""
     accepted_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
     """The same where everything was accepted, of MoE targets: steps over new text alone, whose experts were not just
     read by the step before."""

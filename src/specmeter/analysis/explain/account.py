@@ -369,7 +369,7 @@ def _account(
     paired = bool(base) and all(cell in base for cell in cells)
     units = _units(mine, cells, several)
     plain = _units(base, cells, several) if paired else {}
-    by_model, price = arm.draft is not None, _price(probe, steps)
+    by_model, price = arm.draft is not None, _price(probe, steps, steady=not arm.p_min)
     means: Means = means_of(list(units.values()), probe, by_model, paired) if arm.speculates else _plain(units)
     splits = [
         split(
@@ -411,10 +411,10 @@ def _account(
     )
 
 
-def _price(probe: Probe | None, steps: StepProbe | None) -> Callable[[float], float | None]:
+def _price(probe: Probe | None, steps: StepProbe | None, *, steady: bool) -> Callable[[float], float | None]:
     """Forwards that verifying so many tokens costs: by the probe, else by the run's own, as far as they reach."""
     if probe is None or probe.target_ms.tokens[0] != 1:
-        return verification(steps)
+        return verification(steps, steady=steady)
     curve, rest = probe.target_ms, probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
     return lambda n: (
         (float(curve.ms_at(n)) + rest) / (float(curve.ms_at(1.0)) + rest) if n <= curve.tokens[-1] else None

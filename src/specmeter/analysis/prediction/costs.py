@@ -231,14 +231,17 @@ def stepped(
     """Costs from steps that were measured in the run itself.
 
     `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
-    `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more.
+    `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more,
+    and one is seldom as long as the one before it.
     A `recurrent` target restores and replays after a rejection; the probe's steps without a draft are such replays, of
     two tokens. Raises `UsageError` for a probe without a round.
     """
     if not probe.rounds:
         raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
-    known, points = _step_points(probe, plain_ms)
-    noise = _noise(known, points)
+    steady = not stops_early
+    known, points = _step_points(probe, plain_ms, steady=steady)
+    # Lengths that were timed one by one lie apart, and kernels change between them: bends are no noise.
+    noise = STEP if steady and any(it.steady_ms for it in probe.rounds) else _noise(known, points)
     drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
     per_token = median(drafting) if drafting and probe.draft is not None else 0.0
     replays = [it.step_ms[0] / it.plain_ms for it in probe.rounds if 0 in it.step_ms]
@@ -280,12 +283,13 @@ def stepped(
     return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)
 
 
-def verification(probe: StepProbe | None) -> Callable[[float], float | None]:
-    """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself: on straight
-    lines between measured lengths. None beyond the longest, and where drafting was not measured apart from it."""
+def verification(probe: StepProbe | None, *, steady: bool = True) -> Callable[[float], float | None]:
+    """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself, all of one
+    length (`steady`) or not: on straight lines between measured lengths. None beyond the longest, and where drafting
+    was not measured apart from it."""
     if probe is None or not probe.rounds:
         return lambda _: None
-    known, points = _step_points(probe, None)
+    known, points = _step_points(probe, None, steady=steady)
     drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
     if probe.draft is not None and not drafting:
         return lambda _: None
@@ -294,14 +298,16 @@ def verification(probe: StepProbe | None) -> Callable[[float], float | None]:
     return lambda n: float(np.interp(n, tokens, costs)) if 1 <= n <= tokens[-1] else None
 
 
-def _step_points(probe: StepProbe, plain_ms: float | None) -> tuple[Floats, Floats]:
-    """(tokens drafted, cost of such a step in plain tokens), ascending."""
-    plain = [math.log(it.plain_ms) for it in probe.rounds]
+def _step_points(probe: StepProbe, plain_ms: float | None, *, steady: bool) -> tuple[Floats, Floats]:
+    """(tokens drafted, cost of such a step in plain tokens), ascending; `steady`: of steps that follow one as long,
+    where that was told apart."""
+    timed = [it for it in probe.rounds if steady and it.steady_ms] or probe.rounds
+    plain = [math.log(it.plain_ms) for it in timed]
     level = fmean(plain)
     anchor = fmean([*plain, math.log(plain_ms)]) if plain_ms is not None else level
     ratios: dict[int, list[float]] = {}
-    for it, base in zip(probe.rounds, plain, strict=True):
-        for drafted, ms in it.step_ms.items():
+    for it, base in zip(timed, plain, strict=True):
+        for drafted, ms in ((steady and it.steady_ms) or it.step_ms).items():
             if drafted > 0:
                 ratios.setdefault(drafted, []).append(math.log(ms) - base)
     known = sorted(ratios)

@@ -326,11 +326,12 @@ def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
     for probe in data.step_probes:
         if (probe.baseline_id, probe.target, probe.draft) != (arm.baseline_id, arm.target, arm.draft):
             continue
-        for drafted in {count for it in probe.rounds for count in it.step_ms if 0 < count <= longest}:
+        timed = [(it, it.step_ms | it.steady_ms) for it in probe.rounds]
+        for drafted in {count for _, steps in timed for count in steps if 0 < count <= longest}:
             forwards = [
-                (it.step_ms[drafted] - drafted * (it.drafting_ms or 0.0)) / it.plain_ms
-                for it in probe.rounds
-                if drafted in it.step_ms and (it.drafting_ms is not None or probe.draft is None)
+                (steps[drafted] - drafted * (it.drafting_ms or 0.0)) / it.plain_ms
+                for it, steps in timed
+                if drafted in steps and (it.drafting_ms is not None or probe.draft is None)
             ]
             if forwards:
                 found.append(median(forwards))
