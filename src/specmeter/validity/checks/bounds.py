@@ -333,8 +333,7 @@ def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
                 for it, steps in timed
                 if drafted in steps and (it.drafting_ms is not None or probe.draft is None)
             ]
-            if forwards:
-                found.append(median(forwards))
+            found += [median(forwards)] if forwards else []
     return min(found, default=None)
 
 
