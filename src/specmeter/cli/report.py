@@ -15,6 +15,7 @@ from specmeter.extensions import INSTALL
 from specmeter.messages import LANGUAGES
 from specmeter.probe import load_probe
 from specmeter.show import advice_report, schedule_report
+from specmeter.show.fit import STYLES
 from specmeter.show.page.advice_page import ADVICE_PAGE, SCHEDULE_PAGE, write_advice_page, write_schedule_page
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_figures, write_page, write_report_tables, write_tables
@@ -74,7 +75,12 @@ from specmeter.text import counted
     help="Format of figures: svg, png, pdf, or several with commas.",
 )
 @click.option(
-    "--width", type=click.FloatRange(3, 100), default=16.0, show_default=True, help="Width of figures in centimetres."
+    "--style",
+    type=click.Choice(list(STYLES)),
+    help="Figures for one column of a paper (8.5 cm, 7-point type), or across two (17.5 cm, 8 points).",
+)
+@click.option(
+    "--width", type=click.FloatRange(3, 100), help="Width of figures in centimetres; default: 16, or --style's."
 )
 @click.option(
     "--tables",
@@ -91,7 +97,8 @@ def command(
     probe: Path | None,
     figures: Path | None,
     formats: str,
-    width: float,
+    style: str | None,
+    width: float | None,
     tables: Path | None,
 ) -> None:
     """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
@@ -112,7 +119,7 @@ def command(
     Examples:
       specmeter report --open
       specmeter report demo-20261121-101500 --lang zh --out demo.html
-      specmeter report latest --figures figures --format pdf,png --width 8.5
+      specmeter report latest --figures figures --format pdf,png --style one
       specmeter report latest --tables tables
       specmeter report --published moe-306 --open
       specmeter report --published list
@@ -135,7 +142,9 @@ def command(
         written = list[Path]()
         if figures is not None:
             asked = [part.strip() for part in formats.split(",")]
-            written += write_figures(list(shown.figures()), figures, asked, width, languages)
+            written += write_figures(
+                list(shown.figures()), figures, asked, width or STYLES.get(style or "", 16.0), languages
+            )
         if tables is not None:
             written += shown.tables(tables)
         if figures is None and tables is None:

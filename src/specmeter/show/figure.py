@@ -19,11 +19,11 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.errors import UsageError
 from specmeter.messages import Message
+from specmeter.show.fit import fitted, type_px
 from specmeter.text import estimated
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ PRINT = Palette(
 )
 
 
-def config(palette: Palette) -> dict[str, Any]:
+def config(palette: Palette, type_px: float = 12) -> dict[str, Any]:
     """Vega-Lite's configuration."""
-    text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFontSize": 12, "titleFontSize": 12}
+    text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFontSize": type_px, "titleFontSize": type_px}
     return {
         "font": palette.font,
         "background": None,
@@ -91,6 +91,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "domainColor": palette.muted,
             "tickColor": palette.muted,
             "labelLimit": 300,
+            "labelSeparation": 6,
         },
         "axisY": {"domain": False, "ticks": False, "labelPadding": 8},
         "legend": {
@@ -104,7 +105,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
         },
         "range": {"category": list(palette.series)},
-        "text": {"color": palette.ink, "fontSize": 12},
+        "text": {"color": palette.ink, "fontSize": type_px},
     }
 
 
@@ -116,12 +117,6 @@ Draw = Callable[["Words", "Palette"], Spec]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
 """Ticks of a logarithmic axis of ratios."""
-_CHARACTER = 6.2
-"""Pixels of a letter of a title or a label."""
-_MARGIN = 24
-"""Pixels between labels, axis and the figure's edge."""
-_LEAST_LINE = 16
-"""Characters of a line of a title."""
 _VERDICTS = ("valid", "suspect", "unchecked", "invalid")
 
 
@@ -170,14 +165,14 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
     """A panel's whole specification: with its data and a fixed width in pixels for a file, or for a page without data
     and as wide as what holds it."""
     spec = panel.draw(words, palette)
+    data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
+    look = config(palette)
     if width is None:
         _explain_once(spec, panel.explained)
     else:
-        _wrap_titles(spec, width)
-    data: Spec = {"name": "table"} if width is None else {"values": list(panel.data)}
-    look = config(palette)
-    if width is not None:
-        look["legend"]["columns"] = max(1, width // 260)
+        legend = fitted(spec, width)
+        look = config(palette, type_px(width)) | {"background": palette.paper}
+        look["legend"] |= legend
     return {
         "$schema": SCHEMA,
         "width": "container" if width is None else width,
@@ -196,21 +191,6 @@ def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
         told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
         if encoding.get("legend") and told in explained:
             encoding["legend"] = None
-
-
-def _wrap_titles(spec: Spec, width: int) -> None:
-    """Break titles across the page into lines where they are longer than their axis, and would be cut at the figure's
-    edge; upright ones have room."""
-    for encoding in [cast("Spec", layer["encoding"]) for layer in spec.get("layer", [spec]) if "encoding" in layer]:
-        given = cast("Spec", encoding.get("x", {}))
-        if not isinstance(given.get("title"), str):
-            continue
-        names = cast("Spec", encoding.get("y", {})).get("scale", {}).get("domain", ())
-        beside = max((len(name) for name in names if isinstance(name, str)), default=8)
-        length = width - _MARGIN - beside * _CHARACTER
-        lines = wrap(given["title"], max(_LEAST_LINE, int(length / _CHARACTER)), break_long_words=False)
-        if len(lines) > 1:
-            encoding["x"] = {**given, "title": lines}
 
 
 def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
@@ -335,7 +315,17 @@ def band(palette: Palette, margin: float, *, across: bool = False) -> Spec:
 def numbers(x: Spec, y: Spec, look: Mapping[str, Spec], tips: Sequence[Spec], *, across: bool = True) -> list[Spec]:
     """Numbers with their intervals, across the page or upright; `look`: colour and shape of their series."""
     rule = interval_rule(x, y, look["color"]) if across else interval_rule(y, x, look["color"], across=False)
-    return [rule, *points({"x": x, "y": y, **look, "tooltip": tips})]
+    marks = points({"x": x, "y": y, **look, "tooltip": tips})
+    along, sides = ("x", ("left", "right")) if across else ("y", ("down", "up"))
+    beyond = ("datum.low < {}", "datum.high > {}")
+    for limit, side, outside in zip(
+        (x if across else y).get("scale", {}).get("domain", ()), sides, beyond, strict=False
+    ):
+        end = {"x": x, "y": y, "color": look["color"]} | {along: {"datum": limit, "type": "quantitative"}}
+        arrow: Spec = {"type": "point", "shape": f"triangle-{side}", "size": 50, "filled": True, "opacity": 1}
+        shown: Spec = {"filter": f"isValid(datum.point) && {outside.format(limit)}"}
+        marks.append({"transform": [shown], "mark": arrow, "encoding": end})
+    return [rule, *marks]
 
 
 def points(encoding: Spec, *, hollow: str = "datum.verdict != 'valid'") -> list[Spec]:

@@ -171,8 +171,10 @@ def crossing_marks(x: Spec, one: Words, palette: Palette) -> list[Spec]:
     at_one: Spec = {"datum": 1, "type": "quantitative"}
     bar: Spec = {"type": "rule", "strokeWidth": 7, "opacity": 0.3, "color": palette.ink, "clip": True}
     mark: Spec = {"type": "point", "shape": "diamond", "size": 130, "filled": True, "color": palette.ink, "opacity": 1}
-    label: Spec = {"type": "text", "dy": -14, "fontWeight": "bold", "color": palette.ink}
+    label: Spec = {"type": "text", "dy": 16, "fontWeight": "bold", "color": palette.ink}
     valid = [{"filter": "isValid(datum.crossing)"}]
+    low, high = x["scale"]["domain"]
+    label["align"] = {"expr": f"datum.crossing > {high / (high / low) ** 0.25} ? 'right' : 'center'"}
     place: Spec = {"x": {**x, "field": "crossing"}, "y": at_one, "tooltip": tips}
     return [
         {
@@ -214,7 +216,8 @@ def _throughput(data: list[Datum], target: str) -> Draw:
     def draw(one: Words, palette: Palette) -> Spec:
         series = f"way_{one.language}"
         x = quantity("per_client", one("axis.per_client"), scale={"zero": True})
-        y = quantity("point", one("axis.throughput"), scale={"zero": True})
+        ends = [float(datum["high"] or datum["point"] or 0) for datum in data]
+        y = quantity("point", one("axis.throughput"), scale={"domain": [0, 1.05 * max(ends)]})
         look = charts.series(series, one("column.arm"), distinct(data, series), palette)
         tips = tooltip(
             one,
@@ -228,7 +231,7 @@ def _throughput(data: list[Datum], target: str) -> Draw:
             "encoding": {"x": x, "y": y, "color": look["color"], "order": {"field": "clients", "type": "quantitative"}},
         }
         label: Spec = {
-            "mark": {"type": "text", "dy": -11, "fontSize": 11, "color": palette.muted},
+            "mark": {"type": "text", "dx": 9, "dy": -7, "fontSize": 11, "color": palette.muted},
             "encoding": {"x": x, "y": y, "text": {"field": "clients", "type": "nominal"}},
         }
         marks = charts.numbers(x, y, look, tips, across=False)

@@ -350,7 +350,8 @@ def kinds(document: Document) -> Figure | None:
 
     def draw(words: Words, palette: Palette) -> Spec:
         x = ratio("point", words("axis.speedup"), limits, ticks)
-        y: Spec = {**rows(data, named(words)), "scale": {"paddingInner": 0.15}}
+        y = rows(data, named(words))
+        y["scale"]["paddingInner"] = 0.15
         look = charts.series("kind", words("column.kind"), names, palette)
         tips = _tips(words, ("kind", "column.kind"))
         marks = charts.numbers(x, y, look, tips)
