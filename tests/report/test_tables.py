@@ -15,6 +15,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.messages import Message, words
 from specmeter.record import Estimate
+from specmeter.show.figure import numbers, ratio
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
 from specmeter.show.table import Column, Row, Table, csv_text, estimate_cell, latex, markdown
@@ -109,7 +110,7 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
 def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="vl-convert is not installed")
     title = "speedup over the baseline of the same block"
-    for width, lines in (("8.5", 2), ("24", 1)):
+    for width, lines in (("6", 2), ("24", 1)):
         out = tmp_path / width
         assert invoke(["report", str(sweep), "--figures", str(out), "--width", width, "--lang", "en"]) == 0
         svg = (out / "comparison.svg").read_text(encoding="utf-8")
@@ -120,6 +121,46 @@ def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, t
         assert " ".join(told) == title
         assert len(told) >= lines
         assert lines > 1 or told == [title]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_in_one_column_the_names_of_rows_leave_most_of_the_width_to_the_numbers(
+    sweep: Path, tmp_path: Path, language: str
+) -> None:
+    pytest.importorskip("vl_convert", reason="vl-convert is not installed")
+    assert invoke(["report", str(sweep), "--figures", str(tmp_path / "f"), "--style", "one", "--lang", language]) == 0
+    for path in (tmp_path / "f").iterdir():
+        svg = path.read_text(encoding="utf-8")
+        (plot,) = re.findall(r'^<svg[^>]* width="[\d.]+"[^>]*>.*?<g transform="translate\(([\d.]+),', svg, re.S)
+        assert float(plot) < 0.45 * 8.5 / 2.54 * 96, path.name
+        sizes = {float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg)}
+        assert max(sizes) < 14, path.name
+
+
+def test_an_interval_that_goes_on_beyond_its_axis_ends_in_an_arrow() -> None:
+    x = ratio("point", "speedup", [0.5, 2.0], [1])
+    drawn = numbers(x, {"field": "arm", "type": "nominal"}, {"color": {"value": "red"}}, [])
+    arrows = [layer for layer in drawn if str(layer["mark"].get("shape", "")).startswith("triangle-")]
+    assert [layer["encoding"]["x"]["datum"] for layer in arrows] == [0.5, 2.0]
+    assert ["< 0.5" in str(arrows[0]["transform"]), "> 2.0" in str(arrows[1]["transform"])] == [True, True]
+
+
+def test_a_paper_chooses_the_columns_of_its_table(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["report", str(sweep), "--tables", str(tmp_path), "--lang", "en", "--columns"]
+    assert invoke([*asked, "speedup,arm"]) == 0
+    lines = (tmp_path / "summary.tex").read_text(encoding="utf-8").splitlines()
+    assert r"speedup, $\times$ & configuration \\" in lines
+    assert "acceptance" in (tmp_path / "summary.csv").read_text(encoding="utf-8")
+    assert not (tmp_path / "checks.tex").exists()
+    assert invoke([*asked, "speedup,arms"]) == 2
+    assert "--columns arms: no table has it" in capsys.readouterr().err
+
+
+def test_a_number_without_an_interval_stands_alone_in_latex() -> None:
+    row = Row((estimate_cell(Estimate(point=1.0, n=1, unit="1", method="x"), 2),))
+    assert "?" not in latex(Table("t", (Column("tau", "number"),), [row]), words("en")).replace(r"\usepackage", "")
 
 
 def test_an_unknown_format_is_refused_before_anything_is_drawn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -87,6 +88,11 @@ from specmeter.text import counted
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the tables (Markdown, CSV, LaTeX) and every request into this folder, instead of the page.",
 )
+@click.option(
+    "--columns",
+    metavar="LIST",
+    help="Columns of the LaTeX tables, with commas, as the CSV files call them: arm,speedup; default: all.",
+)
 def command(
     runs: tuple[str, ...],
     published: tuple[str, ...],
@@ -100,6 +106,7 @@ def command(
     style: str | None,
     width: float | None,
     tables: Path | None,
+    columns: str | None,
 ) -> None:
     """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
 
@@ -120,7 +127,7 @@ def command(
       specmeter report --open
       specmeter report demo-20261121-101500 --lang zh --out demo.html
       specmeter report latest --figures figures --format pdf,png --style one
-      specmeter report latest --tables tables
+      specmeter report latest --tables tables --columns arm,speedup,acceptance
       specmeter report --published moe-306 --open
       specmeter report --published list
       specmeter report --site public
@@ -146,12 +153,26 @@ def command(
                 list(shown.figures()), figures, asked, width or STYLES.get(style or "", 16.0), languages
             )
         if tables is not None:
-            written += shown.tables(tables)
+            written += _tables(shown, tables, [it.strip() for it in columns.split(",")] if columns else [])
         if figures is None and tables is None:
             written += shown.page(out or shown.place, out is None and not study)
     output().say_all(map(str, written), wrap=False)
     if open_ and written:
         click.launch(written[0].resolve().as_uri())
+
+
+def _tables(shown: Shown, folder: Path, columns: Sequence[str]) -> list[Path]:
+    written = shown.tables(folder, columns)
+    heads = {name for path in written if path.suffix == ".csv" for name in _head(path)}
+    heads -= {f"{name}_{part}" for name in heads for part in ("low", "high", "level", "n", "of")}
+    if unknown := [name for name in columns if name not in heads]:
+        raise UsageError(f"--columns {unknown[0]}: no table has it", fix=f"choose from {', '.join(sorted(heads))}")
+    return written
+
+
+def _head(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file))
 
 
 def _only(runs: Sequence[str], published: Sequence[str]) -> tuple[str | None, str | None]:
@@ -204,7 +225,7 @@ def _named(run: str, probe: Path | None, languages: Sequence[str]) -> Shown:
         errors().say(f"this run belongs to the study {document.unread_study}, whose claims are left out: {INSTALL}")
     return Shown(
         lambda: document_figures(document).values(),
-        lambda to: write_tables(document, to, languages),
+        lambda to, only: write_tables(document, to, languages, only),
         lambda path, inside: [write_page(document, path, languages, inside=inside)],
         folder / REPORT_NAME,
     )
@@ -220,7 +241,7 @@ def _advice(folder: Path, languages: Sequence[str]) -> Shown:
     report = advice_report.report(advice, folder)
     return Shown(
         report.figures,
-        lambda to: write_report_tables(report, to, languages),
+        lambda to, only: write_report_tables(report, to, languages, only),
         lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
         folder / ADVICE_PAGE,
     )
@@ -231,7 +252,7 @@ def _schedule(folder: Path, languages: Sequence[str]) -> Shown:
     report = schedule_report.report(schedule, folder)
     return Shown(
         report.figures,
-        lambda to: write_report_tables(report, to, languages),
+        lambda to, only: write_report_tables(report, to, languages, only),
         lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
         folder / SCHEDULE_PAGE,
     )

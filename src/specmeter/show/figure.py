@@ -171,8 +171,8 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
         _explain_once(spec, panel.explained)
     else:
         legend = fitted(spec, width)
-        look = config(palette, type_px(width)) | {"background": palette.paper}
-        look["legend"] |= legend
+        look = config(palette, type_px(width))
+        look |= {"background": palette.paper, "legend": look["legend"] | legend}
     return {
         "$schema": SCHEMA,
         "width": "container" if width is None else width,

@@ -62,13 +62,20 @@ def fitted(spec: Spec, width: int) -> Spec:
 
 def _scale(spec: Any, by: float) -> None:
     """Make type and marks smaller, and a figure of fixed height lower."""
-    for key, value in list(spec.items() if isinstance(spec, dict) else enumerate(spec)):
+    if isinstance(spec, list):
+        for it in cast("list[Any]", spec):
+            _scale(it, by)
+        return
+    if not isinstance(spec, dict):
+        return
+    given = cast("Spec", spec)
+    for key, value in given.items():
         if isinstance(value, int | float):
             if key == "fontSize" or (key == "height" and value > 100):
-                spec[key] = value * by
-            elif key == "size" and spec.get("type") == "point":
-                spec[key] = value * by * by
-        elif isinstance(value, dict | list) and key != "values":
+                given[key] = value * by
+            elif key == "size" and given.get("type") == "point":
+                given[key] = value * by * by
+        elif key != "values":
             _scale(value, by)
 
 

@@ -58,7 +58,8 @@ class Shown:
     """What can be written of something."""
 
     figures: Callable[[], Iterable[Figure]]
-    tables: Callable[[Path], list[Path]]
+    tables: Callable[[Path, Sequence[str]], list[Path]]
+    """Given a folder, and the columns of LaTeX tables: none are all."""
     page: Callable[[Path, bool], list[Path]]
     """Given its place and whether that is inside the folder that it is of; the page first."""
     place: Path

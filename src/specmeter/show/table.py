@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape as safe
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -109,6 +109,11 @@ class Column:
         """What stands above the column."""
         return self.title or Message(f"column.{self.key}")
 
+    @property
+    def name(self) -> str:
+        """What files of numbers call it."""
+        return csv_cell(printable(str(self.title))) or self.key
+
 
 @dataclass(frozen=True)
 class Row:
@@ -147,6 +152,13 @@ class Table:
         struck = [Message("legend.struck")] if any(cell.struck for cell in cells) else []
         marked = struck + ([Message("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
         return marked + (self._over() if self.told_over else [])
+
+    def only(self, names: Sequence[str]) -> Table:
+        """The columns of these names, in this order, as far as it has them."""
+        of = {column.name: place for place, column in enumerate(self.columns)}
+        kept = [of[name] for name in names if name in of]
+        rows = [replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows]
+        return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
 
     def _over(self) -> list[Message]:
         """For each sort of unit the columns whose intervals are over it."""
@@ -262,10 +274,9 @@ def csv_text(table: Table, words: Words) -> str:
     ]
     head: list[str] = []
     for place, column in enumerate(table.columns):
-        name = csv_cell(printable(str(column.title))) or column.key
-        head.append(name)
+        head.append(column.name)
         if place in estimated:
-            head += [f"{name}_{part}" for part in ("low", "high", "level", "n", "of")]
+            head += [f"{column.name}_{part}" for part in ("low", "high", "level", "n", "of")]
     writer.writerow(head)
     for row in table.rows:
         values: list[str] = []
@@ -282,7 +293,7 @@ def latex(table: Table, words: Words) -> str:
         text = _tex(words.render(cell.text))
         if cell.struck:
             return rf"\textcolor{{gray}}{{\sout{{{text}}}}}"
-        if cell.estimate is not None:
+        if cell.low is not None:  # a paper has no room for what is not known
             return rf"{text} {{\footnotesize {_tex(cell.interval)}}}"
         return rf"\texttt{{{text}}}" if cell.code else text
 

@@ -137,15 +137,15 @@ def write_figures(
     return written
 
 
-def write_tables(document: Document, folder: Path, languages: Sequence[str]) -> list[Path]:
+def write_tables(document: Document, folder: Path, languages: Sequence[str], only: Sequence[str] = ()) -> list[Path]:
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
     make_folder(folder)
     written: list[Path] = []
     for make in (results, kinds, prompts, parts, predictions, checks, models):
         table = make(document)
-        written += write_table(table, "summary" if table.name == "results" else table.name, folder, languages)
+        written += write_table(table, "summary" if table.name == "results" else table.name, folder, languages, only)
     if document.study is not None:
-        written += write_section(document.study, folder, languages)
+        written += write_section(document.study, folder, languages, only)
     formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
     for ending in formats:
         written.append(folder / f"requests.{ending}")
@@ -153,10 +153,10 @@ def write_tables(document: Document, folder: Path, languages: Sequence[str]) -> 
     return written
 
 
-def write_report_tables(report: Report, folder: Path, languages: Sequence[str]) -> list[Path]:
+def write_report_tables(report: Report, folder: Path, languages: Sequence[str], only: Sequence[str] = ()) -> list[Path]:
     """Write every table of a report as Markdown, CSV and LaTeX."""
     make_folder(folder)
-    return [path for table in report.tables() for path in write_table(table, table.name, folder, languages)]
+    return [path for table in report.tables() for path in write_table(table, table.name, folder, languages, only)]
 
 
 def write_requests(run: Path, path: Path) -> None:
@@ -165,22 +165,26 @@ def write_requests(run: Path, path: Path) -> None:
         RunTable(run, "requests").write(stream, path.suffix.removeprefix("."))
 
 
-def write_section(study: StudySection, folder: Path, languages: Sequence[str]) -> list[Path]:
+def write_section(study: StudySection, folder: Path, languages: Sequence[str], only: Sequence[str] = ()) -> list[Path]:
     """Write the claims and the tables of a study."""
-    written = write_table(study.claims, f"{study.prefix}claims", folder, languages)
+    written = write_table(study.claims, f"{study.prefix}claims", folder, languages, only)
     for table in study.tables:
-        written += write_table(table, table.name, folder, languages)
+        written += write_table(table, table.name, folder, languages, only)
     return written
 
 
-def write_table(table: Table, name: str, folder: Path, languages: Sequence[str]) -> list[Path]:
-    """A table in every form and language, CSV once; a table without rows is not written."""
+def write_table(
+    table: Table, name: str, folder: Path, languages: Sequence[str], only: Sequence[str] = ()
+) -> list[Path]:
+    """A table in every form and language, CSV once; a table without rows is not written, and as LaTeX, which has `only`
+    the columns of these names where any are given, none without them."""
     written: list[Path] = []
+    chosen = {ending: table.only(only) if only and ending == "tex" else table for ending in FORMATS}
     for language in languages if table.rows else ():
         for ending, write in FORMATS.items():
-            if ending != "csv" or language == languages[0]:
+            if chosen[ending].columns and (ending != "csv" or language == languages[0]):
                 written.append(folder / _named(f"{name}.{ending}", language, languages))
-                write_text(written[-1], write(table, words(language)), inside=True)
+                write_text(written[-1], write(chosen[ending], words(language)), inside=True)
     return written
 
 

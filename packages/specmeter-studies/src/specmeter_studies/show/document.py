@@ -237,15 +237,17 @@ def write_study_page(
     return write_made(path, study_page(documents, languages).encode(), inside=inside)
 
 
-def write_study_tables(documents: Sequence[StudyDocument], folder: Path, languages: Sequence[str]) -> list[Path]:
+def write_study_tables(
+    documents: Sequence[StudyDocument], folder: Path, languages: Sequence[str], only: Sequence[str] = ()
+) -> list[Path]:
     """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
     generation as JSON Lines."""
     make_folder(folder)
     written: list[Path] = []
     for document in documents:
-        written += write_section(document, folder, languages)
+        written += write_section(document, folder, languages, only)
         for table in (document.configurations, document.models):
-            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages)
+            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages, only)
         if rows := document.findings.data.results:
             written.append(folder / f"{document.prefix}results.jsonl")
             write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)

@@ -59,7 +59,7 @@ def published(name: str, languages: Sequence[str]) -> Shown:
 
     return Shown(
         report.figures,
-        lambda to: write_report_tables(report, to, languages),
+        lambda to, only: write_report_tables(report, to, languages, only),
         lambda path, inside: [write_made(path, report_page(report, languages).encode(), inside=inside)],
         place,
     )
@@ -70,7 +70,7 @@ def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[st
 
     return Shown(
         lambda: [it for study in studies for it in study.figures],
-        lambda to: write_study_tables(studies, to, languages),
+        lambda to, only: write_study_tables(studies, to, languages, only),
         lambda path, inside: [write_study_page(studies, path, languages, inside=inside)],
         place,
     )
