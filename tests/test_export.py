@@ -35,11 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine = MockEngine()
     plan = [(0, 0, ARM.id, prompt.id) for prompt in PROMPTS]
     sample = Telemetry(at=5, cpu_percent=1.5, other_cpu_percent=0, memory_available_bytes=2**40, on_battery=False)
-    with RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=plan) as store:
+    with RunStore.create(folder, experiment_yaml="", experiment_json='{"name": "export"}', plan=plan) as store:
         launch = Launch(
             ARM, mock_model("dense", "mock:dense"), mock_model("small", "mock:small"), store.log_path("s1", ARM.id)
         )
         store.set_prompts(PROMPTS)
+        store.set_arms([ARM])
         with engine.start(launch) as session:
             facts = session.facts
             store.add_session(

@@ -336,7 +336,8 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
         "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt)"
     )
     assert told(same)[0] == (
-        "1.00 to 1.00: 90% interval of the decoding speedup, over 4 blocks, adjusted for picking the best of 2"
+        "1.00 to 1.00: 90% interval of the decoding speedup, over 4 blocks, adjusted for picking the best of 2; "
+        "had it been the only one, 1.00 to 1.00 (95%)"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None

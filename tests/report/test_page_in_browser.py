@@ -153,7 +153,7 @@ def test_numbers_are_those_of_show(
     said = json.loads(capsys.readouterr().out)
     expected: dict[str, list[tuple[float, str, str]]] = {}
     for arm in said["summary"]["arms"]:
-        speedup = said["withheld"].get(arm["arm_id"]) or arm["speedup"]
+        speedup = said["withheld"].get(arm["arm_id"]) or said["cited"].get(arm["arm_id"])
         gain = arm["gain"] or {"with_prompt": None, "pooled": None}
         numbers = [arm["decode_rate"], speedup, gain["with_prompt"], gain["pooled"], arm["acceptance"], arm["tau"]]
         expected[arm["arm_id"]] = [

@@ -214,3 +214,20 @@ def test_its_tables_have_names_of_their_own(reports: list[Report]) -> None:
         names = [block.table.name for block in blocks if isinstance(block, Tabled)]
         assert len(names) == len(set(names))
         assert not any(isinstance(block, Command) and not block.argv for block in blocks)
+
+
+def test_the_interval_of_the_answer_is_that_of_its_row(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One interval to cite, where several configurations compete; details name the other."""
+    assert invoke(["show", str(sweep)]) == 1  # one of its arms is invalid
+    said = " ".join(capsys.readouterr().out.split())
+    low, high = re.findall(r"small draft, 8 tokens, ran at \S+ \(([\d.]+) to ([\d.]+);", said)[0]
+    assert re.search(rf"small draft, 8 tokens [\d.]+ [\d.]+ \[{low}, {high}\]", said)
+    assert invoke(["show", str(sweep), "--details"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    ((other, _),) = set(
+        re.findall(rf"{low} to {high}: 95% interval .*?had it been the only one, (\S+) to (\S+) ", said)
+    )
+    assert other > low
+    row = next(it for it in specmeter.load(sweep).table("summary") if it["arm_id"] == "dense/draft-simple/small/g8")
+    assert f"{row['speedup_low']:.2f}" == low
+    assert f"{row['speedup_alone_low']:.2f}" == other

@@ -15,6 +15,7 @@ from specmeter.analysis.requests import energies_of
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
+from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
@@ -82,6 +83,15 @@ class RunReport:
     def invalid(self) -> frozenset[str]:
         """Arms whose verdict is invalid."""
         return _invalid(self.certificate)
+
+    def cited(self, arm: ArmSummary) -> Estimate | None:
+        """An arm's speedup with the interval to cite: that of the answer, holding for all arms that compete; its own
+        where the answer is that none of them helps."""
+        refused = {it.baseline_id for it in self.answers if it.decision == "do not speculate" and not it.kind}
+        own = arm.speedup
+        if own is None or own.low is None or arm.choice is None or arm.baseline_id in refused:
+            return own
+        return simultaneous(own, arm.choice.compared)
 
     def because(self, arm_id: str) -> list[Finding]:
         """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty

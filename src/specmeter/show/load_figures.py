@@ -56,7 +56,13 @@ def load_matrix(document: Document) -> Figure | None:
             row = {f"row_{one}": words(one).render(document.names.alone(arm.arm_id)) for one in LANGUAGES}
             at = {f"at_{one}": words(one).render(load_name(it.load)) for one in LANGUAGES}
             cells.append(
-                {**who(document, arm.arm_id), **row, **at, **shown(arm.speedup, 2), **cell_colour(arm.speedup)}
+                {
+                    **who(document, arm.arm_id),
+                    **row,
+                    **at,
+                    **shown(document.run.cited(arm), 2),
+                    **cell_colour(document.run.cited(arm)),
+                }
             )
         if any(cell["cell"] for cell in cells):
             loads = loads_of(document.run, target)

@@ -68,7 +68,8 @@ def _cells(document: Document, target: str) -> list[Datum]:
                 for place, language in enumerate(LANGUAGES)
             }
             cell = {**who(document, arm.arm_id), **of, **heads, "gamma": document.arms[arm.arm_id].gamma}
-            found.append({**cell, **shown(part.speedup, 2), **cell_colour(part.speedup)})
+            speedup = part.speedup if kind else document.run.cited(arm)
+            found.append({**cell, **shown(speedup, 2), **cell_colour(speedup)})
     return found
 
 

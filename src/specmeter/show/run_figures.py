@@ -72,7 +72,11 @@ def comparison(document: Document) -> Figure | None:
     predicted = predictions(document)
     data: list[Datum] = []
     for arm in compared:
-        datum = {**who(document, arm.arm_id), **shown(arm.speedup, 2), **_predicted(predicted.get(arm.arm_id))}
+        datum = {
+            **who(document, arm.arm_id),
+            **shown(document.run.cited(arm), 2),
+            **_predicted(predicted.get(arm.arm_id)),
+        }
         if (ceiling := document.ceilings.get(arm.arm_id)) and arm.speedup:
             datum |= {"ceiling": ceiling.speedup.point, "ceiling_shown": estimated(ceiling.speedup, 2)}
         data.append(datum)
@@ -80,7 +84,11 @@ def comparison(document: Document) -> Figure | None:
         return None
     reached = [float(datum["ceiling"] or 1) for datum in data if "ceiling" in datum]
     limits, ticks = ratio_axis(
-        [*(arm.speedup for arm in compared if arm.speedup), *(e.point for e in predicted.values()), *reached]
+        [
+            *(cited for arm in compared if (cited := document.run.cited(arm))),
+            *(e.point for e in predicted.values()),
+            *reached,
+        ]
     )
     targets = distinct(data, "target")
 
@@ -221,7 +229,7 @@ def _named_part(name: str, most: float, x: Spec, y: Spec, words: Words, palette:
 
 def gamma(document: Document) -> Figure | None:
     """Speedup against draft length, where an arm comes with several."""
-    return _by_gamma(document, "gamma", lambda arm: arm.speedup, is_ratio=True)
+    return _by_gamma(document, "gamma", document.run.cited, is_ratio=True)
 
 
 def acceptance(document: Document) -> Figure | None:

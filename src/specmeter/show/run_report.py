@@ -163,11 +163,12 @@ def _numbers(run: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, 
         return rate, Cell(Message(f"cell.baseline{'.invalid' if verdict == 'invalid' else ''}"), mark=mark), accepted
     if verdict == "invalid":
         return Cell("-"), Cell(Message("verdict.invalid"), tone="bad"), Cell("")
-    low, high = (part.speedup.low, part.speedup.high) if part.speedup is not None else (None, None)
+    speedup = run.cited(arm) if part is arm else part.speedup
+    low, high = (speedup.low, speedup.high) if speedup is not None else (None, None)
     answered = any(it.arm_id == arm.arm_id and it.decision == "too noisy" for it in run.answers if not it.kind)
     if low is not None and high is not None and (says_nothing(low, high) or (answered and part is arm)):
         return rate, Cell(Message("cell.too_noisy"), tone="doubtful"), accepted
-    return rate, estimate_cell(part.speedup, 2, mark=mark), accepted
+    return rate, estimate_cell(speedup, 2, mark=mark), accepted
 
 
 def _explained(run: RunReport) -> Iterator[Message]:
@@ -361,6 +362,7 @@ def _data(run: RunReport) -> dict[str, Any]:
         ],
         "commands": run.commands,
         "disturbances": [it.model_dump(mode="json") for it in run.disturbances],
+        "cited": {arm.arm_id: it.model_dump(mode="json") for arm in run.summary.arms if (it := run.cited(arm))},
         "over_all_blocks": {arm: speedup.model_dump(mode="json") for arm, speedup in run.over_all_blocks.items()},
         "crossovers": [it.model_dump(mode="json") for it in run.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in run.answers],

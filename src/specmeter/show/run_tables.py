@@ -296,7 +296,7 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
 def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:
     """The cells of `_results`."""
     invalid = verdict(document, arm.arm_id) == "invalid"
-    speedup = estimate_cell(part.speedup, 2)
+    speedup = estimate_cell(document.run.cited(arm) if part is arm else part.speedup, 2)
     if arm.role == "baseline":
         speedup = Cell(Message("cell.baseline"))
     elif invalid:
@@ -389,7 +389,7 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
         joules = _joules(arm) if metered else ()
         empty = (Cell(""),) * (len(joules) + 2)
         is_baseline = arm.role == "baseline"
-        cells = _briefly(arm, is_baseline, found)
+        cells = _briefly(arm, report.cited(arm), is_baseline, found)
         if arm.load is not None:
             cells = (estimate_cell(arm.load.throughput, 1), *cells[1:])
         rows.append(
@@ -404,7 +404,9 @@ def _brief(report: RunReport, group: list[ArmSummary], *, by_kind: bool) -> Tabl
             )
         )
         for kind, part in arm.kinds.items() if by_kind else ():
-            rows.append(Row((Cell(f"  {kind}"), *_briefly(part, is_baseline, found), *empty), tone="faint"))
+            rows.append(
+                Row((Cell(f"  {kind}"), *_briefly(part, part.speedup, is_baseline, found), *empty), tone="faint")
+            )
         for prompt, speedup in (arm.prompts or {}).items():
             shown = estimate_cell(speedup, 2, mark=_mark(found))
             rows.append(Row((Cell(f"  {prompt}"), Cell(""), shown, Cell(""), Cell(""), *empty), tone="faint"))
@@ -419,11 +421,11 @@ def _mark(verdict: Verdict | None) -> Mark | None:
     return "suspect" if verdict == "suspect" else None
 
 
-def _briefly(part: KindSummary, is_baseline: bool, verdict: Verdict | None) -> tuple[Cell, ...]:
+def _briefly(part: KindSummary, cited: Estimate | None, is_baseline: bool, verdict: Verdict | None) -> tuple[Cell, ...]:
     if is_baseline:
         speedup = Cell("baseline invalid" if verdict == "invalid" else "baseline", mark=_mark(verdict))
     else:
-        speedup = Cell("invalid") if verdict == "invalid" else estimate_cell(part.speedup, 2, mark=_mark(verdict))
+        speedup = Cell("invalid") if verdict == "invalid" else estimate_cell(cited, 2, mark=_mark(verdict))
     return (
         estimate_cell(part.decode_rate, 1),
         speedup,

@@ -185,8 +185,17 @@ def _told_interval(answer: Answer) -> Message:
         high="?" if found.high is None else bound(found.high, 2),
         level=f"{found.level:.0%}",
         units=_units(answer, found),
-        adjusted=_adjusted(1 if found is answer.speedup else answer.among),
+        adjusted="" if found is answer.speedup else _beside_own(answer),
     )
+
+
+def _beside_own(answer: Answer) -> Name:
+    """For which choice an interval makes up, and what it would be without one."""
+    own, adjusted = answer.speedup, _adjusted(answer.among)
+    if not adjusted or own.low is None or own.high is None:
+        return adjusted
+    low, high = bound(own.low, 2), bound(own.high, 2)
+    return Message("found.alone", adjusted=adjusted, low=low, high=high, level=f"{own.level:.0%}")
 
 
 def _adjusted(among: int) -> Name:
@@ -539,10 +548,11 @@ def _of_load(report: RunReport, arm: ArmSummary | None) -> Cell:
     if arm.role == "baseline":
         rate = arm.load.throughput
         return Cell("-" if rate is None else f"{rate.point:.1f}", mark=mark)
-    low, high = (arm.speedup.low, arm.speedup.high) if arm.speedup else (None, None)
+    cited = report.cited(arm)
+    low, high = (cited.low, cited.high) if cited else (None, None)
     if low is not None and high is not None and says_nothing(low, high):
         return Cell("too noisy", tone="doubtful")
-    return estimate_cell(arm.speedup, 2, mark=mark)
+    return estimate_cell(cited, 2, mark=mark)
 
 
 def load_table(report: RunReport) -> Table:
@@ -611,7 +621,7 @@ def load_table(report: RunReport) -> Table:
 def _speedup(report: RunReport, arm: ArmSummary) -> Cell:
     """A speedup; struck out where it was measured and is false."""
     withheld = report.withheld.get(arm.arm_id)
-    return estimate_cell(withheld, 2, struck=True) if withheld else estimate_cell(arm.speedup, 2)
+    return estimate_cell(withheld, 2, struck=True) if withheld else estimate_cell(report.cited(arm), 2)
 
 
 def load_overview(report: RunReport) -> Table:

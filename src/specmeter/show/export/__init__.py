@@ -35,7 +35,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 from specmeter.analysis.load.summary import CellFigures, measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.forecast import PredictionOutcome
-from specmeter.analysis.reading import certified, read_run
+from specmeter.analysis.reading import RunReport, certified, read_run
+from specmeter.analysis.summary import ArmSummary, KindSummary
 from specmeter.errors import UsageError
 from specmeter.files import whole_file
 from specmeter.messages import Message
@@ -178,6 +179,19 @@ class _EnergyOf(NamedTuple):
     tokens: int | None
 
 
+class _Summed(NamedTuple):
+    """Source of a row of `summary`."""
+
+    run: RunReport
+    arm: ArmSummary
+    kind: str
+    part: KindSummary
+
+    @property
+    def cited(self) -> Estimate | None:
+        return self.part.speedup if self.kind else self.run.cited(self.arm)
+
+
 class _Placed(NamedTuple):
     """Source of a row of `positions` or `accepted_lengths`; without an item where the engine shows no steps."""
 
@@ -302,6 +316,12 @@ def _energies(store: RunReader) -> Iterator[_EnergyOf]:
         yield _EnergyOf(it, sum(it.joules.values()), tokens.get(key))
 
 
+def _sums(store: RunReader) -> Iterator[_Summed]:
+    run = read_run(store.folder)
+    for arm in run.summary.arms:
+        yield from (_Summed(run, arm, kind, part) for kind, part in {"": arm, **arm.kinds}.items())
+
+
 def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 
@@ -358,6 +378,25 @@ _PREDICTIONS = (
     ExportColumn(
         "inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside
     ),
+)
+
+_SUMMARY = (
+    ExportColumn("arm_id", "text", "The configuration.", lambda it: it.arm.arm_id),
+    ExportColumn("baseline_id", "text", "What it is compared with.", lambda it: it.arm.baseline_id),
+    ExportColumn("kind", "text", "Kind of text; empty: all prompts.", lambda it: it.kind),
+    ExportColumn(
+        "verdict",
+        "text",
+        "`valid`, `suspect` or `invalid`; empty for a run not checked yet.",
+        lambda it: it.run.certificate and it.run.certificate.arms.get(it.arm.arm_id),
+    ),
+    *estimated("decode_tok_s", "Tokens per second while decoding.", lambda it: it.part.decode_rate),
+    *estimated("speedup", "With the interval to cite, which allows for picking the best arm.", lambda it: it.cited),
+    *estimated("speedup_alone", "The same as if the arm had been the only one.", lambda it: it.part.speedup),
+    *estimated("with_prompt", "Speedup, prompts included.", lambda it: it.part.gain and it.part.gain.with_prompt),
+    *estimated("acceptance", "Accepted / drafted tokens, interval over prompts.", lambda it: it.part.acceptance),
+    *estimated("tau", "Tokens per target forward, interval over prompts.", lambda it: it.part.tau),
+    ExportColumn("n", "integer", "Blocks (or invocations) behind it.", lambda it: it.cited and it.cited.n),
 )
 
 _POSITIONS = (
@@ -428,6 +467,7 @@ _ROUTING = (
 
 TABLES: dict[TableName, ExportTable] = {
     "requests": ExportTable(_REQUESTS, _attempts),
+    "summary": ExportTable(_SUMMARY, _sums),
     "sessions": ExportTable(
         (
             *columns_of(Session, leave={"engine"}),
@@ -681,6 +721,7 @@ def _opened(out: Path | IO[bytes]) -> Generator[IO[bytes]]:
 
 TableName = Literal[
     "requests",
+    "summary",
     "sessions",
     "steps",
     "telemetry",
