@@ -18,6 +18,7 @@ from specmeter.extensions import OWN_CODE
 from specmeter.messages import Message
 from specmeter.text import quoted
 from specmeter_studies import builders
+from specmeter_studies.rules import carrying
 from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
 from specmeter_studies.study import StudyFindings, only_of, ruling
 
@@ -106,7 +107,8 @@ class Study:
         return f"specmeter study run {quoted(str(shown))}"
 
     def claims(self, data: StudyData) -> tuple[ClaimRuling, ...]:
-        """What the data says about each claim."""
+        """What the data says about each claim, by those of its numbers on which a ruling can rest."""
+        data = carrying(data)
         return tuple(self._ruled(data, claim) for claim in self.form.claims)
 
     def tables(self, data: StudyData) -> tuple[StudyTable, ...]:

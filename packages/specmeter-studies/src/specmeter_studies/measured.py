@@ -46,6 +46,7 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
     study = find(study) if isinstance(study, str) else study
     report = read_run(folder)
     part = part or report.name
+    state = ran(part, report.state, checked=report.certificate is not None)
     with RunStore.open(folder, readonly=True) as store:
         generation = json.loads(store.experiment_json).get("generation", {})
         rows = RunRows(
@@ -53,6 +54,7 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
             rows=tuple(store.rows()),
             prompts={prompt.id: prompt for prompt in store.prompts()},
             max_tokens=generation.get("max_tokens"),
+            finished=state.status == "measured",
         )
         hosts = tuple(store.hosts())
         places = tuple(draft_places(store))
@@ -74,7 +76,7 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
         memory=memory,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
-        parts=(ran(part, report.state, checked=report.certificate is not None),),
+        parts=(state,),
         notes=setting.notes(report.models),
     )
 

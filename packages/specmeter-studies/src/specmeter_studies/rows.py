@@ -45,6 +45,8 @@ class RunRows:
     """By id."""
     max_tokens: int | None
     """Of prompts that have no limit of their own."""
+    finished: bool = True
+    """Whether all that was planned was measured, and checked."""
 
     def results(self, suite: str = "") -> Iterator[PromptResult]:
         """Every request of the arms in question, in the order of measurement."""
@@ -115,8 +117,15 @@ class RunRows:
             why=why,
             comparison_only=comparison_only,
             rate_verdict=self._of_rate(arm.id) if comparison_only else None,
+            least_effect=self._least_effect(arm),
             texts_apart=self._texts_apart(arm) if kind is None else None,
         )
+
+    def _least_effect(self, arm: Arm) -> float:
+        """What a control of the same baseline showed where there is nothing, as far as its interval goes."""
+        controls = {it.id for it in self.report.arms if it.role == "control" and it.baseline_id == arm.baseline_id}
+        found = (it.evidence.get("least_effect_percent") for it in self.report.findings if it.arm_id in controls)
+        return max((it / 100 for it in found if isinstance(it, int | float)), default=0.0)
 
     def _of_rate(self, arm_id: str) -> Verdict:
         """The verdict of an arm whose comparison alone is at fault, by what else was found."""
@@ -142,7 +151,7 @@ class RunRows:
     def _verdict(self, arm_id: str) -> tuple[Verdict | None, Message | None]:
         """An arm's verdict and what makes it worse than valid; None for a run that was not checked."""
         certificate = self.report.certificate
-        if certificate is None or arm_id not in certificate.arms:
+        if certificate is None or not self.finished or arm_id not in certificate.arms:
             return None, Message("study.why.not_checked")
         verdict = certificate.arms[arm_id]
         if verdict == "valid":

@@ -12,8 +12,9 @@ and {against} it are filled in, and the names in `fill`. `missing` is said befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, between, exceeds
@@ -27,6 +28,47 @@ NOTHING = Message("study.none_measured")
 SHOWN = "study.shown"
 _MOST = 12
 """Rows that are listed one by one."""
+LEAST_BLOCKS = 3
+"""Of a speedup that something rests on."""
+
+
+def carrying(data: StudyData) -> StudyData:
+    """What claims are ruled by: of our own runs only numbers that something can rest on.
+
+    A configuration that a check doubts, or that was not measured and checked to the end, keeps its name and loses its
+    numbers and requests. A speedup is in doubt without an interval, of fewer blocks than three, over a doubted
+    baseline, or where it is no larger than what the run's control shows of nothing.
+    """
+    if data.origin == "published":
+        return data
+    arms = [_vouched(line) for line in data.arms]
+    doubted = {(line.config, line.suite) for line in arms if line.decode_rate is None and not line.stands}
+    without = {config for config, _ in doubted}
+    arms = [_compared(line, without) if line.speedup is not None else line for line in arms]
+    kept = (it for it in data.results if it.config not in without or (it.suite and (it.config, it.suite) not in doubted))
+    return replace(data, arms=tuple(arms), results=tuple(kept))
+
+
+def _vouched(line: ArmResult) -> ArmResult:
+    if line.verdict not in (None, "suspect"):
+        return line
+    numbers = ("decode_rate", "speedup", "claimed_speedup", "one_by_one", "acceptance", "tau", "energy", "texts_apart")
+    return line.model_copy(update={**dict.fromkeys(numbers), "verdict": "suspect"})
+
+
+def _compared(line: ArmResult, doubted: Collection[str]) -> ArmResult:
+    """The line, without a speedup on which nothing can rest."""
+    found = line.speedup
+    assert found is not None
+    if line.baseline in doubted:
+        why = Message("study.why.baseline", baseline=line.baseline)
+    elif found.low is None or found.n < LEAST_BLOCKS:
+        why = Message("study.why.blocks", n=found.n, least=LEAST_BLOCKS)
+    elif line.least_effect and abs(math.log(found.point)) < math.log1p(line.least_effect):
+        why = Message("study.why.control", least=100 * line.least_effect)
+    else:
+        return line
+    return line.model_copy(update={"speedup": None, "verdict": "suspect", "why": why})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ A claim is *supported* or *contradicted* by numbers, and by these only:
     counts          exact numbers, and arithmetic with printed ones: true to half a unit of their last digit
     printed values  what a document says about its own table holds or falls by every value of that table (`denied_by`)
 
-Numbers that do not stand (impossible, implausible, invalid) support nothing. They can deny what their own document
+Numbers that do not stand (impossible, implausible, invalid, in doubt) support nothing, and of our own runs those that
+nothing vouches for are left out before any claim is looked at (`rules.carrying`). They can deny what their own document
 says about them: a claim that its own table refutes falls, whatever the table is worth. A bound that rests on
 assumptions contradicts nothing by itself: it makes numbers implausible. What is claimed of named models or machines
 does not apply where others were measured (`only_of`).
@@ -174,6 +175,8 @@ class ArmResult(Record):
     the rate is a rate, with a verdict of its own."""
     rate_verdict: Standing | None = None
     """Of the rate by itself, where the comparison alone is at fault."""
+    least_effect: float = 0.0
+    """Share that effects have to exceed: so much a control of the same run shows where there is nothing."""
     texts_apart: int | None = None
     """Answers that leave plain decoding's where the target is sure; None where that was not found out."""
 
@@ -184,8 +187,8 @@ class ArmResult(Record):
 
     @property
     def stands(self) -> bool:
-        """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid."""
-        return self.verdict not in ("invalid", "implausible")
+        """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid, nor in doubt."""
+        return self.verdict in (None, "valid")
 
     @property
     def of_rate(self) -> Standing | None:
@@ -503,6 +506,7 @@ def fallen(lines: Sequence[ArmResult], among: int) -> Message:
         "study.fallen.false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
         "study.fallen.implausible": sum(line.verdict == "implausible" for line in lines),
         "study.fallen.unlike": unlike,
+        "study.fallen.doubtful": sum(line.verdict == "suspect" for line in lines),
     }
     (first, number), *more = [(code, number) for code, number in counts.items() if number]
     some = Message("study.some_of", number=number, of=among, what=Message(first))
