@@ -30,7 +30,8 @@ def estimate(point: float, spread: float = 1.005, unit: str = "x", n: int = 5) -
 
 
 def alone(name: str, rate: float, spread: float = 1.001) -> ArmResult:
-    return ArmResult(config=f"{name}/none", target=name, requests=15, decode_rate=estimate(rate, spread, "tok/s"), verdict="valid")
+    made = estimate(rate, spread, "tok/s")
+    return ArmResult(config=f"{name}/none", target=name, requests=15, decode_rate=made, verdict="valid")
 
 
 def arm(made: Made) -> ArmResult:

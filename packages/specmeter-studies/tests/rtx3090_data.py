@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from originals import rows
 from specmeter.messages import Message
-from specmeter.record import Estimate, Verdict
+from specmeter.record import Estimate, ExpertUnion, Verdict
+from specmeter.record.measured import UnionPoint
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS
 from specmeter_studies.study import ArmResult, ModelUsed, Requests, StudyData
 
@@ -33,11 +34,14 @@ def study(
     *,
     noise: float = 0.002,
     experts: tuple[int, int] = (256, 8),
+    read: float | None = None,
     larger: tuple[int, int] | None = None,
     f16_baseline: bool = False,
     second_draft: Made | None = None,
 ) -> StudyData:
-    """19 configurations; repetitions differ by `noise`. `larger`: experts of a model with more active parameters."""
+    """19 configurations; repetitions differ by `noise`. `read`: experts that 95 tokens of text choose.
+
+    `larger`: experts of a model with more active parameters."""
     own = {OTHER_VOCABULARY: Made(1.0, 0, 0, 1.0, "invalid"), **(changes or {})}
     lines: list[ArmResult] = []
     for name, arm in ARMS.items():
@@ -59,6 +63,10 @@ def study(
     models = [
         ModelUsed(name="moe", reference="moe", active_parameters=3e9, experts=experts[0], experts_used=experts[1])
     ]
+    if read is not None:
+        of_text = Estimate(point=read, low=read - 2, high=read + 2, n=5, unit="experts", method="made up")
+        union = ExpertUnion(experts=256, used=8, points=(UnionPoint(tokens=95, union=of_text),))
+        models = [models[0].model_copy(update={"union": union})]
     if larger is not None:
         more = ModelUsed(name="more", reference="more", active_parameters=10e9)
         models.append(more.model_copy(update={"experts": larger[0], "experts_used": larger[1]}))

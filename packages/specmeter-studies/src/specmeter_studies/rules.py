@@ -45,8 +45,9 @@ def carrying(data: StudyData) -> StudyData:
     doubted = {(line.config, line.suite) for line in arms if line.decode_rate is None and not line.stands}
     without = {config for config, _ in doubted}
     arms = [_compared(line, without) if line.speedup is not None else line for line in arms]
-    kept = (it for it in data.results if it.config not in without or (it.suite and (it.config, it.suite) not in doubted))
-    return replace(data, arms=tuple(arms), results=tuple(kept))
+    gone = [it.config in without and (not it.suite or (it.config, it.suite) in doubted) for it in data.results]
+    kept = tuple(it for it, left_out in zip(data.results, gone, strict=True) if not left_out)
+    return replace(data, arms=tuple(arms), results=kept)
 
 
 def _vouched(line: ArmResult) -> ArmResult:
@@ -91,6 +92,7 @@ def lies(
     own_table: StudyData | None = None,
     told: str | None = None,
     unit: str = "",
+    least: int = 1,
     found: Template = SHOWN,
     fill: Mapping[str, Value] | None = None,
     missing: Message | None = None,
@@ -100,15 +102,15 @@ def lies(
 
     Of several arms one contradicts only by an interval that is one of so many that hold together. `own_table`: where
     this data was printed by the document itself, its values decide where they have no interval. `told` is the quantity
-    that shows a row; default: its name and the number.
+    that shows a row; default: its name and the number. `least`: fewer rows do not support a claim about all of a kind.
     """
     everything = list(rows)
     known = [it for row in _standing(everything) if (it := (row, estimate(row, of)))[1] is not None]
     printed = own_table is not None and own_table.origin == "published"
     votes = [_side(row, value, low, high, len(known), told, unit, printed) for row, value in known if value is not None]
-    return (
-        _ruled(votes, found, fill or {}) if votes else ("cannot tell", _nothing(everything, of, missing, empty, told))
-    )
+    if not votes:
+        return "cannot tell", _nothing(everything, of, missing, empty, told)
+    return _ruled(votes, found, fill or {}, least)
 
 
 def exceeded(
@@ -135,9 +137,11 @@ def _standing(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if (line := line_of(row)) is None or line.stands]
 
 
-def _ruled(votes: Sequence[_Vote], found: Template, fill: Mapping[str, Value]) -> Found:
+def _ruled(votes: Sequence[_Vote], found: Template, fill: Mapping[str, Value], least: int = 1) -> Found:
     supporting, against = sum(it.for_it for it in votes), sum(it.against for it in votes)
-    ruling: RulingWord = "supported" if supporting == len(votes) else "contradicted" if against else "cannot tell"
+    ruling: RulingWord = "contradicted" if against else "cannot tell"
+    if supporting == len(votes) >= least:
+        ruling = "supported"
     shown = several((it.said for it in votes), _MOST)
     counts: dict[str, Value] = {"n": len(votes), "for": supporting, "against": against, "shown": shown}
     said = Message(found if isinstance(found, str) else found.get(ruling, SHOWN), **fill, **counts)

@@ -385,6 +385,7 @@ def unusable(data: StudyData) -> Found:
         "loss",
         low=DOUBLED,
         told="told_by_bits",
+        least=2,
         found="apple-quant-ladder.unusable",
         fill=by_name(data),
         empty=Message("apple-quant-ladder.needs.less_bits"),

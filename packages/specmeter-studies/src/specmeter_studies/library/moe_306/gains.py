@@ -504,7 +504,7 @@ def _claimed(line: ArmResult) -> float:
 def _curve(lines: Sequence[ArmResult]) -> Message:
     """`MoE Q4 with draft 0.8B: gamma 4 0.88, gamma 16 0.65`."""
     shown = [
-        Message("moe-306.curve.at", gamma=line.gamma, speedup=line.speedup.point if line.speedup else _claimed(line))
+        Message("moe-306.curve.at", gamma=line.gamma, speedup=quoted(line.speedup) if line.speedup else _claimed(line))
         for line in lines
     ]
     return Message("moe-306.curve", target=label(lines[0].target), draft=label(lines[0].draft or ""), points=shown)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.analysis.explain.parts import union_at
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip
@@ -36,13 +37,14 @@ from specmeter_studies.library.rtx3090_19.tables import (
     SPARSITY,
     THRESHOLD,
     UNEXPLAINED,
+    beyond_bound,
     budget,
     budgets_of_requests,
     gamma,
     of_model,
     saturation,
 )
-from specmeter_studies.study import Found, RulingWord, StudyData, by_counts, where_any
+from specmeter_studies.study import Found, RulingWord, StudyData, by_counts, quoted, where_any
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -134,7 +136,7 @@ def full_acceptance(data: StudyData) -> Found:
         )
     elif counted:
         counts = [line.sums.drafted / line.sums.generated for line in counted if line.sums]
-        over = [line for line in counted if (found := budget(known, line)) and found.unexplained > UNEXPLAINED]
+        over = [line for line in counted if beyond_bound(known, line)]
         requests = [found for line in counted for _, found in budgets_of_requests(known, line)]
         ruling = "cannot tell" if over else "supported"
         beyond, single = "", ""
@@ -374,18 +376,28 @@ def _lengths(known: Lines) -> list[tuple[Line, Line]]:
 
 FULL = 0.95
 """Acceptance that counts as full where the question is what full acceptance brings."""
+SATURATED = 0.95
+"""Share of the experts that the document calls saturated."""
 NINE = 9
 """A draft of eight and the token before it."""
 
 
 def threshold(data: StudyData) -> Found:
-    """Whether drafts lie below the number of tokens that touch nearly all experts."""
+    """Whether drafts lie below the number of tokens that touch nearly all experts.
+
+    The formula holds for uniform routing; what text chooses has to be measured, at that many tokens.
+    """
     known = lines(data)
     found = saturation(data)
     gammas = sorted({value for line in drafting(known) if (value := gamma(line)) is not None})
     if found is None or not gammas:
         return "cannot tell", Message("rtx3090-19.no_experts")
-    over = [value for value in gammas if value + 1 >= found.threshold]
+    union = found.model.union and union_at(found.model.union, found.threshold)
+    ruling: RulingWord = "cannot tell"
+    if any(value + 1 >= found.threshold for value in gammas) or below(union, SATURATED * found.experts):
+        ruling = "contradicted"
+    elif above(union, SATURATED * found.experts):
+        ruling = "supported"
     told = Message(
         "rtx3090-19.threshold",
         used=found.used,
@@ -396,8 +408,9 @@ def threshold(data: StudyData) -> Found:
         printed=THRESHOLD,
         at=SPARSITY,
         gammas=gammas,
+        read=quoted(union) if union else Message("rtx3090-19.threshold.not_read"),
     )
-    return by_counts("contradicted" if over else "supported", told)
+    return ruling, told
 
 
 def explains(data: StudyData) -> Found:
@@ -411,22 +424,26 @@ def explains(data: StudyData) -> Found:
     counted = not blind(known)
     gaining = [line for line in under if above(ratio(known, line, among=len(under)), 1)]
     losing = [line for line in under if below(ratio(known, line), 1)]
-    over = [line for line in losing if (it := budget(known, line)) and it.unexplained > UNEXPLAINED]
-    beyond = over if counted else []
+    over = {line.name: it for line in losing if (it := beyond_bound(known, line))}
+    beyond = [line for line in losing if counted and line.name in over]
     longer, unseen, full_anyway = "", "", ""
     if beyond:
-        shares = [it.unexplained for line in beyond if (it := budget(known, line))]
+        shares = [over[line.name] for line in beyond]
         longer = Message(
             "rtx3090-19.explains.longer",
             beyond=len(beyond),
             losing=len(losing),
-            low=min(shares),
-            high=max(shares),
+            low=min(it.low or 0.0 for it in shares),
+            high=max(it.high or 1.0 for it in shares),
             names=named(beyond),
         )
     if over and not counted:
         unseen = Message(
-            "rtx3090-19.explains.blind", over=len(over), losing=len(losing), share=UNEXPLAINED, names=named(over)
+            "rtx3090-19.explains.blind",
+            over=len(over),
+            losing=len(losing),
+            share=UNEXPLAINED,
+            names=named([known[it] for it in over]),
         )
     gain = [_change(line, ratio(known, line)) for line in gaining[:4]]
     full = [line for line in losing if line.acceptance >= FULL]
@@ -440,7 +457,7 @@ def explains(data: StudyData) -> Found:
     return ruling, Message(
         "rtx3090-19.explains",
         tokens=NINE,
-        most=NINE * found.used,
+        most=min(found.experts, NINE * found.used),
         experts=found.experts,
         union=expected_union(NINE, found.experts, found.used),
         longer=longer,

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.messages import Message, Value
+from specmeter.numbers.estimates import above, bare, between
+from specmeter.record import Estimate
 from specmeter.theory.roofline import expected_union, saturation_threshold, saturation_tokens
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, RERUNS, Line, Lines, lines, ratio
 from specmeter_studies.study import ModelUsed, PromptResult, Requests, StudyCell, StudyData
@@ -102,6 +104,24 @@ def budget(known: Lines, line: Line) -> Budget | None:
     if plain is None or tokens <= 0 or sums.decode_ms <= 0:
         return None
     return _budget(line, plain, tokens, sums.drafted, sums.accepted, sums.decode_ms)
+
+
+def unexplained(known: Lines, line: Line) -> Estimate | None:
+    """Share of its time beyond the bound, with the interval of its ratio: what it drafted and accepted is counted."""
+    spent, gained = budget(known, line), ratio(known, line)
+    if spent is None or gained is None:
+        return None
+    allowed = spent.most_ms / spent.plain_ms
+    point = 1 - allowed * gained.point
+    if gained.low is None or gained.high is None:
+        return bare(point, "1", gained.method)
+    return between(point, 1 - allowed * gained.high, 1 - allowed * gained.low, "1", gained.method, n=gained.n)
+
+
+def beyond_bound(known: Lines, line: Line) -> Estimate | None:
+    """The same where it is more than plain decoding's rates explain, and than the run shows where there is nothing."""
+    found = unexplained(known, line)
+    return found if above(found, max(UNEXPLAINED, line.arm.least_effect)) else None
 
 
 def budgets_of_requests(known: Lines, line: Line) -> list[tuple[PromptResult, Budget]]:
