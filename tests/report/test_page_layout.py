@@ -56,6 +56,27 @@ def test_a_phone_says_that_there_are_more_columns(look: Look, pages: dict[str, P
     assert all(fitting)
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_phone_shows_every_column_that_matters(look: Look, pages: dict[str, Path], language: str) -> None:
+    locale = "zh-CN" if language == "zh" else "en-US"
+    looked = look(pages["sweep"], viewport={"width": 400, "height": 800}, locale=locale)
+    table = looked.page.locator("#table-results")
+    right = looked.run(
+        "[...document.querySelectorAll('#table-results thead th')].filter((e) => e.offsetWidth)"
+        ".map((e) => e.getBoundingClientRect().right)"
+    )
+    assert (len(right), max(right) <= 400) == (6, True)
+    table.locator(".hint").click()
+    assert table.locator("thead th:visible").count() == 12
+
+
+def test_the_headline_has_the_interval_of_its_row(look: Look, pages: dict[str, Path]) -> None:
+    looked = look(pages["sweep"])
+    said = looked.page.inner_text("h1 .headline >> nth=0")
+    low, high = said.partition("[")[2].partition("]")[0].split(", ")
+    assert f"[{low}, {high}]" in looked.page.inner_text("#table-results")
+
+
 def test_the_rulings_of_a_study_stand_on_its_first_screen(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["moe-306"])
     chips = looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.getBoundingClientRect().bottom)")

@@ -31,12 +31,12 @@ def _results(document: Document) -> tuple[Column, ...]:
     return (
         Column("decode_rate", "number"),
         Column("speedup", "number"),
-        Column("with_prompt", "number"),
-        Column("pooled", "number"),
-        _repeated(document),
+        Column("with_prompt", "number", narrow="drop"),
+        Column("pooled", "number", narrow="drop"),
+        replace(_repeated(document), narrow="drop"),
         Column("acceptance", "number"),
-        Column("tau", "number"),
-        Column("on_prompts", "number"),
+        Column("tau", "number", narrow="drop"),
+        Column("on_prompts", "number", narrow="drop"),
     )
 
 
@@ -53,7 +53,7 @@ def all_tables(document: Document) -> dict[str, Table]:
 
 def results(document: Document) -> Table:
     """Every arm of every target, baselines included; the numbers of invalid arms are struck out."""
-    columns = (Column("target"), Column("arm"), *_results(document), Column("requests", "number"))
+    columns = (Column("target"), Column("arm"), *_results(document), Column("requests", "number", narrow="drop"))
     rows = [
         Row(
             (

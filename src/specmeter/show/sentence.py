@@ -133,6 +133,17 @@ def _rests(answer: Answer) -> Name:
     return Message("found.rests", **told) if usual else Message("found.rests_level", **told, level=f"{found.level:.0%}")
 
 
+def headline_interval(answer: Answer) -> Name:
+    """The same in brackets, as rows have it."""
+    found = _interval(answer)
+    if found.low is None or found.high is None:
+        return ""
+    low, high = bound(found.low, 2), bound(found.high, 2)
+    if found.level == answer.speedup.level:
+        return Message("headline.interval", low=low, high=high)
+    return Message("headline.interval_level", low=low, high=high, level=f"{found.level:.0%}")
+
+
 def _units(answer: Answer, found: Estimate) -> Message:
     return Message(f"found.{answer.unit}s", count=found.n)
 

@@ -36,6 +36,7 @@ from specmeter.show.sentence import (
     crossover_sentence,
     details,
     foreseen_sentence,
+    headline_interval,
     left_out,
     loaded,
     main_crossovers,
@@ -261,6 +262,7 @@ class Voice:
             where=Message("answer.where", kind=answer.kind) if answer.kind else "",
             method=names.alone(answer.arm_id),
             speedup=f"{answer.speedup.point:.2f}",
+            interval=headline_interval(answer),
             unit=Message(f"headline.{answer.unit}s"),
         )
 

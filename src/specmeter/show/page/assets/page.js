@@ -143,9 +143,14 @@
     const config = spec.config, roomy = width >= 620;
     for (const param of spec.params ?? []) if (param.name === "roomy" && !roomy) param.value = 0.3;
     spec.width = width;
+    if (paper && typeof spec.height === "number") spec.height *= 0.75;
     config.axis.labelLimit = config.axisY.labelLimit = Math.max(96, Math.round(width * (roomy ? 0.36 : 0.4)));
     config.legend.columns = roomy ? 4 : 1;
     config.legend.labelLimit = Math.max(120, width - 60);
+    // A short legend stands beside the plot.
+    const told = (spec.layer ?? []).flatMap((layer) => Object.values(layer.encoding ?? {}))
+      .flatMap((of) => of.legend ? of.scale?.domain ?? [] : []).map((name) => String(name).length);
+    if (roomy && Math.max(0, ...told) <= 26) Object.assign(config.legend, { orient: "right", columns: 1, offset: 12 });
     config.axisX = { ...config.axisX, tickCount: roomy ? 8 : 4, labelOverlap: "greedy" };
     if (width < 480) {
       // A row's name takes two lines, and the title of the axis below may reach under the names.
@@ -211,7 +216,8 @@
   function hint() {
     each(".table", (table) => {
       const scroll = table.querySelector(".scroll");
-      table.querySelector(".hint").hidden = scroll.scrollWidth <= scroll.clientWidth + 1;
+      const left = [...scroll.querySelectorAll("th.drop")].some((head) => !head.offsetWidth);
+      table.querySelector(".hint").hidden = !left && scroll.scrollWidth <= scroll.clientWidth + 1;
     });
   }
   let resized = 0;
@@ -224,6 +230,11 @@
   }
   addEventListener("resize", later);
   each("details", (part) => part.addEventListener("toggle", later));
+  each(".hint", (button) => button.addEventListener("click", () => {
+    button.closest(".table").classList.add("all");
+    button.closest(".table").querySelector(".scroll").focus();
+    hint();
+  }));
 
   // --- tables ---------------------------------------------------------------------------------------------------
   function key(row, column) {
@@ -273,17 +284,13 @@
     }, 1500);
   }));
 
-  // --- print: everything that is folded is opened, and charts are drawn as wide as the paper -----------------------
-  const PAPER_PX = 688; // A4 within the margins of the style sheet
-  let folded = [];
+  // --- print: what is folded stays so, and charts are drawn for the paper -------------------------------------------
+  const PAPER_PX = 960; // A4 within the margins of the style sheet, which makes charts smaller
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    for (const part of folded) part.open = true;
     paper = PAPER_PX;
     drawAll();
   });
   addEventListener("afterprint", () => {
-    for (const part of folded) part.open = false;
     paper = 0;
     drawAll();
   });

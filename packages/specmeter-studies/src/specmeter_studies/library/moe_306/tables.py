@@ -427,7 +427,7 @@ def drafts(data: StudyData) -> Iterator[Mapping[str, object]]:
 def evaluated(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Eq. 1 and 2 of all configurations; Eq. 2 is false where its speedup is."""
     for row in equations(data):
-        claimed = StudyCell(value=row.claimed, text="-", struck=not isinstance(row.claimed, Estimate))
+        claimed = StudyCell(value=row.claimed, text="-", struck=row.line.verdict == "invalid")
         yield {"row": row, "own": _made(data, row.line), "claimed": claimed, "rejected": max(0.0, row.rejected)}
 
 
@@ -442,7 +442,7 @@ def formats(data: StudyData) -> dict[str, Message]:
 
 
 def read(data: StudyData) -> Iterator[Mapping[str, object]]:
-    """Section 5.2: traffic by all bytes, which is false of a mixture, and by those that are read."""
+    """Section 5.2: traffic by all bytes, which is wrong of a mixture, as the table says, and by those that are read."""
     peak = data.bandwidth_bytes_per_s
     for row in traffic(data):
         whole = None if row.whole is None else scaled(row.whole, 1e-9, unit="GB/s")
@@ -450,7 +450,7 @@ def read(data: StudyData) -> Iterator[Mapping[str, object]]:
             "row": row,
             "name": named(row.line),
             "file": _gigabytes(row.model.size_bytes),
-            "whole": StudyCell(value=whole, digits=1, text="-", struck=bool(row.model.experts)),
+            "whole": StudyCell(value=whole, digits=1, text="-", struck=row.line.verdict == "invalid"),
             "per_token": _gigabytes(row.model.bytes_per_token),
             "per_forward": _gigabytes(row.bytes_most),
             "share": None if row.least is None or not peak else scaled(row.least, 100 / peak, unit="%"),
@@ -467,7 +467,7 @@ def rounds_of(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Section 5.2's reckoning of rounds; none where requests were given different limits."""
     count = tokens_generated(data)
     for row in rounds(data, count) if count else ():
-        yield {"row": row, "name": named(row.line), "paper_ms": StudyCell(value=row.paper_ms, digits=1, struck=True)}
+        yield {"row": row, "name": named(row.line), "paper_ms": StudyCell(value=row.paper_ms, digits=1)}
 
 
 def tokens(data: StudyData) -> dict[str, int | None]:
