@@ -29,12 +29,12 @@ _TEXT_SHOWN = 160
 def _results(document: Document) -> tuple[Column, ...]:
     """Numbers of an arm: those over blocks (or invocations) with their count, then those over prompts with theirs."""
     return (
-        Column("decode_rate", "number"),
+        Column("decode_rate", "number", narrow="point"),
         Column("speedup", "number"),
         Column("with_prompt", "number", narrow="drop"),
         Column("pooled", "number", narrow="drop"),
         replace(_repeated(document), narrow="drop"),
-        Column("acceptance", "number"),
+        Column("acceptance", "number", narrow="point"),
         Column("tau", "number", narrow="drop"),
         Column("on_prompts", "number", narrow="drop"),
     )
