@@ -241,6 +241,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_synchronize": (None, [c_void_p]),
     "llama_get_logits": (c_void_p, [c_void_p]),
     "ggml_get_name": (c_char_p, [c_void_p]),
+    "ggml_quantize_chunk": (c_size_t, [c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "ggml_backend_tensor_get": (None, [c_void_p, c_void_p, c_size_t, c_size_t]),
     "ggml_backend_load_all": (None, []),
     "ggml_backend_dev_count": (c_size_t, []),

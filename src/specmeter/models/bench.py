@@ -41,6 +41,7 @@ from specmeter.models.gguf import TYPE_BY_NAME, Header, NumberArray, StringArray
 from specmeter.models.inflate import (
     CONVERTIBLE,
     FILE_TYPE,
+    MIXED,
     RANDOM_ONLY,
     Fields,
     RandomBits,
@@ -413,7 +414,7 @@ def parse(reference: str) -> BenchSpec:
     if "size" in values:
         spec = replace(spec, size_bytes=_size(reference, values["size"]))
     if "quant" in values:
-        spec = replace(spec, quant=_quant(reference, values["quant"], CONVERTIBLE))
+        spec = replace(spec, quant=_quant(reference, values["quant"], (*CONVERTIBLE, *MIXED)))
     if "layers" in values:
         spec = replace(spec, layers=_integer(reference, "layers", values["layers"], inflate.MAX_LAYERS))
     return spec

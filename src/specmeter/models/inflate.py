@@ -26,7 +26,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import log2, prod, sqrt
 from pathlib import Path
@@ -47,6 +47,7 @@ from specmeter.models.gguf import (
     Value,
     read_header,
 )
+from specmeter.models.quantize import MIXES, encode, file_order, formats
 from specmeter.text import size
 
 if TYPE_CHECKING:
@@ -67,13 +68,14 @@ _ARRAY_TYPES = {"B": 0, "b": 1, "H": 2, "h": 3, "I": 4, "i": 5, "f": 6, "Q": 10,
 CONVERTIBLE = ("F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 """Formats that real weights can be converted to; all of them in blocks of at most 32."""
 
+MIXED = tuple(kind for kind in MIXES if kind not in CONVERTIBLE)
+"""Types of `llama-quantize` that mix formats, or whose blocks are of 256: made of a model in F16."""
+
 RANDOM_ONLY = ("Q6_K", "Q4_K", "MXFP4")
 """Formats in which random weights can be made but nothing converted."""
 
-FILE_TYPE = {
-    "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_K": 14, "Q6_K": 18, "BF16": 32, "MXFP4": 38,
-}  # fmt: skip
-"""`general.file_type` of a model whose matrices are in a format."""
+FILE_TYPE = {"Q4_K": 14, "MXFP4": 38} | {kind: mix.number for kind, mix in MIXES.items()}
+"""`general.file_type` of a model whose matrices are in a format, or of a mixed type."""
 
 _CHUNK_BYTES = 8 << 20
 
@@ -182,6 +184,27 @@ def convert(data: Bytes, source: str, target: str) -> Bytes:
 
     floats: Any = quants.dequantize(np.ascontiguousarray(data), GGMLQuantizationType[source])
     return quants.quantize(floats, GGMLQuantizationType[target]).view(np.uint8)
+
+
+def quantized(tensors: Sequence[TensorSource], kind: str, about: Metadata) -> list[TensorSource]:
+    """Tensors in 16 or 32 bit as `llama-quantize` has them in a file of type `kind`, in its order; nothing is made yet.
+
+    Raises `ModelError` for a type that is not made here.
+    """
+    chosen = formats(kind, about, ((it.name, it.shape, it.kind) for it in tensors))
+    return [
+        it if it.kind == chosen[it.name] else replace(it, kind=chosen[it.name], chunks=partial(_encoded, it, chosen))
+        for it in sorted(tensors, key=lambda it: file_order(it.name))
+    ]
+
+
+def _encoded(tensor: TensorSource, chosen: Mapping[str, str]) -> Iterator[memoryview]:
+    from gguf import GGMLQuantizationType, quants
+
+    row = TYPE_BY_NAME[tensor.kind.lower()].row_bytes(tensor.shape[-1])
+    for chunk in tensor.chunks():  # always whole rows
+        rows = np.frombuffer(chunk, np.uint8).reshape(-1, row)
+        yield _flat(encode(quants.dequantize(rows, GGMLQuantizationType[tensor.kind]), chosen[tensor.name]))
 
 
 # With uniform quants of L levels a scale d gives a standard deviation of d * sqrt((L^2 - 1) / 12); an offset takes the
@@ -368,6 +391,8 @@ def inflated(core: CoreFile, recipe: Recipe) -> list[TensorSource]:
 
     Raises `ModelError` when the recipe is smaller than the core or its architecture cannot take it.
     """
+    if recipe.kind in MIXED:
+        return quantized(inflated(core, replace(recipe, kind="F16")), recipe.kind, Metadata(core.header))
     _check(core, recipe)
     outside = [t for t in core.header.tensors if not _BLOCK.fullmatch(t.name)]
     inside: dict[int, list[tuple[str, Tensor]]] = {}
@@ -558,9 +583,11 @@ def _widest(core: CoreFile, kind: str, size_bytes: int, layers: int) -> tuple[Re
     """The width that comes nearest to `size_bytes` with so many layers, and the size it comes to."""
     narrow = Recipe(layers, core.width, kind)
     smallest = model_bytes(core, narrow)
-    step = model_bytes(core, Recipe(layers, core.width + WIDTH_STEP, kind)) - smallest
+    block = TYPE_BY_NAME[MIXES[kind].base.lower()].block if kind in MIXED else 0
+    added = max(WIDTH_STEP, block)
+    step = model_bytes(core, Recipe(layers, core.width + added, kind)) - smallest
     steps = max(0, round((size_bytes - smallest) / step))
-    recipe = Recipe(layers, core.width + steps * WIDTH_STEP, kind)
+    recipe = Recipe(layers, core.width + steps * added, kind)
     return recipe, model_bytes(core, recipe)
 
 

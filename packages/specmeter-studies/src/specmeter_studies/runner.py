@@ -87,19 +87,12 @@ def plan_problem(loaded: LoadedPlan, *, offline: bool = False) -> Message | None
 def models_of_plan(loaded: LoadedPlan, *, offline: bool = False) -> tuple[list[str], dict[str, Message]]:
     """(models of a plan that will be measured here, others -> why not), as far as that can be told before anything is
     made or fetched."""
-    from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
-    from specmeter_studies.quality.plan import find_quantizer, wanted
-    from specmeter_studies.quality.requantize import OWN_TYPES
-
-    quantizer, without = find_quantizer(loaded.value)
-    models = wanted(loaded.value, quantizer)
+    models = loaded.value.models
     lacking = _lacking_of_plan(loaded, offline=offline)
     missing = {name: Message("study.outside", text=why) for name, why in lacking.items()}
     for name, model in models.items():
         if model.reference is None and model.made_from in missing:
             missing[name] = Message("study.lacks.source", source=model.made_from)
-        elif model.reference is None and quantizer is None and model.type not in OWN_TYPES:
-            missing[name] = Message("study.lacks.quantizer", type=model.type, why=without, command=BUILD_COMMAND)
     return [name for name, model in models.items() if not model.only_source and name not in missing], missing
 
 
@@ -347,8 +340,6 @@ def _reach(part: AnyPart, folder: Path) -> Iterator[tuple[str, str]]:
     """(key, what it names) of what lies beyond the study's own data."""
     if isinstance(part, QualityPart):
         plan = part.loaded.value
-        if plan.quantizer not in ("auto", "none"):
-            yield "quantizer", plan.quantizer
         texts = [("text", plan.text)] if plan.text else []
     else:
         experiment = part.loaded.experiment

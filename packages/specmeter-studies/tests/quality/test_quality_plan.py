@@ -29,13 +29,11 @@ SMALL = {
         "full": {"reference": "bench:draft-small", "bits": 16, "label": "16 bit"},
         "eight": {"made_from": "full", "type": "Q8_0", "bits": 8},
         "mixed": {"made_from": "full", "type": "Q4_K_M", "bits": 4},
-        "four": {"made_from": "full", "type": "Q4_0", "bits": 4, "stand_in": True},
     },
     "windows": 2,
     "tests": ["tg4"],
     "repeats": 2,
     "threads": 1,
-    "quantizer": "none",
 }
 
 
@@ -88,8 +86,7 @@ def test_bundled_plans_load_in_every_variant() -> None:
 
 def test_the_ladder_is_the_document_s() -> None:
     ladder = load_plan("apple-quant-ladder").value
-    rungs = [name for name, model in ladder.models.items() if not model.stand_in]
-    assert rungs == ["F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"]
+    assert list(ladder.models) == ["F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"]
     assert [test.name for test in ladder.tests] == ["pp512", "tg128"]
     assert (ladder.context, ladder.windows) == (512, 10)
 
@@ -116,7 +113,7 @@ def test_without_mlx_the_same_families_as_gguf_files(monkeypatch: pytest.MonkeyP
     [
         ({"models": {"a": {"made_from": "b", "type": "Q8_0"}}}, "'b' is not another model of the plan"),
         ({"models": {"a": {"type": "Q8_0"}}}, "give a `reference`"),
-        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is not a llama-quantize type"),
+        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is not made here; use one of F16, BF16, Q8_0, Q6_K"),
         ({"models": {"a": {"reference": "x", "only_source": True}}}, "nothing would be measured"),
         ({"models": {}}, "models"),
         ({"tests": ["tg"]}, "is not a test; write pp512"),
@@ -177,13 +174,13 @@ def test_models_that_do_not_fit_are_left_out(file: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(plan, "_refuse_too_large", refuse)
     request = prepare(load_plan(str(file)))
-    assert [model.name for model in request.models] == ["full", "four"]
-    assert [item.name for item in request.skipped] == ["eight", "mixed"]
+    assert [model.name for model in request.models] == ["full", "mixed"]
+    assert [item.name for item in request.skipped] == ["eight"]
 
 
 def test_a_given_file_is_not_made(file: Path) -> None:
     request = prepare(load_plan(str(file), ["models.mixed.reference=bench:draft-small?quant=Q4_1"]))
-    assert [model.name for model in request.models] == ["full", "eight", "mixed"]  # no stand-in is needed
+    assert [model.name for model in request.models] == ["full", "eight", "mixed"]
     assert [origin.made for origin in request.origins] == ["", "specmeter to Q8_0 from F16", ""]
 
 
@@ -202,8 +199,8 @@ def test_an_interrupted_plan_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch
     assert [len(model.rates[0].ms) for model in report.models] == [2, 2, 2]
     assert [model.rates[0].ms[0] for model in report.models] == [model.rates[0].ms[0] for model in earlier.models]
     assert report.models[0].perplexity == earlier.models[0].perplexity
-    assert list(names(report)) == ["16 bit", "eight", "four"]
-    assert report.models[2].tensor_types == {"Q4_0": 15, "F32": 9}
+    assert list(names(report)) == ["16 bit", "eight", "mixed"]
+    assert report.models[2].tensor_types == {"Q5_0": 12, "Q8_0": 3, "F32": 9}
     deviation = report.models[0].rates[0].deviation
     ms = report.models[0].rates[0].ms
     assert deviation == pytest.approx(abs(4000 / ms[0] - 4000 / ms[1]) / 2**0.5)
@@ -215,17 +212,14 @@ def test_an_interrupted_plan_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch
         ("context=256", "setting, context"),
         ("windows=3", "number of windows"),
         ("tests=[tg5]", "set of tests"),
-        ("models.four=null", "set of models"),
+        ("models.mixed.reference=bench:draft-large", "set of models"),
     ],
 )
 def test_an_earlier_report_of_something_else_is_refused(
     begun: tuple[Path, QualityReport], override: str, said: str
 ) -> None:
     file, earlier = begun
-    if override == "models.four=null":
-        changed = load_plan(str(file), ["score=false", "models.four.reference=bench:draft-large"])
-    else:
-        changed = load_plan(str(file), ["score=false", override])
+    changed = load_plan(str(file), ["score=false", override])
     with pytest.raises(UsageError, match=said):
         measure_plan(changed, progress=quiet, keep=quiet, earlier=earlier)
 
@@ -237,8 +231,7 @@ def test_the_command_measures_a_plan_and_says_what_is_missing(
     assert invoke(["quality", "--plan", str(file), "--set", "tests=[]", "--out", str(out)]) == 0
     shown = capsys.readouterr()
     assert "16 bit" in shown.out
-    assert "four: 15 Q4_0, 9 F32; made by specmeter to Q4_0 from F16" in shown.out
-    assert "not measured: mixed: Q4_K_M is made by llama-quantize only" in shown.err
+    assert "mixed: 12 Q5_0, 3 Q8_0, 9 F32; made by specmeter to Q4_K_M from F16" in shown.out
     assert load_report(out).plan == "small"
 
 

@@ -1,9 +1,10 @@
-"""Other quantizations of a file: made here, or by a llama-quantize, once, and never of what is quantized already."""
+"""Other quantizations of a file: those of llama-quantize to the byte, made once, never of what is quantized already."""
 
 from __future__ import annotations
 
-import os
-import sys
+import filecmp
+import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,18 @@ import pytest
 from gguf import GGUFReader, dequantize
 
 from engines.llama_fixtures import NO_NATIVE, native
-from specmeter.errors import EngineError, ModelError
-from specmeter.models.bench import shipped
+from specmeter.errors import ModelError
+from specmeter.models.bench import SHAPES, Shape, build, parse, shape_metadata, shape_tensors, shipped
 from specmeter.models.facts import read_facts
+from specmeter.models.gguf import read_header
+from specmeter.models.inflate import write_gguf
+from specmeter.models.quantize import MIXES
 from specmeter_studies.quality.requantize import make
 
 CORE = shipped()["draft-small"].path
 """2 layers of 96; matrices in F16, norms in F32."""
+WIDE = shipped()["dense"].path
+"""7 layers in rows of 256 and 768."""
 TOOL = native("llama-quantize")
 
 
@@ -31,77 +37,99 @@ def weights(path: Path, name: str) -> np.ndarray:
     return dequantize(tensor.data, tensor.tensor_type)
 
 
-@pytest.mark.parametrize(("kind", "error"), [("Q8_0", 0.01), ("Q5_1", 0.05), ("Q4_0", 0.12)])
-def test_weights_stay_what_they_were_within_the_format(kind: str, error: float) -> None:
-    made = make(CORE, kind, None)
+def types(path: Path) -> dict[str, int]:
+    return {share.type: share.tensors for share in read_facts(path).weights.quantization}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "error"),
+    [("Q8_0", 8.5, 0.02), ("Q6_K", 6.5625, 0.04), ("Q5_K_S", 5.5, 0.06), ("Q4_K_S", 4.5, 0.11), ("Q3_K_S", 3.4375, 0.2)],
+)
+def test_weights_stay_what_they_were_within_the_format(kind: str, bits: float, error: float) -> None:
+    made = make(WIDE, kind)
     assert made.how == f"specmeter to {kind} from F16"
-    facts = read_facts(made.path)
-    assert {share.type: share.tensors for share in facts.weights.quantization} == {kind: 15, "F32": 9}
-    assert facts.layers == read_facts(CORE).layers
-    name = "blk.1.ffn_up.weight"
-    before, after = weights(CORE, name), weights(made.path, name)
-    assert np.abs(before - after).mean() < error * np.abs(before).mean() < np.abs(before).mean()
-    assert (weights(made.path, "output_norm.weight") == weights(CORE, "output_norm.weight")).all()
+    assert read_facts(made.path).layers == read_facts(WIDE).layers
+    name = "blk.5.ffn_up.weight"
+    held = next(it for it in read_header(made.path).tensors if it.name == name)
+    assert 8 * held.bytes / held.elements == bits
+    before, after = weights(WIDE, name), weights(made.path, name)
+    assert 0 < np.sqrt(((before - after) ** 2).mean()) < error * before.std()
+    assert (weights(made.path, "output_norm.weight") == weights(WIDE, "output_norm.weight")).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [
+        ("Q6_K", {"Q6_K": 50}),
+        ("Q4_K_M", {"Q4_K": 43, "Q6_K": 7}),
+        ("Q3_K_M", {"Q3_K": 28, "Q4_K": 19, "Q5_K": 2, "Q6_K": 1}),
+        ("Q2_K", {"Q2_K": 28, "Q3_K": 21, "Q6_K": 1}),
+        ("Q4_0", {"Q4_0": 49, "Q6_K": 1}),
+    ],
+)
+def test_types_mix_formats(kind: str, held: dict[str, int]) -> None:
+    assert types(make(WIDE, kind).path) == held | {"F32": 29}
+
+
+def test_rows_that_are_no_whole_blocks_get_another_format() -> None:
+    assert set(types(make(CORE, "Q4_K_M").path)) == {"Q5_0", "Q8_0", "F32"}
+    assert set(types(make(CORE, "Q2_K").path)) == {"Q4_0", "Q8_0", "F32"}
 
 
 def test_a_file_is_made_once() -> None:
-    first = make(CORE, "Q4_1", None).path
+    first = make(CORE, "Q4_1").path
     changed = first.stat().st_mtime_ns
-    assert make(CORE, "Q4_1", None).path == first
+    assert make(CORE, "Q4_1").path == first
     assert first.stat().st_mtime_ns == changed
-    assert make(CORE, "Q4_0", None).path != first
+    assert make(CORE, "Q4_0").path != first
 
 
 def test_what_is_quantized_already_is_not_quantized_again() -> None:
-    eight = make(CORE, "Q8_0", None).path
+    eight = make(CORE, "Q8_0").path
     with pytest.raises(ModelError, match="already in Q8_0"):
-        make(eight, "Q4_0", None)
+        make(eight, "Q4_0")
 
 
-def test_a_type_of_the_tool_needs_the_tool() -> None:
-    with pytest.raises(ModelError, match="Q4_K_M needs a native llama-quantize"):
-        make(CORE, "Q4_K_M", None)
+def test_a_type_that_needs_an_importance_matrix_is_not_made() -> None:
+    with pytest.raises(ModelError, match="IQ2_XS is not made here"):
+        make(CORE, "IQ2_XS")
 
 
-def tool(folder: Path, body: str) -> Path:
-    """A program in the place of llama-quantize."""
-    path = folder / "llama-quantize"
-    path.write_text(f"#!{sys.executable}\nimport shutil, sys\n{body}\n", encoding="utf-8")
-    path.chmod(0o755)
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    data = bytearray(CORE.read_bytes())
+    tensor = next(it for it in read_header(CORE).tensors if it.type.name == "F16")
+    data[tensor.offset : tensor.offset + 2] = b"\x00\x7e"  # F16's "not a number"
+    (tmp_path / "broken.gguf").write_bytes(data)
+    with pytest.raises(ModelError, match="not a number"):
+        make(tmp_path / "broken.gguf", "Q4_K_M")
+
+
+def shape(folder: Path, name: str, made: Shape) -> Path:
+    """A small model of random weights with what no bench core has."""
+    path = folder / f"{name}.gguf"
+    with path.open("wb") as file:
+        metadata = shape_metadata(made, next(iter(SHAPES)), "F16", read_header(CORE))
+        write_gguf(file, metadata, shape_tensors(made, "F16"))
     return path
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a script")
-def test_the_tool_is_asked_for_the_type_and_only_once(tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    body = f"open({str(calls)!r}, 'a').write(' '.join(sys.argv[3:4]) + '\\n'); shutil.copy(sys.argv[1], sys.argv[2])"
-    made = make(CORE, "Q5_K_M", tool(tmp_path, body))
-    again = make(CORE, "Q5_K_M", tool(tmp_path, body))
-    assert made == again
-    assert calls.read_text(encoding="utf-8").split() == ["Q5_K_M"]
-    assert made.path.read_bytes() == CORE.read_bytes()
-    assert made.how.startswith("llama-quantize (")
-    other = make(CORE, "Q5_K_M", tool(tmp_path, body + "  # another build"))
-    assert other.path != made.path
-    assert not list(made.path.parent.glob("quantize-*"))
+def sources(folder: Path) -> Iterator[tuple[Path, Iterable[str]]]:
+    """Files, and the types that are told apart by what they hold."""
+    mixed = ("Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0", "Q3_K_L", "Q3_K_M", "Q2_K")
+    yield CORE, MIXES
+    for name in ("dense", "moe", "hybrid"):
+        yield build(parse(f"bench:{name}?quant=F16")), mixed
+    plain = {"vocabulary": 2048, "heads": 8, "kv_heads": 2, "head": 32, "width": 256}
+    yield shape(folder, "grouped", Shape("llama", 17, 256, **plain)), mixed
+    yield shape(folder, "eight", Shape("llama", 2, 256, **plain, experts=8, experts_used=2)), mixed
+    yield shape(folder, "seventy", Shape("llama", 80, 256, **plain)), ("Q3_K_S",)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a script")
-def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="exit code 3") as caught:
-        make(CORE, "Q2_K", tool(tmp_path, "print('no such type'); sys.exit(3)"))
-    assert "| no such type" in caught.value.message
-    with pytest.raises(EngineError, match="exit code 0"):
-        make(CORE, "Q2_K", tool(tmp_path, "pass"))
-
-
+@pytest.mark.slow
 @pytest.mark.skipif(TOOL is None, reason=NO_NATIVE)
-def test_the_real_tool() -> None:
-    made = make(shipped()["dense"].path, "Q4_K_M", TOOL)
-    types = {share.type: share.tensors for share in read_facts(made.path).weights.quantization}
-    assert types == {"Q4_K": 43, "Q6_K": 7, "F32": 29}
-    # Rows of 96 and 192 are no whole blocks of 256: the tool takes other formats, and the file says so.
-    narrow = make(CORE, "Q4_K_M", TOOL)
-    found = {share.type for share in read_facts(narrow.path).weights.quantization}
-    assert "Q4_K" not in found
-    assert found <= {"Q5_0", "Q8_0", "Q5_1", "F16", "F32", "Q4_0"}
+def test_every_file_is_that_of_llama_quantize(tmp_path: Path) -> None:
+    made = tmp_path / "made.gguf"
+    for source, kinds in sources(tmp_path):
+        for kind in kinds:
+            subprocess.run([str(TOOL), str(source), str(made), kind, "1"], check=True, capture_output=True)
+            assert filecmp.cmp(make(source, kind).path, made, shallow=False), (source.stem, kind)

@@ -87,7 +87,7 @@ def command(
     process. Without --text, a bundled text in the bench models' language is scored, which says nothing about other
     models. MODEL is a model reference (see `specmeter models`).
 
-    A plan names models, text and tests in a file, and makes quantizations where llama-quantize is available; models
+    A plan names models, text and tests in a file, and makes quantizations as llama-quantize does; models
     that are missing are left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison,
     quant-perplexity. With --out, an interrupted plan continues where it stopped.
 

@@ -33,7 +33,7 @@ from specmeter.files import file_sha256
 from specmeter.numbers.estimates import bare
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 
-Tool = Literal["llama-perplexity", "llama-bench", "llama-quantize"]
+Tool = Literal["llama-perplexity", "llama-bench"]
 Heard = Callable[[int, int], None]
 
 AUTO = "auto"

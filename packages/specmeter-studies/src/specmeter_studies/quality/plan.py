@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from specmeter.analysis.quality import ModelRole, QualityReport, SkippedModel, SpeedTest, window_length
-from specmeter.engines.llama_cpp.tools import BUILD_COMMAND
 from specmeter.errors import ExperimentError, SpecmeterError, UsageError
 from specmeter.experiments.experiment import MAX_VARIANTS, Variants
 from specmeter.experiments.file import Bundled, FileKind, Loaded, bundled_of, load_form
 from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
+from specmeter.models.quantize import MIXES
 from specmeter.models.reference import ONLINE, Fetching, origin_of, resolve
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity, Record
 from specmeter.text import size
@@ -32,14 +32,13 @@ from specmeter.workloads.spec import Name
 from specmeter_studies.quality.measure import Origin, Progress, QualitySpec, measure
 from specmeter_studies.quality.mlx import fetch_folder, is_folder, missing, read_folder
 from specmeter_studies.quality.native import find_tool
-from specmeter_studies.quality.requantize import OWN_TYPES, make
+from specmeter_studies.quality.requantize import make
 from specmeter_studies.quality.scoring import context_for, read_text
 
 MOST_MODELS = 100
 MOST_TESTS = 40
 
 _TEST = re.compile(r"(pp|tg)(\d{1,7})(?: @ d(\d{1,8}))?")
-_QUANTIZED = re.compile(r"[A-Za-z0-9_]{1,24}")
 
 
 def parse_test(given: Any) -> Any:
@@ -62,8 +61,6 @@ class PlannedModel(Record):
     """Model of the plan in 16 or 32 bit that it is made from where no `reference` is given."""
     type: str | None = None
     """Type that it is made in, by `llama-quantize`'s names: `Q8_0`, `Q4_K_M`, ..."""
-    stand_in: bool = False
-    """Measured only where another model cannot be made for want of a `llama-quantize`."""
     only_source: bool = False
     """Not measured: others are made from it."""
     label: str = ""
@@ -84,8 +81,8 @@ class PlannedModel(Record):
     def _one_source(self) -> PlannedModel:
         if self.reference is None and (self.made_from is None or self.type is None):
             raise ValueError("give a `reference`, or `made_from` and `type`")
-        if self.type is not None and not _QUANTIZED.fullmatch(self.type):
-            raise ValueError(f"type {self.type[:40]!r} is not a llama-quantize type")
+        if self.type is not None and self.type not in MIXES:
+            raise ValueError(f"type {self.type[:40]!r} is not made here; use one of {', '.join(MIXES)}")
         return self
 
     @property
@@ -126,9 +123,6 @@ class QualityPlan(Record):
     """Default: all physical cores."""
     gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Layers to offload; default: the engine decides."""
-    quantizer: str = "auto"
-    """Path of the `llama-quantize` that makes models; `auto`: the one beside the server that SPECMETER_LLAMA_SERVER
-    names, that of `specmeter engines build`, or the one on PATH; `none`: only types that specmeter makes itself."""
     without_mlx: Name | None = None
     """Variant that takes the plan's place where its engine is `mlx` and there is none."""
     variants: Annotated[Variants, Field(default_factory=dict)]
@@ -270,23 +264,6 @@ def prepare(loaded: LoadedPlan, fetching: Fetching = ONLINE) -> QualitySpec:
     )
 
 
-def find_quantizer(plan: QualityPlan) -> tuple[Path | None, str]:
-    """(the tool that makes the plan's models, why there is none)."""
-    if plan.quantizer == "none" or not any(model.reference is None for model in plan.models.values()):
-        return None, "the plan sets quantizer: none"
-    try:
-        return find_tool("llama-quantize", plan.quantizer), ""
-    except SpecmeterError as error:
-        return None, "there is none here" if plan.quantizer == "auto" else error.message
-
-
-def wanted(plan: QualityPlan, quantizer: Path | None) -> dict[str, PlannedModel]:
-    """The models to be found or made, by name: stand-ins only where something cannot be made for want of the tool."""
-    lacking = any(it.reference is None and it.type not in OWN_TYPES for it in plan.models.values())
-    stand_ins = quantizer is None and lacking
-    return {name: it for name, it in plan.models.items() if stand_ins or not it.stand_in}
-
-
 @dataclass
 class _Shelf:
     """The plan's models as they are found."""
@@ -302,14 +279,13 @@ class _Shelf:
     skipped: list[SkippedModel] = field(default_factory=list[SkippedModel])
 
     def fill(self) -> None:
-        """Find or make each model; stand-ins only where something was left out for want of the tool."""
-        quantizer, without = find_quantizer(self.plan)
+        """Find or make each model."""
         problems: dict[str, str] = {}
-        models = wanted(self.plan, quantizer)
+        models = self.plan.models
         # Files that are given come first: others are made from them, wherever they stand in the plan.
         for name in sorted(models, key=lambda name: models[name].reference is None):
             try:
-                self.found[name] = self._one(name, models[name], quantizer, without)
+                self.found[name] = self._one(name, models[name])
                 if not models[name].only_source:
                     _refuse_too_large(self.plan, self.found[name][0])
             except SpecmeterError as error:
@@ -322,7 +298,7 @@ class _Shelf:
                 self.models.append(identity)
                 self.origins.append(Origin(role=model.role, made=made))
 
-    def _one(self, name: str, model: PlannedModel, quantizer: Path | None, without: str) -> tuple[ModelIdentity, str]:
+    def _one(self, name: str, model: PlannedModel) -> tuple[ModelIdentity, str]:
         """(identity, how it was made)."""
         if model.reference is not None:
             if self.plan.engine == "mlx":
@@ -333,14 +309,9 @@ class _Shelf:
         if model.made_from not in self.found:
             raise UsageError(f"{model.made_from}, its source, is missing", fix="give its file")
         source = self.found[model.made_from][0]
-        if quantizer is None and model.type not in OWN_TYPES:
-            raise UsageError(
-                f"{model.type} is made by llama-quantize only, and {without}",
-                fix=f"build it with `{BUILD_COMMAND}`, or give a file: --set models.{name}.reference=FILE",
-            )
-        made = make(Path(source.path), model.type, quantizer, self.fetching.progress_of(name))
+        made = make(Path(source.path), model.type, self.fetching.progress_of(name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)
-        # It is the source's text and origin, whichever tool wrote the file.
+        # It is the source's text and origin.
         update = {
             "reference": f"{source.reference} as {model.type}",
             "origin": source.origin,
