@@ -84,6 +84,22 @@ def test_the_core_is_kept_to_the_bit_and_all_that_is_added_ends_in_zero(core: st
         previous = donor
 
 
+@pytest.mark.parametrize("quant", ["Q6_K", "Q4_K_M", "Q2_K"])
+def test_a_wider_core_in_a_mixed_type_is_the_core_in_that_type(quant: str, tmp_path: Path) -> None:
+    file = CoreFile.read(bench.shipped()["dense"].path)
+    recipe = Recipe(file.layers, file.width + 512, quant)
+    with (tmp_path / "grown.gguf").open("wb") as out:
+        write_gguf(out, metadata(file, recipe, "0" * 64), inflated(file, recipe))
+    plain, grown = _tensors(build(parse(f"bench:dense?quant={quant}"))), _tensors(tmp_path / "grown.gguf")
+    assert list(plain) == list(grown)
+    for name, old in plain.items():
+        new = grown[name]
+        assert old.tensor_type == new.tensor_type
+        assert np.array_equal(new.data[tuple(slice(size) for size in old.data.shape)], old.data)
+        if "ffn_down" in name:
+            assert not _floats(new)[..., file.width :].any()
+
+
 def test_no_two_tensors_share_bytes_and_nothing_compresses_away() -> None:
     grown = _tensors(build(parse("bench:dense?size=40MB&quant=Q8_0&layers=12")))
     added = [t.data.tobytes() for name, t in grown.items() if "ffn_" in name and "norm" not in name]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from claims_of import rulings, said, values
-from engines.llama_fixtures import NO_NATIVE, native
 from quant_data import SIZES, ladder
 from specmeter.messages import Message
 from specmeter.record import Estimate
@@ -171,33 +170,17 @@ def test_nothing_is_drawn_of_nothing() -> None:
 
 
 def test_the_quick_variant_for_real() -> None:
-    loaded = load_plan("apple-quant-ladder", ["quantizer=none", "threads=1"], variants=["bench", "quick"])
+    loaded = load_plan("apple-quant-ladder", ["threads=1"], variants=["bench", "quick"])
     kept: list[bool] = []
     report = measure_plan(loaded, progress=lambda *_: None, keep=lambda it: kept.append(it.complete))
     assert kept[-1]
-    assert len(kept) == 6 + 2 + 1  # a score of each model, two blocks, the whole
-    assert [model.model.name for model in report.models] == ["F16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"]
-    assert {item.name for item in report.skipped} == {"Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"}
+    assert len(kept) == 7 + 2 + 1  # a score of each model, two blocks, the whole
+    assert [model.model.name for model in report.models] == list(GOOD)
+    assert not report.skipped
     assert report.applied == ("bench", "quick")
     found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
     assert found.data.title == Message("study.measured.bench")
     assert {claim.id for claim in found.claims} == FALSE_BY_BAD
-    assert [len(table.rows) for table in found.tables] == [6, 6]
-    assert next(ran for ran in found.data.parts if ran.part.endswith("Q2_K")).status == "skipped"
+    assert [len(table.rows) for table in found.tables] == [7, 7]
     files = {row[0].text: row[2].text for row in found.tables[1].rows}
-    assert files["Q4_0"] == "50 Q4_0, 29 F32"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(native("llama-quantize") is None, reason=NO_NATIVE)
-def test_the_whole_ladder_where_llama_quantize_is_found() -> None:
-    """Nothing names the tool: it is found, and every rung of the document is made, none stands in."""
-    only = ["threads=1", "repeats=1", "windows=1"]
-    loaded = load_plan("apple-quant-ladder", only, variants=["bench", "quick"])
-    report = measure_plan(loaded, progress=lambda *_: None, keep=lambda _: None)
-    assert [model.model.name for model in report.models] == list(GOOD)
-    assert not report.skipped
-    found = findings("apple-quant-ladder", from_quality("apple-quant-ladder", report, part="apple-quant-ladder"))
-    files = {row[0].text: str(row[2].text) for row in found.tables[1].rows}
-    assert "Q4_K" in files["Q4_K_M"], "a K-quant is what its name says"
-    assert "Q2_K" in files["Q2_K"]
+    assert files["Q4_K_M"] == "43 Q4_K, 29 F32, 7 Q6_K"

@@ -28,8 +28,8 @@ def command(context: click.Context, as_json: bool) -> None:
     skipped, which does not count as passed. Other packages can add engines (docs/how-to/write-an-engine.md).
 
     specmeter comes with an engine. Some things need llama.cpp's own programs: a GPU that the installed wheel does not
-    support (llama-server), K-quants (llama-quantize), a second opinion on perplexity and rates (llama-perplexity,
-    llama-bench), and drafts on another machine (ggml-rpc-server).
+    support (llama-server), a second opinion on perplexity and rates (llama-perplexity, llama-bench), and drafts on
+    another machine (ggml-rpc-server).
 
     \b
     Examples:

@@ -49,7 +49,7 @@ _BACKEND_VENDORS: Mapping[str, tuple[str, ...]] = {
 }
 _BUILD_FLAGS: Mapping[str, str] = {"NVIDIA": "--cuda", "AMD": "--hip", "Apple": "--metal"}
 _USES: Mapping[Program, str] = {
-    "llama-quantize": "K-quants",
+    "llama-quantize": "quantizing with an importance matrix",
     "llama-perplexity": "a second opinion on perplexity",
     "llama-bench": "a second opinion on rates",
     "ggml-rpc-server": "drafts on other machines",
