@@ -49,7 +49,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
         ("bench:dense?size=1XB", "not a size"),
         ("bench:dense?size=1MB&size=2MB", "twice"),
         ("bench:dense?quant=Q8_1", "Q8_0"),
-        ("bench:dense?quant=Q4_K", "Q4_0"),
+        ("bench:dense?quant=Q4_K", "Q4_K_S or Q4_K_M"),
         ("bench:dense?layers=0", "1 to 500"),
         ("bench:dense?layers=²", "1 to 500"),
         ("bench:dense-400m?size=1GB", "use one of: quant"),

@@ -228,10 +228,12 @@ def test_the_command_measures_a_plan_and_says_what_is_missing(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.json"
-    assert invoke(["quality", "--plan", str(file), "--set", "tests=[]", "--out", str(out)]) == 0
+    lost = ["--set", "models.lost.reference=absent.gguf"]
+    assert invoke(["quality", "--plan", str(file), "--set", "tests=[]", *lost, "--out", str(out)]) == 0
     shown = capsys.readouterr()
     assert "16 bit" in shown.out
-    assert "mixed: 12 Q5_0, 3 Q8_0, 9 F32; made by specmeter to Q4_K_M from F16" in shown.out
+    assert "mixed: 3 Q8_0, 12 Q5_0, 9 F32; made by specmeter to Q4_K_M from F16" in shown.out
+    assert "not measured: lost: " in shown.err
     assert load_report(out).plan == "small"
 
 
@@ -271,11 +273,13 @@ def test_flags_that_do_not_go_together(arguments: list[str], said: str, capsys: 
 def test_json_carries_roles_and_what_was_skipped(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["quality", "--plan", str(file), "--set", "tests=[]", "--set", "windows=1"]
+    arguments = ["quality", "--plan", str(file)]
+    for change in ("tests=[]", "windows=1", "models.lost.reference=absent.gguf"):
+        arguments += ["--set", change]
     assert invoke([*arguments, "--out", str(tmp_path / "o.json"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["report"]
     assert report["models"][0]["role"] == {"label": "16 bit", "family": "", "training": "", "bits": 16.0}
-    assert [item["name"] for item in report["skipped"]] == ["mixed"]
+    assert [item["name"] for item in report["skipped"]] == ["lost"]
     assert report["models"][0]["perplexity"]["windows"] == 1
 
 

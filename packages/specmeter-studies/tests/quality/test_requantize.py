@@ -43,7 +43,13 @@ def types(path: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("kind", "bits", "error"),
-    [("Q8_0", 8.5, 0.02), ("Q6_K", 6.5625, 0.04), ("Q5_K_S", 5.5, 0.06), ("Q4_K_S", 4.5, 0.11), ("Q3_K_S", 3.4375, 0.2)],
+    [
+        ("Q8_0", 8.5, 0.02),
+        ("Q6_K", 6.5625, 0.04),
+        ("Q5_K_S", 5.5, 0.06),
+        ("Q4_K_S", 4.5, 0.11),
+        ("Q3_K_S", 3.4375, 0.2),
+    ],
 )
 def test_weights_stay_what_they_were_within_the_format(kind: str, bits: float, error: float) -> None:
     made = make(WIDE, kind)
