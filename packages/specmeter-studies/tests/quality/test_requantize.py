@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import subprocess
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,10 +126,10 @@ def sources(folder: Path) -> Iterator[tuple[Path, Iterable[str]]]:
     yield CORE, MIXES
     for name in ("dense", "moe", "hybrid"):
         yield build(parse(f"bench:{name}?quant=F16")), mixed
-    plain = {"vocabulary": 2048, "heads": 8, "kv_heads": 2, "head": 32, "width": 256}
-    yield shape(folder, "grouped", Shape("llama", 17, 256, **plain)), mixed
-    yield shape(folder, "eight", Shape("llama", 2, 256, **plain, experts=8, experts_used=2)), mixed
-    yield shape(folder, "seventy", Shape("llama", 80, 256, **plain)), ("Q3_K_S",)
+    plain = Shape("llama", 17, hidden=256, vocabulary=2048, heads=8, kv_heads=2, head=32, width=256)
+    yield shape(folder, "grouped", plain), mixed
+    yield shape(folder, "eight", replace(plain, layers=2, experts=8, experts_used=2)), mixed
+    yield shape(folder, "seventy", replace(plain, layers=80)), ("Q3_K_S",)
 
 
 @pytest.mark.slow
