@@ -83,7 +83,7 @@ def test_every_advice_is_told_in_both_languages(name: str) -> None:
     advice, names = ALL[name], said.names_of(ALL[name])
     phrases = [
         said.headline(advice, names),
-        said.by_kind(advice, names),
+        *(it for it, _ in said.by_kind(advice, names)),
         said.reason(advice),
         said.counts(advice),
         said.would_decide(advice, FOLDER),
@@ -127,8 +127,9 @@ def test_a_reason_of_a_later_version_is_told_as_it_is() -> None:
 
 def test_kinds_that_differ_have_an_answer_each() -> None:
     advice = ALL["by-kind"]
-    told = said.by_kind(advice, said.names_of(advice))
-    assert told is not None
+    told = [it for it, _ in said.by_kind(advice, said.names_of(advice))]
+    head = said_of(said.headline(advice, said.names_of(advice)), "advised.depends")
+    assert "depends on the text: code 1.90x, chat off, zh undecided; for all texts together speculate" in str(head)
     kinds = ("advised.of_kind.speculate", "advised.of_kind.off", "advised.of_kind.undecided_at")
     assert [said_of(told, code).values["kind"] for code in kinds] == ["code", "chat", "zh"]
     assert [it.values["point"] for it in all_said(told) if it.code == "advised.ratio"] == [1.90, 1.01]

@@ -50,7 +50,8 @@ def test_a_phone_says_that_there_are_more_columns(look: Look, pages: dict[str, P
     told = looked.run(f"{CUT}.map((e) => !e.closest('.table').querySelector('.hint').hidden)")
     assert all(told)
     fitting = looked.run(
-        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth <= e.clientWidth && !e.querySelector('th.drop'))"
+        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth <= e.clientWidth)"
+        ".filter((e) => !e.querySelector('th.drop'))"
         ".map((e) => e.closest('.table').querySelector('.hint').hidden)"
     )
     assert all(fitting)

@@ -66,8 +66,9 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         look=_LOOKS.get(advice.decision, "") if advice.basis == "confirmed" else "",
         verdict=advice.verdict,
         answer=[
-            *_said(by_kind(advice, names), would_decide(advice, folder)),
             *_to_paste(advice),
+            *_by_kind(advice, names),
+            *_said(would_decide(advice, folder)),
         ],
         sections=[*_sections(advice, names), *_page_sections(advice, reports or {})],
         notes=list(notes(advice, folder, names)),
@@ -79,6 +80,14 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
 
 def _said(*told: Message | None) -> list[Text]:
     return [Text(it) for it in told if it is not None]
+
+
+def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
+    """An answer for each kind of text where they differ, with its own line to paste."""
+    for told, line in by_kind(advice, names):
+        yield Text(told)
+        if line:
+            yield Command(line)
 
 
 def _to_paste(advice: Advice) -> Iterator[Block]:

@@ -73,6 +73,16 @@ def headline(advice: Advice, names: Names) -> Message:
     has_number = len(said) > 1
     if advice.again is not None:
         return _again(advice, said)
+    if disagree(advice) and has_number:
+        kinds = [_in_short(it) for it in advice.by_kind]
+        code = (
+            "depends"
+            if advice.decision in DRAFTS
+            else "depends_off"
+            if advice.decision in LEAVES_OFF
+            else "depends_open"
+        )
+        return Message(f"advised.{code}", **said, kinds=kinds)
     if is_open(advice):
         said["why"] = why_undecided(advice)
         if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
@@ -172,10 +182,35 @@ def _rests(advice: Advice) -> Message:
     return Message(f"advised.rests.{basis}", **said)
 
 
-def by_kind(advice: Advice, names: Names) -> Message | None:
-    """`By kind of text: code: small draft, 8 tokens, 1.90x [1.80, 2.01]; chat: off`, where kinds differ."""
-    told = [_of_kind(it, names) for it in advice.by_kind]
-    return Message("advised.by_kind", kinds=told) if told else None
+def disagree(advice: Advice) -> bool:
+    """Whether speculation pays on some kinds of text, and is to be off on others."""
+    decisions = {it.decision for it in advice.by_kind}
+    found = not decisions.isdisjoint(DRAFTS) and not decisions.isdisjoint(LEAVES_OFF)
+    return found and advice.basis == "confirmed" and advice.why_undecided != "interrupted"
+
+
+def _in_short(it: AdviceOfKind) -> Message:
+    """`code 1.90x`, `chat off`."""
+    if it.decision in DRAFTS and it.speedup is not None:
+        return Message("answer.on_kind", kind=it.kind, speedup=f"{it.speedup.point:.2f}")
+    return Message(f"advised.on_kind.{'off' if it.decision in LEAVES_OFF else 'undecided'}", kind=it.kind)
+
+
+def by_kind(advice: Advice, names: Names) -> list[tuple[Message, tuple[str, ...]]]:
+    """`code: small draft, 8 tokens, 1.90x [1.80, 2.01]`, `chat: off`, where kinds differ, with the lines to paste."""
+    return [(_of_kind(it, names), _line(it, advice)) for it in advice.by_kind]
+
+
+def _line(it: AdviceOfKind, advice: Advice) -> tuple[str, ...]:
+    """The command for a kind; none where that of the whole answer serves, or its draft is not known here."""
+    arm, target, engine = it.arm, advice.target, advice.engine
+    if it.decision not in DRAFTS or arm is None or target is None or engine is None or not commands(advice):
+        return ()
+    draft = advice.draft if arm.draft is not None else None
+    if arm.draft is not None and (draft is None or draft.name != arm.draft):
+        return ()
+    line = serving_command(engine.kind, Launch(arm, target, draft, Path()), ())
+    return () if line is None or line == advice.command else line
 
 
 def _of_kind(it: AdviceOfKind, names: Names) -> Message:
