@@ -275,3 +275,12 @@ def test_it_shows_itself_in_a_notebook(name: str) -> None:
     assert "<script" not in page
     assert "\x1b" not in page
     assert ("llama-server" in page) == (name not in ("invalid", "hostile", "at-once"))
+
+
+def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
+    advice = ALL["by-kind"]
+    lines = {str(told).partition(":")[0]: line for told, line in said.by_kind(advice, said.names_of(advice))}
+    assert lines["code"][0] == "llama-server"
+    assert lines["code"][lines["code"].index("--spec-draft-n-max") + 1] == "8"
+    assert lines["chat"] == lines["zh"] == ()
+    assert said.headline(gain_alike := ALL["confirmed"], said.names_of(gain_alike)).code == "advised.speculate"
