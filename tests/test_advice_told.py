@@ -11,12 +11,13 @@ from typing import Any, get_args
 
 import pytest
 
-from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, est, off, repeated, undecided
+from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, est, off, per_kind, repeated, undecided
 from said import all_said, codes, said_of
 from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
 from specmeter.messages import LANGUAGES, words
+from specmeter.record import EngineIdentity
 from specmeter.show import advice_report
 from specmeter.show import advice_words as said
 from specmeter.show.notebook import ShownAdvice
@@ -278,7 +279,8 @@ def test_it_shows_itself_in_a_notebook(name: str) -> None:
 
 
 def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
-    advice = ALL["by-kind"]
+    engine = EngineIdentity(kind="embedded", version="1", build="", binary="", binary_sha256="")
+    advice = per_kind(engine=engine)
     lines = {str(told).partition(":")[0]: line for told, line in said.by_kind(advice, said.names_of(advice))}
     assert lines["code"][0] == "llama-server"
     assert lines["code"][lines["code"].index("--spec-draft-n-max") + 1] == "8"
