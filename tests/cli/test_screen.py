@@ -46,6 +46,17 @@ def test_a_narrow_screen_leaves_out_what_matters_least_and_says_so() -> None:
     ]
 
 
+def test_more_columns_than_words_fit_are_turned_and_none_is_cut() -> None:
+    columns = (*text("model"), *numbers(*(f"column {place}" for place in range(1, 19))))
+    rows = [row(name, *(estimate_cell(RATE, 1) for _ in range(18))) for name in ("first", "second", "third")]
+    lines = shown(Table("wide", columns, rows), 60)
+    assert lines[0].split() == ["model", "first", "second"]
+    assert lines[18].split() == ["column", "18", *["58.4", "[56.1,", "60.7]"] * 2]
+    assert lines[20].split() == ["model", "third"]
+    assert max(map(len, lines)) <= 60
+    assert len(lines) == 19 + 1 + 19
+
+
 def test_marks_are_explained_below_the_table_that_has_them() -> None:
     assert shown(results(suspect=True), 80)[1:] == [
         "draft/g4       27.1  58.4 [56.1, 60.7]  2.16 [2.08, 2.24] ?",

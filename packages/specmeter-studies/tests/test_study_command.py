@@ -17,6 +17,7 @@ from specmeter.experiments.file import LoadedExperiment
 from specmeter.messages import Message
 from specmeter.record import Arm
 from specmeter.store import RunStore
+from specmeter_studies import names
 from stand_in_study import NAME, install
 
 MOCK = ("--set", "engine.kind=mock", "--set", "generation.max_tokens=16", "--set", "demo.design.blocks=2")
@@ -284,6 +285,15 @@ def test_a_dry_run_counts_quality_in_its_own_units(
     assert "left out: Q2_K" not in shown
     assert "requests" not in shown
     assert not Path("specmeter-runs").exists()
+
+
+def test_help_tells_the_variants_of_each_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["study", "run", "--help"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    told = {line.split()[0]: line.split(None, 1)[1] for line in shown[shown.index("Variants:") + 1 :] if line.strip()}
+    assert list(told) == list(names())
+    assert told["cross-device"] == "rpc, relay, faithful, bench, quick"
+    assert told["moesd"] == "none"
 
 
 @pytest.mark.parametrize(

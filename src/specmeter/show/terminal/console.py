@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
     from specmeter.messages import Message, Words
-    from specmeter.show.table import Cell, Table, Tone
+    from specmeter.show.table import Cell, Row, Table, Tone
 
 Said: TypeAlias = "str | Message"
 """A message, or a text from elsewhere."""
@@ -36,6 +36,8 @@ WIDTH = 120
 _ENDLESS = 100_000
 _BROAD = 110
 """Columns of a screen on which names are not cut in halves."""
+_MANY = 6
+"""Columns of a table that is turned on its side where it does not fit; fewer are wrapped."""
 STYLES: dict[Tone, str] = {
     "": "",
     "good": "green",
@@ -82,12 +84,29 @@ class Screen(Console):
             drawn = draw(narrow=True)
         if caption:
             self.say(table.caption, tone="strong")
-        self.print(drawn)
-        if narrow and any(column.narrow != "keep" for column in table.columns):
+        # Where not even the longest words of all columns fit, they would be cut letter by letter.
+        turned = heads and len(kept) >= _MANY and self.measure(drawn, options=unbounded).minimum > self.width
+        self._turned(table, english) if turned else self.print(drawn)
+        if narrow and not turned and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
             self.say(english.render(table.about), tone="faint")
         self.say_all(table.legend, tone="faint")
+
+    def _turned(self, table: Table, english: Words) -> None:
+        """Headings down the side, as many rows beside each other as fit, the others below them."""
+        unbounded, rest = self.options.update(max_width=_ENDLESS), list(table.rows)
+        while rest:
+            drawn, taken = _sideways(table, english, rest[:1]), 1
+            while taken < len(rest):
+                wider = _sideways(table, english, rest[: taken + 1])
+                if self.measure(wider, options=unbounded).maximum > self.width:
+                    break
+                drawn, taken = wider, taken + 1
+            self.print(drawn)
+            rest = rest[taken:]
+            if rest:
+                self.line()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Every piece of text on its way to the screen, cleaned, and in the characters that it has; rich's own controls
@@ -147,6 +166,17 @@ def _drawn(table: Table, english: Words, kept: Sequence[int], *, heads: bool, na
         cells = ((row.cells[place], table.columns[place]) for place in kept)
         shown = (_shown(cell, english, point=narrow and column.narrow != "keep") for cell, column in cells)
         drawn.add_row(*shown, style=STYLES[row.tone])
+    return drawn
+
+
+def _sideways(table: Table, english: Words, rows: Sequence[Row]) -> Drawn:
+    drawn = Drawn(box=None, pad_edge=False, show_header=False)
+    drawn.add_column(style=STYLES["faint"], overflow="fold")
+    for row in rows:
+        drawn.add_column(style=STYLES[row.tone], overflow="fold")
+    for place, column in enumerate(table.columns):
+        cells = (_shown(row.cells[place], english, point=False) for row in rows)
+        drawn.add_row(Text(english.render(column.heading)), *cells)
     return drawn
 
 

@@ -62,7 +62,22 @@ def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
     print_list(folders, as_json=as_json)
 
 
-@command.command()
+class _WithVariants(click.Command):
+    """Its help ends with the variants of each bundled study."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from specmeter_studies import find, names
+        from specmeter_studies.folder import variants_of
+
+        offered = {
+            name: dict.fromkeys(it for part in variants_of(find(name)).values() for it in part) for name in names()
+        }
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Variants"):
+            formatter.write_dl([(name, ", ".join(variants) or "none") for name, variants in offered.items()])
+
+
+@command.command(cls=_WithVariants)
 @click.argument("name")
 @click.option(
     "--variant",
