@@ -285,4 +285,5 @@ def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
     assert lines["code"][0] == "llama-server"
     assert lines["code"][lines["code"].index("--spec-draft-n-max") + 1] == "8"
     assert lines["chat"] == lines["zh"] == ()
-    assert said.headline(gain_alike := ALL["confirmed"], said.names_of(gain_alike)).code == "advised.speculate"
+    alike = confirmed()
+    assert said.headline(alike, said.names_of(alike)).code == "advised.speculate"
