@@ -20,6 +20,7 @@ from specmeter.advise.schedule import Schedule, amend_schedule, read_schedule
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
+    Budget,
     GroupedCommand,
     draft_option,
     set_by,
@@ -34,25 +35,6 @@ from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.show.terminal.report import print_report
 from specmeter.store.locate import is_schedule
-from specmeter.text import seconds_of
-
-
-class _Budget(click.ParamType[float]):
-    """A duration, seconds."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
-        try:
-            seconds = seconds_of(str(value))
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds <= _LONGEST_S:
-            raise UsageError(
-                f"--budget {str(value)[:80]}: is not a time to measure in",
-                fix="write 90s, 10m, 1h or 1h30m (a week at most)",
-            )
-        return seconds
 
 
 class _Clients(click.ParamType[tuple[int, ...]]):
@@ -71,7 +53,6 @@ class _Clients(click.ParamType[tuple[int, ...]]):
             ) from None
 
 
-_LONGEST_S = 7 * 24 * 3600.0
 _USUAL_S = 600.0
 
 
@@ -118,7 +99,7 @@ _GROUPS = {
     metavar="KIND",
     help="Only text of this kind (fact, code, reason, zh, edit), of the prompts that come with specmeter; repeatable.",
 )
-@click.option("--budget", type=_Budget(), help="How long it may take. Default: 10m, with --clients for each of them.")
+@click.option("--budget", type=Budget(), help="How long it may take. Default: 10m, with --clients for each of them.")
 @click.option(
     "--goal",
     type=click.Choice(["throughput", "latency"]),

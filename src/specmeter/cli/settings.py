@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from specmeter.errors import UsageError
+from specmeter.text import seconds_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -242,3 +243,24 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
     for option, key in _SETTINGS.items():
         if settings.get(option) is not None:
             yield f"{key}={json.dumps(settings[option])}"
+
+
+_LONGEST_S = 7 * 24 * 3600.0
+
+
+class Budget(click.ParamType[float]):
+    """A duration, seconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
+        try:
+            seconds = seconds_of(str(value))
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= _LONGEST_S:
+            raise UsageError(
+                f"--budget {str(value)[:80]}: is not a time to measure in",
+                fix="write 90s, 10m, 1h or 1h30m (a week at most)",
+            )
+        return seconds

@@ -208,7 +208,8 @@ class Design(Record):
     """Time that disturbed blocks may take in all; further ones are given up. None: any."""
     stopping: Literal["planned", "decided"] = "planned"
     """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
-    were measured decide which arm is the fastest (`decided`; only `specmeter advise` measures like that)."""
+    were measured decide which arm is the fastest, or the claims of a study (`decided`; only `specmeter advise` and
+    `specmeter study run` measure like that)."""
 
 
 Clients = Annotated[int, Field(strict=True, ge=1, le=10_000)]

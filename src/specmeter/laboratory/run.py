@@ -285,7 +285,8 @@ def run(
     work, loaded = prepared.work, prepared.loaded
     if then is None and work.experiment.design.stopping == "decided":
         raise ExperimentError(
-            "design.stopping: decided: blocks are added by what was measured, which only `specmeter advise` does",
+            "design.stopping: decided: blocks are added by what was measured, which only `specmeter advise` "
+            "and `specmeter study run` do",
             fix="set design.stopping to planned; an advice goes on by its own command",
         )
     forecaster = _forecaster(prepared, probes) if foresight is None else foresight

@@ -32,6 +32,7 @@ from specmeter.record import Record, Verdict
 from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore
 from specmeter.store.locate import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
+from specmeter_studies.deciding import UNTIL_DECIDED
 from specmeter_studies.loading import Study, find, remembered
 from specmeter_studies.measured import from_quality, from_run, merged, ran
 from specmeter_studies.quality.plan import LoadedPlan, bundled_plans, load_plan
@@ -199,8 +200,8 @@ class StudyFolder:
         """Whether every part that can be measured here was measured."""
         return all(self.state(part).status != "incomplete" for part in self.record().parts)
 
-    def data(self, study: Study | None = None) -> StudyData:
-        """Everything that was measured so far, and what was not."""
+    def data(self, study: Study | None = None, *, vouched: Part | None = None) -> StudyData:
+        """Everything that was measured so far, and what was not; a part that is measured now can be `vouched` for."""
         record, study = self.record(), study or self.study()
         several = sum(part.kind == "experiment" for part in record.parts) > 1
         found: list[StudyData] = []
@@ -214,7 +215,7 @@ class StudyFolder:
                 found.append(self._data_of_report(part, record.study))
             else:
                 folder = self.run_folder(part.name)
-                found.append(from_run(study, folder, part=part.name, several=several))
+                found.append(from_run(study, folder, part=part.name, several=several, vouched=part == vouched))
             more += [
                 Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
             ]
@@ -267,6 +268,13 @@ class StudyOrder:
     offline: bool = False
     trusted: bool = False
     """Whether code of a user's folder may run."""
+    budget_s: float = 900.0
+    """For experiments whose bench models are measured until claims are decided."""
+
+    @property
+    def until_decided(self) -> bool:
+        """Whether claims decide how many blocks there are: with bench models, unless seconds are to do."""
+        return "bench" in self.variants and "quick" not in self.variants
 
     @cached_property
     def definition(self) -> Study:
@@ -332,6 +340,7 @@ def load_parts(order: StudyOrder) -> tuple[AnyPart, ...]:
             _source(study, name),
             overrides_of(name, study.parts, order.overrides),
             [variant for variant in order.variants if variant in offered[name]],
+            order.until_decided,
         )
         for name in study.parts
     )
@@ -377,9 +386,11 @@ def _source(study: Study, part: str) -> _Source:
     raise UsageError(f"parts: {part}: is neither a bundled experiment nor a bundled quality plan", fix=beside)
 
 
-def _load(source: _Source, overrides: Sequence[str], variants: Sequence[str]) -> AnyPart:
+def _load(source: _Source, overrides: Sequence[str], variants: Sequence[str], until_decided: bool) -> AnyPart:
     if source.is_quality:
         return QualityPart(source.name, load_plan(source.reference, overrides, variants=variants))
+    if until_decided:
+        overrides = (*UNTIL_DECIDED, *overrides)
     return ExperimentPart(source.name, experiment_file.load(source.reference, overrides, variants=variants))
 
 

@@ -26,6 +26,7 @@ from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
 from specmeter_studies import setting
+from specmeter_studies.deciding import LOOKS
 from specmeter_studies.loading import find
 from specmeter_studies.rows import RunRows, draft_places
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData, several
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
     from specmeter_studies.loading import Study
 
 
-def from_run(study: Study | str, folder: Path, *, part: str | None = None, several: bool = False) -> StudyData:
+def from_run(
+    study: Study | str, folder: Path, *, part: str | None = None, several: bool = False, vouched: bool = False
+) -> StudyData:
     """What a run folder says about a study; `part` is what the study calls that run (default: its experiment).
 
     Lines are named after the document's suites where the study has a function for it; where a study has `several`
-    experiments, lines come with the part as their suite. Raises `StoreError` for a folder that is not a run,
+    experiments, lines come with the part as their suite. `vouched`: what is not checked
+    yet is taken to be valid. Raises `StoreError` for a folder that is not a run,
     `UsageError` for an unknown study.
     """
     study = find(study) if isinstance(study, str) else study
@@ -48,13 +52,15 @@ def from_run(study: Study | str, folder: Path, *, part: str | None = None, sever
     part = part or report.name
     state = ran(part, report.state, checked=report.certificate is not None)
     with RunStore.open(folder, readonly=True) as store:
-        generation = json.loads(store.experiment_json).get("generation", {})
+        experiment = json.loads(store.experiment_json)
         rows = RunRows(
             report=report,
             rows=tuple(store.rows()),
             prompts={prompt.id: prompt for prompt in store.prompts()},
-            max_tokens=generation.get("max_tokens"),
+            max_tokens=experiment.get("generation", {}).get("max_tokens"),
             finished=state.status == "measured",
+            vouched=vouched,
+            looks=len(LOOKS) if experiment.get("design", {}).get("stopping") == "decided" else 1,
         )
         hosts = tuple(store.hosts())
         places = tuple(draft_places(store))

@@ -37,12 +37,13 @@ def carrying(data: StudyData) -> StudyData:
 
     A configuration that a check doubts, or that was not measured and checked to the end, keeps its name and loses its
     numbers and requests. A speedup is in doubt without an interval, of fewer blocks than three, over a doubted
-    baseline, or where it is no larger than what the run's control shows of nothing.
+    baseline, or where it is no larger than what the run's control shows of nothing. Its interval is one of as many as
+    there were looks at a run that ends when it decides.
     """
     if data.origin == "published":
         return data
     arms = [_vouched(line) for line in data.arms]
-    doubted = {(line.config, line.suite) for line in arms if line.decode_rate is None and not line.stands}
+    doubted = {(line.config, line.suite) for line in arms if not line.carries}
     without = {config for config, _ in doubted}
     arms = [_compared(line, without) if line.speedup is not None else line for line in arms]
     gone = [it.config in without and (not it.suite or (it.config, it.suite) in doubted) for it in data.results]
@@ -54,7 +55,7 @@ def _vouched(line: ArmResult) -> ArmResult:
     if line.verdict not in (None, "suspect"):
         return line
     numbers = ("decode_rate", "speedup", "claimed_speedup", "one_by_one", "acceptance", "tau", "energy", "texts_apart")
-    return line.model_copy(update={**dict.fromkeys(numbers), "verdict": "suspect"})
+    return line.model_copy(update={**dict.fromkeys(numbers), "carries": False})
 
 
 def _compared(line: ArmResult, doubted: Collection[str]) -> ArmResult:
@@ -68,8 +69,8 @@ def _compared(line: ArmResult, doubted: Collection[str]) -> ArmResult:
     elif line.least_effect and abs(math.log(found.point)) < math.log1p(line.least_effect):
         why = Message("study.why.control", least=100 * line.least_effect)
     else:
-        return line
-    return line.model_copy(update={"speedup": None, "verdict": "suspect", "why": why})
+        return line.model_copy(update={"speedup": simultaneous(found, line.looks)}) if STUDENT in found.method else line
+    return line.model_copy(update={"speedup": None, "carries": False, "why": why})
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from specmeter.messages import Message
 from specmeter.models.reference import Fetching, ModelProgress, refuse_absent
 from specmeter.store import RunStore
 from specmeter.workloads.spec import FileWorkload, LengthWorkload
+from specmeter_studies.deciding import Deciding
 from specmeter_studies.folder import (
     AnyPart,
     ExperimentPart,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from specmeter.experiments.file import LoadedExperiment
-    from specmeter.laboratory.run import Prepared
+    from specmeter.laboratory.run import Prepared, Then
     from specmeter.models.reference import AbsentModel
     from specmeter.record import Arm
     from specmeter.store import RunState
@@ -193,6 +194,9 @@ class StudyWatch(Protocol):
     def part_skipped(self, part: Part) -> None:
         """Nothing of a part can be measured here; its `skipped` says why."""
 
+    def part_undecided(self, part: Part, claims: Sequence[str], *, out_of_time: bool) -> None:
+        """What more blocks of a part did not decide; `out_of_time`: because the budget was spent."""
+
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         """A part ended before its time; the study goes on."""
 
@@ -200,8 +204,8 @@ class StudyWatch(Protocol):
         """Meanwhile models are made or downloaded."""
         ...
 
-    def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
-        """Measure an experiment into a run folder: `laboratory.run`, and whatever is to be seen of it."""
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool, then: Then | None) -> RunState:
+        """Measure an experiment into a run folder: `laboratory.run` with `then`, and whatever is to be seen of it."""
         ...
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
@@ -262,7 +266,7 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
     next one is measured. Raises `UsageError` when nothing is left, `StoreError` when the folder cannot be written to.
     Ctrl-C passes through.
     """
-    complete = True
+    complete, ends = True, time.monotonic() + ready.order.budget_s
     for number, loaded in enumerate(ready.parts, start=1):
         part = next(item for item in record.parts if item.name == loaded.name)
         if part.skipped:
@@ -272,7 +276,8 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
             continue
         watch.part_starting(part, number, len(ready.parts))
         try:
-            complete &= _measure(loaded, part, ready.order, folder, watch)
+            share_s = (ends - time.monotonic()) / (len(ready.parts) - number + 1)
+            complete &= _measure(loaded, part, ready.order, folder, watch, share_s)
         except StoreError:
             raise
         except SpecmeterError as error:
@@ -288,15 +293,23 @@ def measure_study(ready: Ready, record: StudyRecord, folder: StudyFolder, watch:
     return complete
 
 
-def _measure(loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder, watch: StudyWatch) -> bool:
+def _measure(
+    loaded: AnyPart, part: Part, order: StudyOrder, folder: StudyFolder, watch: StudyWatch, budget_s: float
+) -> bool:
     """Measure one part; whether it is complete afterwards."""
     if isinstance(loaded, QualityPart):
         return _measure_quality(loaded, order, folder, watch)
     left_out = [item.name for item in part.left_out]
     with watch.models() as progress:
         prepared = prepare(loaded.loaded, fetching=Fetching(order.offline, progress), leave_out=left_out)
-    place = folder.run_folder(part.name)
-    return watch.measure(prepared, place, RunStore.exists(place)).state == "complete"
+    place, deciding = folder.run_folder(part.name), None
+    if prepared.experiment.design.stopping == "decided":
+        deciding = Deciding(order.definition, folder, part, prepared.experiment, budget_s)
+    then = None if deciding is None else deciding.after_block
+    complete = watch.measure(prepared, place, RunStore.exists(place), then).state == "complete"
+    if deciding is not None and (open_claims := tuple(deciding.waiting)):
+        watch.part_undecided(part, open_claims, out_of_time=deciding.out_of_time)
+    return complete
 
 
 def _measure_quality(loaded: QualityPart, order: StudyOrder, folder: StudyFolder, watch: StudyWatch) -> bool:

@@ -177,6 +177,10 @@ class ArmResult(Record):
     """Of the rate by itself, where the comparison alone is at fault."""
     least_effect: float = 0.0
     """Share that effects have to exceed: so much a control of the same run shows where there is nothing."""
+    carries: bool = True
+    """Whether a ruling may rest on it; see `rules.carrying`."""
+    looks: int = 1
+    """How often its run may have been looked at to end it: what is claimed by it has to hold at all of them."""
     texts_apart: int | None = None
     """Answers that leave plain decoding's where the target is sure; None where that was not found out."""
 
@@ -187,8 +191,8 @@ class ArmResult(Record):
 
     @property
     def stands(self) -> bool:
-        """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid, nor in doubt."""
-        return self.verdict in (None, "valid")
+        """Whether its numbers may be used: neither impossible, nor implausible, nor found invalid."""
+        return self.carries and self.verdict not in ("invalid", "implausible")
 
     @property
     def of_rate(self) -> Standing | None:
@@ -506,7 +510,7 @@ def fallen(lines: Sequence[ArmResult], among: int) -> Message:
         "study.fallen.false": sum(line.verdict == "invalid" and not line.comparison_only for line in lines),
         "study.fallen.implausible": sum(line.verdict == "implausible" for line in lines),
         "study.fallen.unlike": unlike,
-        "study.fallen.doubtful": sum(line.verdict == "suspect" for line in lines),
+        "study.fallen.doubtful": sum(not line.carries for line in lines),
     }
     (first, number), *more = [(code, number) for code, number in counts.items() if number]
     some = Message("study.some_of", number=number, of=among, what=Message(first))

@@ -330,6 +330,16 @@ class RunProgress:
         self._total -= 0 if found.again else found.requests
         self._line(words().render(set_aside(found)))
 
+    def further(self, keys: Iterable[tuple[int, int, str, str]]) -> None:
+        """More is planned now: further blocks of a run that ends when it decides."""
+        counts = Counter(arm_id for _, _, arm_id, _ in keys)
+        for arm_id, count in counts.items():
+            self._of_arm[arm_id] += count
+            self._time_left.to_do_again(arm_id, count)
+        self._total += counts.total()
+        if self._progress is not None:
+            self._progress.update(self._task, total=self._total)
+
     def _display(self) -> RenderableType:
         """The bar, and below it the arms as far as they fit on the screen."""
         assert self._progress is not None

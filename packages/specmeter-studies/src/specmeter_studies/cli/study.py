@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from specmeter.cli.settings import Budget
 from specmeter_studies.cli.latency import latency
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from specmeter.errors import SpecmeterError
-    from specmeter.laboratory.run import Prepared
+    from specmeter.experiments.schedule import Turn
+    from specmeter.laboratory.run import Prepared, Then
     from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
-    from specmeter.store import RunState
+    from specmeter.store import RunState, RunStore
     from specmeter_studies.folder import Part, StudyFolder, StudyOrder
     from specmeter_studies.quality.measure import Progress as QualityProgress
 
@@ -107,6 +111,13 @@ class _WithVariants(click.Command):
     type=click.Path(file_okay=False, path_type=Path),
     help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
 )
+@click.option(
+    "--budget",
+    type=Budget(),
+    default="15m",
+    show_default=True,
+    help="With bench models: measure until each claim is decided, or this long; three blocks at least.",
+)
 @click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
 @_TRUST
@@ -121,6 +132,7 @@ def run(
     models: tuple[str, ...],
     overrides: tuple[str, ...],
     out: Path | None,
+    budget: float,
     new: bool,
     offline: bool,
     trust: bool,
@@ -161,7 +173,8 @@ def run(
     from specmeter_studies.show.terminal import report as report_of
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
-    ready = look(StudyOrder(name, tuple(dict.fromkeys(chosen)), overrides, read_models(models), offline, trust))
+    asked = tuple(dict.fromkeys(chosen))
+    ready = look(StudyOrder(name, asked, overrides, read_models(models), offline, trust, budget))
     if dry_run:
         from specmeter_studies.show.terminal import print_dry_run
 
@@ -265,6 +278,10 @@ class _Watch:
     def part_skipped(self, part: Part) -> None:
         self._line(f"skipped: {part.name}: {part.skipped}")
 
+    def part_undecided(self, part: Part, claims: Sequence[str], *, out_of_time: bool) -> None:
+        why = "the budget is spent; a longer one (--budget 1h --new)" if out_of_time else "something else than blocks"
+        self._line(f"{part.name}: undecided: {', '.join(claims)}; what is missing: {why}")
+
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         self._line(f"warning: {part.name}: {error}")
 
@@ -273,7 +290,7 @@ class _Watch:
 
         return model_progress(self._screen)
 
-    def measure(self, prepared: Prepared, folder: Path, resumed: bool) -> RunState:
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool, then: Then | None) -> RunState:
         from specmeter.cli.run import shown_on
         from specmeter.laboratory.run import foresee, run
         from specmeter.show.run_report import found
@@ -281,7 +298,13 @@ class _Watch:
 
         print_blocks(self._screen, found(foresee(prepared), with_notes=False))
         with shown_on(self._screen, prepared.work, folder, resumed) as (observer, opened):
-            return run(prepared, folder, observer, opened=opened)
+
+            def further(store: RunStore) -> Sequence[Turn] | None:
+                more = then(store) if then is not None else None
+                observer.further(replace(prepared.work, cells=tuple(more or ())).keys())
+                return more
+
+            return run(prepared, folder, observer, opened=opened, then=None if then is None else further)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
         from specmeter.show.terminal.progress import part_progress

@@ -268,7 +268,7 @@ def faster(data: StudyData, first: ArmResult, second: ArmResult, *, among: int =
     """
     paired = ratio(data, first, second)
     if paired is not None and paired.low is not None:
-        return above(widened(paired, among), 1 + max(first.least_effect, second.least_effect))
+        return above(widened(paired, among * first.looks), 1 + max(first.least_effect, second.least_effect))
     return _differ(first.speedup, second.speedup, among)
 
 

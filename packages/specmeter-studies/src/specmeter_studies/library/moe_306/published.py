@@ -200,7 +200,7 @@ def _line(group: Sequence[PromptResult], same: Sequence[PromptResult]) -> ArmRes
     )
     line = line.model_copy(update={"suite": lines.suite(line), **_measured(group)})
     plain = [run for run in same if run.method == "none"]
-    if not line.speculates or not plain or line.verdict in ("invalid", "implausible"):
+    if not line.speculates or not plain or not line.stands:
         return line
     ours, theirs = _by_repeat(group), _by_repeat(plain)
     pairs = [(Pool(ours[repeat], 1000.0), Pool(theirs[repeat], 1000.0)) for repeat in sorted(ours) if repeat in theirs]
