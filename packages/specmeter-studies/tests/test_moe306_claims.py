@@ -123,7 +123,7 @@ def test_one_configuration_above_contradicts_uniformly_low() -> None:
     data = made.study(0.5, acceptance=but_one, lengths=(), kinds=())
     assert rulings(data)["contribution-1"] == "contradicted"
     over = values(said(data, "contribution-1"), "moe-306.named")
-    assert (over["target"], over["draft"], over["gamma"]) == (label("dense_9b"), "0.8B", 4)
+    assert (over["target"], over["draft"], over["gamma"]) == (label("dense_9b"), label("draft_0.8b"), 4)
 
 
 def test_amortization_is_measured_as_speedup_over_tau() -> None:
@@ -281,4 +281,4 @@ def test_the_best_configuration_is_named_where_it_is_another() -> None:
     data = made.study(lambda config: 1 - config.gamma / 40 - (0.1 if config.draft == SMALL else 0))
     assert rulings(data)["finding-3"] == "contradicted"
     best = values(values(said(data, "finding-3"), "moe-306.best")["best"], "moe-306.named")
-    assert (best["draft"], best["gamma"]) == ("2B", 4)
+    assert (best["draft"], best["gamma"]) == (label("draft_2b"), 4)

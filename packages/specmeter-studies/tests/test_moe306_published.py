@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 
 from claims_of import values
+from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter_studies import findings
-from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, overall, refuted_by, speculative, suite
+from specmeter_studies.library.moe_306.lines import (
+    MOE,
+    SMALL,
+    at,
+    by_length,
+    label,
+    overall,
+    refuted_by,
+    speculative,
+    suite,
+)
 from specmeter_studies.library.moe_306.published import published, swept_words
 from specmeter_studies.library.moe_306.tables import equations, rounds, tokens_generated, traffic
 from specmeter_studies.measured import rulings
@@ -141,7 +152,7 @@ def test_rulings() -> None:
         ("contribution-2", "moe-306.paid", {"permitted": 0.153}),
         ("contribution-2", "moe-306.paid.format", {"permitted": 0.188}),
         ("contribution-2", "moe-306.format", {"measured": "BF16", "drafts_in": "UD-Q8_K_XL", "most": 1.28}),
-        ("contribution-3", "moe-306.printed", {"many": "MoE Q4", "low": 1.18, "high": 1.64}),
+        ("contribution-3", "moe-306.printed", {"many": label("moe_q4"), "low": 1.18, "high": 1.64}),
         ("finding-1", "moe-306.too_high", {"broken": 6, "claimed": 6}),
         ("practice-1", "moe-306.too_high", {"broken": 2, "claimed": 2, "tau": 1.04}),
         ("finding-2", "study.some_of", {"number": 4, "of": 4}),
@@ -169,7 +180,9 @@ def test_rulings() -> None:
 def test_what_was_found_names_numbers_and_bounds(claim_id: str, code: str, numbers: dict[str, Any]) -> None:
     held = values(claim(claim_id).found, code)
     for name, number in numbers.items():
-        assert held[name] == (number if isinstance(number, str | int) else pytest.approx(number, rel=5e-3)), name
+        assert held[name] == (number if isinstance(number, str | int | Message) else pytest.approx(number, rel=5e-3)), (
+            name
+        )
 
 
 def test_every_ruling_says_what_it_rests_on() -> None:

@@ -18,6 +18,7 @@ from specmeter.extensions import OWN_CODE
 from specmeter.messages import Message
 from specmeter.text import quoted
 from specmeter_studies import builders
+from specmeter_studies.naming import of_stand_ins
 from specmeter_studies.rules import carrying
 from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
 from specmeter_studies.study import StudyFindings, only_of, ruling
@@ -86,7 +87,7 @@ class Study:
 
         Raises `UsageError` for a rule, table or figure that names what is not there.
         """
-        return StudyFindings(
+        found = StudyFindings(
             data=data,
             claims=self.claims(data),
             tables=(*self.tables(data), *builders.tables(data)),
@@ -96,6 +97,7 @@ class Study:
             command=self._command,
             chinese=self.form.chinese,
         )
+        return of_stand_ins(found)
 
     @property
     def _command(self) -> str:

@@ -47,17 +47,17 @@ SUITES = {
 }
 """Suite -> the paper's description; E is ours."""
 
-LABELS: dict[str, Message | str] = {
-    "moe_q4": "MoE Q4",
-    "moe_q8": "MoE Q8",
+LABELS = {
+    "moe_q4": Message("moe-306.label.moe", size="Q4"),
+    "moe_q8": Message("moe-306.label.moe", size="Q8"),
     "moe_other": Message("moe-306.label.other_moe"),
     "dense_0.8b": Message("moe-306.label.dense", size="0.8B"),
     "dense_2b": Message("moe-306.label.dense", size="2B"),
     "dense_4b": Message("moe-306.label.dense", size="4B"),
     "dense_9b": Message("moe-306.label.dense", size="9B"),
-    "draft_0.8b": "0.8B",
-    "draft_2b": "2B",
-    "moe_draft": "MoE",
+    "draft_0.8b": Message("moe-306.label.draft", size="0.8B"),
+    "draft_2b": Message("moe-306.label.draft", size="2B"),
+    "moe_draft": Message("moe-306.label.moe_draft"),
     "moe_small": Message("moe-306.label.small_moe"),
 }
 """Names of models -> what the paper prints."""
