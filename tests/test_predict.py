@@ -259,6 +259,18 @@ def test_a_recurrent_target_pays_for_what_it_rejects() -> None:
     assert sure.parts.restore == pytest.approx(0)
 
 
+@pytest.mark.parametrize(("gamma", "measured"), [(1, 0.252), (8, 0.267)])
+def test_checkpoints_of_a_hybrid_target_are_paid_for(gamma: int, measured: float) -> None:
+    """Qwen3.6-35B-A3B on an RTX 3090, a draft of 0.8B of which 70 % of single tokens were accepted (August 2026)."""
+    costs = catalogued("RTX 3090", "Qwen3.6-35B-A3B", "Q4_K_M", "Qwen3.5-0.8B", "Q4_K_M", 512)
+    (at,) = predict(Given.alpha(0.7), costs, [gamma], by_model=True).by_gamma
+    assert at.speedup.low is not None
+    assert at.speedup.high is not None
+    assert at.speedup.low < measured < at.speedup.high
+    dense = catalogued("RTX 3090", "Qwen3-8B", "Q4_K_M", "Qwen3-0.6B", "Q4_K_M", 512)
+    assert predict(Given.alpha(0.7), dense, [gamma], by_model=True).by_gamma[0].parts.rest == 0
+
+
 def test_break_even_is_where_the_speedup_is_one() -> None:
     costs = curve_costs([1.0, 1.4, 1.9, 2.3, 2.9], draft=0.1)
     whole = surface(costs, [2, 4], [0.3, 0.9], by_model=True)

@@ -1,11 +1,12 @@
 """What steps cost, in plain tokens: times of decoding one token without speculation.
 
     plain token           T(1) + o
-    step of d drafts      D(d) + T(d + 1) + o [+ P(rejected) (T(a + 2) + restore), and a token more]
+    step of d drafts      D(d) + T(d + 1) + o [+ save + P(rejected) (T(a + 2) + restore), and a token more]
 
     T(n)    target forward over n tokens                    o    the rest: choosing tokens, cutting caches
     D(d)    making d drafts. A draft model makes them one by one, d t(1), and then takes in what the target verified,
             one forward over the d + 1 tokens: t(d + 1). N-gram methods look them up: nothing that counts
+    save    a server copies the state of a recurrent target before it drafts: bytes of the state over the rate of a copy
     restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays the a tokens that
             were accepted and the one in place of the rejected draft, which emits one more
 
@@ -403,6 +404,9 @@ class Unknowns:
     """How much longer a small model's forward takes than its bytes say."""
     overlap: tuple[float, float] = (0.5, 1.0)
     """Part of an independent token that each further token of a text is, in the experts that it chooses."""
+    copying: tuple[float, float] = (1.5e9, 10e9)
+    """Bytes per second at which a recurrent state is saved and restored. One server was timed: 2.7 to 3.0e9 on an RTX
+    3090 (`specmeter_studies.library.rtx3090_aug`)."""
 
 
 PROCESSOR = Unknowns(ridge=(6.0, 60.0), overhead_ms=(0.02, 0.3), batch=(0.0, 0.15), row=(0.0, 0.2))
@@ -475,11 +479,19 @@ def by_bytes(
             forward = small * _forwards(draft, n, peak * reached, flops, overlap, context, requests)
             one = small * _forwards(draft, np.ones(1), peak * reached, flops, overlap, context)
             making = _drafting(forward + extra[:, np.newaxis] + one * (slower - 1)) / plain
+        save, restore = np.zeros(draws), np.zeros(draws)
+        if recurrent and device is not None:
+            # A forward reads the state and writes it; a checkpoint is the state once.
+            copied = requests / 2 / _log_range(*unknowns.copying, draws, rng) * 1000 / plain[:, 0]
+            save = target.state_bytes * copied
+            restore = save + (draft.state_bytes * copied if by_model and draft is not None else 0)
+        elif recurrent:
+            restore = _range(0.0, 1.0, draws, rng)
         return DrawnCosts(
             verify=verify,
             draft=making,
-            rest=np.zeros(draws),
-            restore=_range(0.0, 1.0, draws, rng) if recurrent else np.zeros(draws),
+            rest=save,
+            restore=restore,
             recurrent=recurrent,
             measured=LONGEST,
         )
