@@ -19,6 +19,7 @@ FIELDS = [
     "id",
     "device",
     "run",
+    "by",
     "measured",
     "verdict",
     "target",
@@ -40,6 +41,7 @@ def rows(device: str, folder: Path) -> Iterator[dict[str, object]]:
     document = read_document(folder)
     run = document.run
     unions = {it.target: {at.tokens: at.union.point for at in it.union.points} for it in document.routing if it.union}
+    by = "load" if any(it.load is not None for it in document.arms.values()) else "length"
     for arm in run.summary.arms:
         settings = document.arms[arm.arm_id]
         speedup, drafted = arm.speedup, arm.drafted
@@ -51,6 +53,7 @@ def rows(device: str, folder: Path) -> Iterator[dict[str, object]]:
             "id": slug(f"{device}-{run.name}-{settings.target}-g{gamma}-c{clients}"),
             "device": device,
             "run": run.name,
+            "by": by,
             "measured": document.run.state.started_at and f"{document.run.state.started_at:.0f}",
             "verdict": run.certificate.arms.get(arm.arm_id, "valid") if run.certificate else "unchecked",
             "target": settings.target,

@@ -9,7 +9,7 @@ import pytest
 from specmeter.audit import published
 from specmeter.messages import Message, words
 from specmeter.show.page.page import report_page
-from specmeter.show.report import Text
+from specmeter.show.report import Tabled, Text
 from specmeter_studies.cli.study import command
 from specmeter_studies.show import documents
 from specmeter_studies.show.documents import report
@@ -20,6 +20,32 @@ def test_every_number_leads_to_its_row() -> None:
     led, there = set(re.findall(r'href="#(row-[^"]+)"', page)), set(re.findall(r'<tr id="(row-[^"]+)"', page))
     assert led
     assert led <= there
+
+
+def test_sentences_and_tables_of_numbers_have_links() -> None:
+    made = report()
+    texts = [it for it in made.answer if isinstance(it, Text)]
+    assert [it.row == "" for it in texts] == [False] * (len(texts) - 1) + [True]  # the last one tells no number
+    numbers = [
+        cell
+        for section in made.sections
+        if section.name in ("measured_here", "found_since")
+        for block in section.blocks
+        if isinstance(block, Tabled)
+        for row in block.table.rows
+        for cell in row.cells
+        if isinstance(cell.value, float)
+    ]
+    assert numbers
+    assert all(it.row for it in numbers)
+
+
+def test_runs_are_by_length_or_by_load() -> None:
+    by_run = {(it.device, it.run): set[str]() for it in documents.measured()}
+    for it in documents.measured():
+        by_run[it.device, it.run].add(it.by)
+        assert it.by == "load" or it.clients == 1
+    assert all(len(kinds) == 1 for kinds in by_run.values())
 
 
 def test_the_answer_is_counted_from_the_rows() -> None:

@@ -44,6 +44,8 @@ class Text:
     indent: int = 0
     whole: bool = False
     """Not broken into lines: something in it is to be pasted."""
+    row: str = ""
+    """Id of the row of data, further down, that its numbers are from; a page links to it."""
     kind: ClassVar = "text"
 
 

@@ -41,6 +41,8 @@ class Measured:
     id: str
     device: str
     run: str
+    by: str
+    """What its run varies: `length` of drafts, or `load`."""
     verdict: str
     target: str
     """`dense` or `moe`."""
@@ -69,6 +71,7 @@ def _measured(cells: Mapping[str, str]) -> Measured:
         id=cells["id"],
         device=cells["device"],
         run=cells["run"],
+        by=cells["by"],
         verdict=cells["verdict"],
         target=cells["target"],
         gamma=int(cells["gamma"]),
@@ -140,6 +143,7 @@ def report() -> Report:
     gaining = [it for it in lines if above(it.line.speedup, 1)]
     losing = [it for it in lines if below(it.line.speedup, 1)]
     rates, shares = _two_rates(), [it.share for it in timed(found)]
+    runs = quoted(percent_change(over_runs()), " %")
     claims = [(name, claim) for name, it in every.items() for claim in it.claims]
     counts = {it: sum(claim.ruling == it for _, claim in claims) for it in dict.fromkeys(c.ruling for _, c in claims)}
     return Report(
@@ -148,9 +152,9 @@ def report() -> Report:
         headline=Message("documents.headline", gaining=len(gaining), losing=len(losing), of=len(lines)),
         look="speculate" if gaining else "stop",
         answer=[
-            Text(Message("documents.gains", gains=_told(gaining), runs=quoted(percent_change(over_runs()), " %"))),
-            Text(Message("documents.loses", losses=_told(losing))),
-            *(Text(it) for it in _cause()),
+            Text(Message("documents.gains", gains=_told(gaining), runs=runs), row=_of_matrix(gaining)),
+            Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
+            *_cause(),
             Text(
                 Message(
                     "documents.disagree",
@@ -159,7 +163,8 @@ def report() -> Report:
                     failed=rates.failed,
                     steps=rates.steps,
                     share=100 * fmean(shares),
-                )
+                ),
+                row=f"log-{LOG}",
             ),
             Text(Message("documents.here")),
             Command(["specmeter", "advise", "TARGET.gguf"]),
@@ -190,6 +195,11 @@ def report() -> Report:
     )
 
 
+def _of_matrix(lines: Sequence[InMatrix]) -> str:
+    """The row of the first of them."""
+    return f"matrix-{lines[0].line.config}" if lines else ""
+
+
 def _told(lines: Sequence[InMatrix]) -> list[Message]:
     return [
         Message("documents.one", name=it.line.config.removeprefix("spec-"), change=quoted(it.change, " %"))
@@ -197,14 +207,13 @@ def _told(lines: Sequence[InMatrix]) -> list[Message]:
     ]
 
 
-def _cause() -> Iterator[Message]:
+def _cause() -> Iterator[Text]:
     """Dense against mixture on each machine where it is shown to gain less, and what verifying reads."""
-    by_run: dict[tuple[str, str], dict[tuple[str, int], Measured]] = {}
+    by_device: dict[str, dict[tuple[str, int], Measured]] = {}
     for it in measured():
-        if it.clients == 1 and it.verdict == "valid":
-            by_run.setdefault((it.device, it.run), {})[it.target, it.gamma] = it
-    fullest = {device: found for (device, _), found in sorted(by_run.items(), key=lambda one: len(one[1]))}
-    for device, found in fullest.items():
+        if it.by == "length" and it.verdict == "valid":
+            by_device.setdefault(it.device, {})[it.target, it.gamma] = it
+    for device, found in by_device.items():
         pairs = [
             (found["dense", gamma], it)
             for (kind, gamma), it in found.items()
@@ -216,7 +225,7 @@ def _cause() -> Iterator[Message]:
         assert moe.experts is not None
         if not exceeds(dense.speedup, moe.speedup):
             continue
-        yield Message(
+        said = Message(
             "documents.cause",
             device=device,
             gamma=moe.gamma,
@@ -225,6 +234,7 @@ def _cause() -> Iterator[Message]:
             tokens=moe.gamma + 1,
             union=moe.experts[1] / moe.experts[0],
         )
+        yield Text(said, row=f"bench-{moe.id}")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -271,7 +281,7 @@ def _reconciled(rates: _TwoRates, shares: Sequence[float]) -> Table:
             Row(
                 (
                     Cell(Message(f"documents.{name}")),
-                    Cell(Message(f"documents.{name}.happened", **values), row="run" if name == "rate" else ""),
+                    Cell(Message(f"documents.{name}.happened", **values), row="run" if name == "rate" else row),
                     Cell(Message(f"documents.{name}.whose")),
                     Cell(size, row=row),
                 )
@@ -305,8 +315,10 @@ def _here() -> Table:
                     Cell(str(it.clients), it.clients),
                     Cell(str(it.gamma), it.gamma),
                     _linked(estimate_cell(it.speedup, 2), f"bench-{it.id}"),
-                    Cell(f"{100 * it.acceptance:.0f}", it.acceptance),
-                    Cell(f"{it.experts[1] / it.experts[0]:.1f}", it.experts[1] / it.experts[0])
+                    _linked(Cell(f"{100 * it.acceptance:.0f}", it.acceptance), f"bench-{it.id}"),
+                    _linked(
+                        Cell(f"{it.experts[1] / it.experts[0]:.1f}", it.experts[1] / it.experts[0]), f"bench-{it.id}"
+                    )
                     if it.experts
                     else Cell("-"),
                     Cell(Message(f"verdict.{it.verdict}")),
@@ -319,7 +331,6 @@ def _here() -> Table:
 
 def _chart(*, by_clients: bool) -> Figure | None:
     """Speedup by draft length or by number of clients: dense beside mixture, a panel for each machine."""
-    loaded = {(it.device, it.run) for it in measured() if it.clients > 1}
     points = tuple(
         Point.of(
             it.speedup,
@@ -328,7 +339,7 @@ def _chart(*, by_clients: bool) -> Figure | None:
             facet=it.device,
         )
         for it in measured()
-        if ((it.device, it.run) in loaded) is by_clients
+        if it.by == ("load" if by_clients else "length")
     )
     key = "by-clients" if by_clients else "by-length"
     figure = StudyFigure(
@@ -350,7 +361,7 @@ def _since(lines: Sequence[InMatrix]) -> Table:
             (
                 Cell(it.line.config, code=True),
                 _linked(estimate_cell(it.change, 1), f"matrix-{it.line.config}"),
-                _percent(it.line.acceptance),
+                _linked(_percent(it.line.acceptance), f"matrix-{it.line.config}"),
             )
         )
         for it in lines
