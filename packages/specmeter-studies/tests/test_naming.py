@@ -14,7 +14,6 @@ from specmeter.messages import Message, words
 from specmeter_studies import find
 from specmeter_studies.study import StudyData, StudyFindings
 
-BENCH = {"stand_in": True}
 SPEED = ratio_data.data(
     "apple-sd",
     {"9B_Q8": 30.0, "0.8B_Q8": 100.0, "2B_Q8": 60.0},
@@ -25,7 +24,9 @@ SPEED = ratio_data.data(
     ],
 )
 EXPERTS = moe306_data.study(1.3)
-MIXTURES = replace(EXPERTS, models=tuple(it.model_copy(update=BENCH) for it in EXPERTS.models))
+MIXTURES = replace(
+    EXPERTS, models=tuple(it.model_copy(update={"reference": f"bench:{it.name}"}) for it in EXPERTS.models)
+)
 BARE = re.compile(
     r"(?<!bench )(?<!bench Dense )(?<![\w./-])(?:(?:9B|0\.8B|2B)_Q8|MoE Q[48]|Dense \d|(?:0\.8B|2B) draft)"
 )

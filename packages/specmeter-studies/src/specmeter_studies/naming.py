@@ -18,7 +18,7 @@ LABEL = ".label."
 
 def of_stand_ins(found: StudyFindings) -> StudyFindings:
     """The findings, in which each model that stands in for a document's own is called so."""
-    names = {model.name for model in found.data.models if model.stand_in}
+    names = {model.name for model in found.data.models if model.reference.startswith("bench:")}
     if not names or found.data.origin == "published":
         return found
     naming = _Naming(set(names))
