@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
+from specmeter_studies.rules import LOOKS
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from specmeter.store import RunStore
     from specmeter_studies.folder import Part, StudyFolder
     from specmeter_studies.loading import Study
-
-LOOKS = (3, 6, 12)
-"""Blocks after which claims are looked at; the last are the most."""
-UNTIL_DECIDED = ("design.stopping=decided", f"design.blocks={LOOKS[-1]}")
 
 
 @dataclass

@@ -32,11 +32,11 @@ from specmeter.record import Record, Verdict
 from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore
 from specmeter.store.locate import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
-from specmeter_studies.deciding import UNTIL_DECIDED
 from specmeter_studies.loading import Study, find, remembered
 from specmeter_studies.measured import from_quality, from_run, merged, ran
 from specmeter_studies.quality.plan import LoadedPlan, bundled_plans, load_plan
 from specmeter_studies.rows import measured
+from specmeter_studies.rules import LOOKS
 from specmeter_studies.study import Ran, Said, StudyData, StudyFindings
 
 if TYPE_CHECKING:
@@ -390,7 +390,7 @@ def _load(source: _Source, overrides: Sequence[str], variants: Sequence[str], un
     if source.is_quality:
         return QualityPart(source.name, load_plan(source.reference, overrides, variants=variants))
     if until_decided:
-        overrides = (*UNTIL_DECIDED, *overrides)
+        overrides = ("design.stopping=decided", f"design.blocks={LOOKS[-1]}", *overrides)
     return ExperimentPart(source.name, experiment_file.load(source.reference, overrides, variants=variants))
 
 

@@ -26,9 +26,9 @@ from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
 from specmeter_studies import setting
-from specmeter_studies.deciding import LOOKS
 from specmeter_studies.loading import find
 from specmeter_studies.rows import RunRows, draft_places
+from specmeter_studies.rules import LOOKS
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData, several
 
 if TYPE_CHECKING:

@@ -30,6 +30,8 @@ _MOST = 12
 """Rows that are listed one by one."""
 LEAST_BLOCKS = 3
 """Of a speedup that something rests on."""
+LOOKS = (LEAST_BLOCKS, 6, 12)
+"""Blocks after which claims are looked at where they decide how many there are; the last are the most."""
 
 
 def carrying(data: StudyData) -> StudyData:
