@@ -14,6 +14,7 @@ import specmeter_studies
 from said import literals, never_said
 from specmeter.messages import words
 from specmeter_studies.show.documents import report
+from specmeter_studies.show.tables import document_table
 
 SOURCE = Path(specmeter_studies.__file__).parent
 ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))
@@ -52,6 +53,18 @@ def test_every_text_of_a_study_has_its_words() -> None:
 def test_every_message_is_said_somewhere() -> None:
     headings = {f"section.{it.name}" for it in report().sections} | {f"column.{it}" for it in report().filters}
     assert never_said(set(ENGLISH) - TEXTS - METHODS - headings, SOURCE) <= {"first runs, withdrawn"}
+
+
+def test_no_english_sentence_is_left_in_published_tables_in_chinese() -> None:
+    """Four English words in a row are a sentence that went round the catalogue; names and a log's words are fewer."""
+    chinese, sentence = words("zh"), re.compile(r"(?:[A-Za-z][a-z']+[ ,;]+){3,}[a-z]+")
+    for name in specmeter_studies.names():
+        data = specmeter_studies.find(name).published()
+        for table in specmeter_studies.findings(name, data).tables if data else ():
+            drawn = document_table(table, "published")
+            told = [it.heading for it in drawn.columns] + [it.text for row in drawn.rows for it in row.cells]
+            said = [chinese.render(it) for it in told]
+            assert [text for text in said if sentence.search(text)] == [], name
 
 
 def test_every_code_of_the_source_is_known() -> None:

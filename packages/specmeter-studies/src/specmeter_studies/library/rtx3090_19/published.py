@@ -74,7 +74,7 @@ def _lines() -> Iterator[ArmResult]:
     for configuration in tables.cells("rtx3090-19/configurations.csv"):
         ruling, cells = by_name[configuration["label"]]
         line = measured.arm(ruling, max_tokens=int(cells["max_tokens"]))
-        remarks = [str(it) for it in ruling.others if it.values.get("check") == "acceptance-by-construction"]
+        remarks = [it for it in ruling.others if it.values.get("check") == "acceptance-by-construction"]
         judged = _judged(line)
         yield judged.model_copy(
             update={
@@ -86,10 +86,9 @@ def _lines() -> Iterator[ArmResult]:
         )
 
 
-def _remark(text: str) -> Message:
+def _remark(said: Message) -> Message:
     """A bound that was tried besides, and what it says."""
-    name, _, why = text.partition(": ")
-    return Message("study.because", name=name, why=why)
+    return Message("study.because", name=said.values["check"], why=said.values["line"])
 
 
 def _judged(line: ArmResult) -> ArmResult:
