@@ -311,7 +311,9 @@ def test_two_clients_of_a_real_server(tmp_path: Path) -> None:
     assert state.state == "complete"
     with opened(tmp_path / "run") as store:
         for cell in store.load_cells():
-            replies = [it.reply for it, _ in told(store) if it.arm_id == cell.arm_id and it.reply]
+            # A cell that is measured again, since its clients were late on a busy machine, leaves its first one there.
+            asked = [it for it, _ in told(store, superseded=True) if it.session_id == cell.session_id]
+            replies = [it.reply for it in asked if it.reply]
             accepted = sum(it.timings.draft_n_accepted or 0 for it in replies)
             # The server tells a mean over its decodes, with six digits.
             busy = pytest.approx(cell.counters["n_busy_slots_total"], abs=0.01)
