@@ -249,6 +249,12 @@ class Advice(Record):
         """Id of the arm that the speedup is of."""
         return self.arm.id if self.arm is not None else self.speedup_of
 
+    def stage_of(self, basis: str) -> StageRun | None:
+        """The stage that predicted, raced or confirmed, as it was carried out last."""
+        named = self.confirmation if basis == "confirmed" else ""
+        made = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}[basis]
+        return next((it for it in reversed(self.stages) if it.stage == made and named in ("", it.folder)), None)
+
     @property
     def disturbed(self) -> Disturbance | None:
         """The worst block that was set aside."""

@@ -31,13 +31,15 @@ from specmeter.advise.examination import (
     withheld,
 )
 from specmeter.analysis.prediction.speedup import ExpectedCrossover, expected_crossover
-from specmeter.errors import UsageError
+from specmeter.errors import StoreError, UsageError
+from specmeter.files import is_link
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Record
 from specmeter.record.base import read_record, write_record
 from specmeter.record.verdict import Verdict, worst
+from specmeter.store.guarded import is_run
 from specmeter.store.integrity import certificate_in, is_changed, uncertified
-from specmeter.store.locate import SCHEDULE_NAME, is_advice
+from specmeter.store.locate import SCHEDULE_NAME, find_run, is_advice, is_schedule, is_study
 from specmeter.store.reader import CERTIFICATE_NAME
 
 if TYPE_CHECKING:
@@ -215,3 +217,38 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
                 fix="remove that folder and repeat the command; what it held is measured anew",
             )
         yield examined(advice, place) if examine else advice
+
+
+def runs_of(folder: Path) -> list[Path]:
+    """The runs that what a folder says rests on: of an advice the one that its answer is of, of a schedule one for each
+    load, of a study all; a run itself. Raises `StoreError` where nothing was measured."""
+    if is_schedule(folder):
+        found = [
+            run
+            for it in read_schedule(folder, examine=False).advices
+            for run in _run_of(it, folder / folder_of(clients_of(it)))
+        ]
+    elif is_advice(folder):
+        found = _run_of(read_advice(folder), folder)
+    elif is_study(folder):
+        found = [place for place in sorted(folder.iterdir()) if not is_link(place) and is_run(place)]
+    else:
+        return [folder]
+    if not found:
+        raise StoreError(f"{folder}: nothing was measured yet", fix="repeat the command that made it")
+    return found
+
+
+def find_single_run(reference: str) -> Path:
+    """What `find_run` finds, where it rests on one run: that run. Raises `StoreError` for several."""
+    found = runs_of(find_run(reference))
+    if len(found) > 1:
+        named = ", ".join(map(str, found))
+        raise StoreError(f"{reference}: stands for {len(found)} runs, and one is needed", fix=f"name one: {named}")
+    return found[0]
+
+
+def _run_of(advice: Advice, folder: Path) -> list[Path]:
+    stage = advice.stage_of(advice.basis)
+    run = None if stage is None else folder / stage.folder
+    return [] if run is None or is_link(run) or not is_run(run) else [run]

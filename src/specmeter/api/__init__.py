@@ -16,6 +16,9 @@ from warnings import warn
 
 from pydantic import ValidationError
 
+from specmeter.advise.advice import read_advice
+from specmeter.advise.examination import examined
+from specmeter.advise.schedule import find_single_run, read_schedule
 from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import predict as forecast
@@ -32,11 +35,20 @@ from specmeter.messages import LANGUAGES, Message
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
 from specmeter.show.export import RunTable, TableName
-from specmeter.show.notebook import ShownAudit, ShownComparison, ShownPrediction, run_html, run_text
+from specmeter.show.notebook import (
+    ShownAdvice,
+    ShownAudit,
+    ShownComparison,
+    ShownPrediction,
+    ShownSchedule,
+    run_html,
+    run_text,
+)
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_page
+from specmeter.show.studies import needed
 from specmeter.store import RunStore
-from specmeter.store.locate import find_run
+from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
 from specmeter.store.run import REPORT_NAME
 
 if TYPE_CHECKING:
@@ -139,12 +151,23 @@ class Run(RunReport):
         return run_html(self)
 
 
-def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run:
-    """Read a run: its folder, the name of one under specmeter-runs/, or `latest`, as on the command line.
+def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run | Any:
+    """Read what was measured: its folder, the name of one under specmeter-runs/, or `latest`, what was made last.
 
-    `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`.
+    A run is a `Run`; an advice, a schedule or a study is read as what `advise`, `schedule` and `studies.load` return.
+    `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`, and `UsageError`
+    for a damaged advice, schedule or study.
     """
-    return Run(**vars(read_run(find_run(path_of("run", run)).absolute(), by_prompt=by_prompt)))
+    folder = find_run(path_of("run", run)).absolute()
+    if is_advice(folder):
+        return ShownAdvice(**vars(examined(read_advice(folder), folder)))
+    if is_schedule(folder):
+        return ShownSchedule(**vars(read_schedule(folder)))
+    return needed(str(run)).load(folder) if is_study(folder) else _run(folder, by_prompt=by_prompt)
+
+
+def _run(folder: Path, *, by_prompt: bool = False) -> Run:
+    return Run(**vars(read_run(folder.absolute(), by_prompt=by_prompt)))
 
 
 def run(
@@ -188,7 +211,7 @@ def run(
     for doubt in (*doubts, *too_few(prepared.experiment, list(prepared.work.arms.values()))):
         warn(doubt, stacklevel=2)
     laboratory.run(prepared, folder, _Observer(prepared.work, folder, progress), probes=found)
-    return load(folder)
+    return _run(folder)
 
 
 class _Observer:
@@ -235,7 +258,7 @@ def compare(
 
 
 def _folder(run: Run | str | Path) -> Path:
-    return run.folder if isinstance(run, Run) else find_run(path_of("run", run))
+    return run.folder if isinstance(run, Run) else find_single_run(path_of("run", run))
 
 
 Quantity: TypeAlias = str | float

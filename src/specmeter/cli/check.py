@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from specmeter.advise.schedule import inspect_schedule, runs_of
 from specmeter.errors import StoreError, UsageError
 from specmeter.show.check_report import of_advice, report
 from specmeter.show.terminal.console import output, say_json
-from specmeter.show.terminal.report import print_report
+from specmeter.show.terminal.report import print_report, print_reports
 from specmeter.store import RunStore, signature
-from specmeter.store.locate import find_run, is_advice, is_schedule
+from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
 from specmeter.store.reader import certificate_file
 from specmeter.store.run import SIGNATURE_NAME, write_document
 from specmeter.validity.inspection import Inspection, inspect
 from specmeter.validity.inspection import issue as issue_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.command(name="check")
@@ -41,11 +45,11 @@ from specmeter.validity.inspection import issue as issue_run
 def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Path | None, identity: str | None) -> int:
     """Check RUN again from its raw data: can its numbers be believed?
 
-    RUN is a run folder, or that of an advice or a schedule, the name of one under specmeter-runs/, or `latest` (the
-    default: the latest run). Every check is recomputed, and the data is compared with the hashes in its certificate, so
-    any later change is noticed. A run without a certificate (it was interrupted) gets one, unless another process is
-    writing to it or the certificate.json in its folder shows that it was changed. Of an advice every stage is checked,
-    and its answer is computed once more from them.
+    RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
+    (the default: what was made last). Every check is recomputed, and the data is compared with the hashes in its
+    certificate, so any later change is noticed. A run without a certificate (it was interrupted) gets one, unless
+    another process is writing to it or the certificate.json in its folder shows that it was changed. Of an advice every
+    stage is checked, and its answer is computed once more from them; of a study every run.
 
     --sign ties the certificate, and everything it covers, to your key; with --signer others verify it.
 
@@ -68,6 +72,9 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
             f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
         )
     folder = find_run(run)
+    if is_study(folder):
+        _refuse_signature(folder, sign or signer)
+        return _check_runs(runs_of(folder), every=every, as_json=as_json)
     composed = is_advice(folder) or is_schedule(folder)
     look = _inspect_advice if composed else _inspect
     inspection, issued = look(folder, certify=signer is None)
@@ -82,6 +89,21 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
         _print_signature(folder, sign, verified)
     refused = verified is not None and not verified.holds
     return 1 if inspection.certificate.verdict == "invalid" or refused else 0
+
+
+def _refuse_signature(folder: Path, given: Path | None) -> None:
+    if given is not None:
+        raise UsageError(f"{folder}: is a study, whose runs are signed one by one", fix=f"name {runs_of(folder)[0]}")
+
+
+def _check_runs(runs: Sequence[Path], *, every: bool, as_json: bool) -> int:
+    """Each run of a study."""
+    found = {run: _inspect(run, certify=True) for run in runs}
+    if as_json:
+        say_json({str(run): _document(inspection, None) for run, (inspection, _) in found.items()})
+    else:
+        print_reports({str(it): report(it, seen, issued=new, every=every) for it, (seen, new) in found.items()})
+    return 1 if any(seen.certificate.verdict == "invalid" for seen, _ in found.values()) else 0
 
 
 def _document(inspection: Inspection, verified: signature.Verified | None) -> dict[str, Any]:
@@ -130,7 +152,6 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
 
 def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     from specmeter.advise.examination import inspect_advice, issue
-    from specmeter.advise.schedule import inspect_schedule
 
     inspection = inspect_advice(folder) if is_advice(folder) else inspect_schedule(folder)
     with contextlib.suppress(StoreError):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES
@@ -16,7 +17,6 @@ from specmeter.show.page.page import report_page
 from specmeter.show.studies import needed
 from specmeter.show.terminal.console import errors
 from specmeter.show.terminal.report import print_report
-from specmeter.store.locate import find_run
 
 
 @click.command(name="compare")
@@ -99,7 +99,7 @@ def command(
     if bandwidths:
         raise UsageError("--bandwidth goes with --machines", fix="add --machines, or leave --bandwidth out")
     _refuse_reports(runs)
-    sides = [read_side(find_run(run)) for run in runs]
+    sides = [read_side(find_single_run(run)) for run in runs]
     by: Measure = "speedup" if measure == "speedup" else "rate"
     found = [compare_runs(sides[0], side, measure=by, threshold=threshold / 100) for side in sides[1:]]
     report = comparison_report.report(found)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from specmeter.advise.schedule import runs_of
 from specmeter.analysis.quality import kept_reports, load_report
 from specmeter.probe import load_probe
 from specmeter.show import probe_report
 from specmeter.show.page.document import read_document
 from specmeter.show.terminal.console import errors
-from specmeter.show.terminal.report import print_report
+from specmeter.show.terminal.report import print_reports
 from specmeter.show.why_report import report
 from specmeter.store import RunStore
 from specmeter.store.locate import find_run
@@ -46,7 +47,8 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     them), what each draft takes in memory and which better quantization of the target would fit in the same bytes, and,
     for a mixture of experts, how many experts n tokens choose.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
+    advice, a schedule or a study, the runs that its answer rests on are explained.
 
     \b
     Examples:
@@ -61,12 +63,14 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
     named = [(file.name, load_probe(file)) for file in probe_files]
     for file_name, probe in named:
         errors().say_all(probe_report.warnings(probe, file_name), wrap=False)
-    folder = find_run(run)
-    kept = tuple(map(load_report, reports)) or kept_reports(_targets(folder))
-    document = read_document(folder, named=named, quality=kept, whole=True)
-    print_report(report(document), as_json=as_json)
-    certificate = document.run.certificate
-    return 1 if certificate is not None and certificate.verdict == "invalid" else 0
+    quality = tuple(map(load_report, reports))
+    documents = {
+        str(folder): read_document(folder, named=named, quality=quality or kept_reports(_targets(folder)), whole=True)
+        for folder in runs_of(find_run(run))
+    }
+    print_reports({name: report(document) for name, document in documents.items()}, as_json=as_json)
+    certificates = [document.run.certificate for document in documents.values()]
+    return 1 if any(it is not None and it.verdict == "invalid" for it in certificates) else 0
 
 
 def _targets(folder: Path) -> set[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.prediction.costs import Costs
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
@@ -18,7 +19,6 @@ from specmeter.show import prediction_report, probe_report
 from specmeter.show.terminal.console import errors
 from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore
-from specmeter.store.locate import find_run
 from specmeter.theory.arguments import numbers
 
 
@@ -88,7 +88,7 @@ def command(
     )
     by_model = costs.has_draft and not no_draft
     given = _numbers("--rates", rates, "0.8,0.7,0.6") if rates is not None else None
-    with RunStore.open(find_run(run), readonly=True) if run is not None else nullcontext() as store:
+    with RunStore.open(find_single_run(run), readonly=True) if run is not None else nullcontext() as store:
         acceptance = acceptance_of(alpha, given, store, kind, arm_id, by_model=by_model, probe=probe, flag=flag)
     found = predict(acceptance, costs, wanted, by_model=by_model)
     whole = surface(costs, wanted, _ALPHAS, by_model=by_model)

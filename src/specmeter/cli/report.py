@@ -24,7 +24,7 @@ from specmeter.show.page.page import document_figures
 from specmeter.show.page.site import write_site
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
-from specmeter.store.locate import find_run, find_runs, find_studies, is_advice, is_schedule, is_study
+from specmeter.store.locate import find_all, find_run, is_advice, is_schedule, is_study
 from specmeter.store.run import REPORT_NAME
 from specmeter.text import counted
 
@@ -110,13 +110,13 @@ def command(
 ) -> None:
     """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
 
-    RUN is a run folder, a study folder or that of an advice, the name of one under specmeter-runs/, or `latest` (the
-    default: the latest run). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
+    RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
+    (the default: what was made last). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
 
     With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
     about each claim, and the document's tables and figures drawn from them.
 
-    With --site, RUNs and studies become pages of a site, which load nothing from elsewhere and work on any web server
+    With --site, RUNs of every sort become pages of a site, which load nothing from elsewhere and work on any web server
     or as files. The index shows the answer of each run, and for each study how many of its document's claims are
     supported, contradicted, or undecided. Without RUN and --published, all under specmeter-runs/ are included;
     unreadable ones are left out, as stderr and the index say. A site already in FOLDER is overwritten; a folder that
@@ -202,7 +202,7 @@ def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages
     """The pages of the site, its index first."""
     if runs or published:
         return write_site(folder, [find_run(run) for run in runs], languages, published)
-    return write_site(folder, [*find_studies(), *find_runs()], languages, damaged=_say_left_out)
+    return write_site(folder, find_all(), languages, damaged=_say_left_out)
 
 
 def _say_left_out(place: Path, error: UsageError) -> None:

@@ -29,6 +29,7 @@ from specmeter.store.locate import (
     find_schedules,
     is_advice,
     is_schedule,
+    is_study,
 )
 
 _ENDLESS = 10_000
@@ -163,8 +164,8 @@ def _told(folder: Path, answer: Message, made_at: float, *, finished: bool) -> d
 def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
-    RUN is a run folder, or the folder of an advice or a schedule, the name of one under specmeter-runs/, or `latest`
-    (the default: the latest run). What is unfinished is shown as far as it has come.
+    RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
+    (the default: what was made last). What is unfinished is shown as far as it has come.
 
     \b
     Examples:
@@ -180,13 +181,18 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
     from specmeter.analysis.positions import positions as arm_positions
     from specmeter.analysis.reading import read_run
     from specmeter.show.run_report import report
+    from specmeter.show.studies import needed
     from specmeter.show.terminal.report import print_report
 
     folder = find_run(run)
+    if by_kind or by_prompt or positions:
+        _refuse_parts(folder)
     if is_advice(folder):
-        return _show_advice(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
+        return _show_advice(folder, everything=details, as_json=as_json)
     if is_schedule(folder):
-        return _show_schedule(folder, everything=details, as_json=as_json, others=by_kind or by_prompt or positions)
+        return _show_schedule(folder, everything=details, as_json=as_json)
+    if is_study(folder):
+        return needed(str(folder)).print_study(folder, as_json=as_json)
     found = None
     if positions:
         with RunStore.open(folder, readonly=True) as store:
@@ -196,34 +202,36 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
     return 1 if measured.certificate is not None and measured.certificate.verdict == "invalid" else 0
 
 
-def _show_advice(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
+def _refuse_parts(folder: Path) -> None:
+    """`--by-kind` and its like are a run's: what rests on runs has none. Raises `UsageError` that names a run."""
+    from specmeter.advise.schedule import runs_of
+
+    sorts = (("an advice", is_advice), ("a schedule", is_schedule), ("a study", is_study))
+    for what, is_one in sorts:
+        if is_one(folder):
+            raise UsageError(
+                f"{folder}: is {what}, which has no --by-kind, --by-prompt or --positions",
+                fix=f"show one of its runs: `specmeter show {runs_of(folder)[0]} --by-kind`",
+            )
+
+
+def _show_advice(folder: Path, *, everything: bool, as_json: bool) -> int:
     from specmeter.advise.advice import read_advice
     from specmeter.advise.examination import examined
     from specmeter.show.advice_report import report
     from specmeter.show.terminal.report import print_report
 
-    if others:
-        raise UsageError(
-            f"{folder}: is an advice, which has no --by-kind, --by-prompt or --positions",
-            fix=f"show one of its runs: `specmeter show {folder / 'confirm'} --by-kind`",
-        )
     advice = examined(read_advice(folder), folder)
     print_report(report(advice, folder), as_json=as_json, details=everything)
     return 1 if advice.verdict == "invalid" else 0
 
 
-def _show_schedule(folder: Path, *, everything: bool, as_json: bool, others: bool) -> int:
-    from specmeter.advise.schedule import folder_of, read_schedule
+def _show_schedule(folder: Path, *, everything: bool, as_json: bool) -> int:
+    from specmeter.advise.schedule import read_schedule
     from specmeter.show.schedule_report import report
     from specmeter.show.terminal.report import print_report
 
     schedule = read_schedule(folder)
-    if others:
-        run = folder / folder_of(schedule.asked.clients[0]) / "confirm"
-        raise UsageError(
-            f"{folder}: is a schedule, which has no --by-kind, --by-prompt or --positions",
-            fix=f"show one of its runs: `specmeter show {run} --by-kind`",
-        )
     print_report(report(schedule, folder), as_json=as_json, details=everything)
     return 1 if schedule.verdict == "invalid" else 0
 
@@ -240,7 +248,9 @@ def _show_schedule(folder: Path, *, everything: bool, as_json: bool, others: boo
 def export(run: str, chosen: str | None, table: str, out: Path | None) -> None:
     """Export the measurements of RUN, one row each, with every recorded field.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default).
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
+    advice, a schedule or a study, the runs that its answer rests on are exported; of several, the column `run` says
+    which.
 
     \b
     Examples:

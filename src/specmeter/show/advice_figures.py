@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.show import figure as charts
-from specmeter.show.advice_words import HEADINGS, fate_in_short, is_compared, shown_fates, stage_of_basis
+from specmeter.show.advice_words import HEADINGS, fate_in_short, is_compared, shown_fates
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.matrix_figure import by_length, heat, heated
 from specmeter.show.names import Names
@@ -63,7 +63,7 @@ def advised(advice: Advice, names: Names) -> Figure | None:
 
 def _verdict(advice: Advice, stage: str) -> str:
     """Of a number of a stage; what was only predicted counts as not checked."""
-    ran = stage_of_basis(advice, stage)
+    ran = advice.stage_of(stage)
     return "unchecked" if stage == "predicted" or ran is None or ran.verdict is None else ran.verdict
 
 

@@ -25,12 +25,10 @@ from specmeter.text import brackets, duration, estimated, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, StageRun, TriedSettings
+    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, TriedSettings
     from specmeter.record import Estimate
 
 
-_STAGES = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}
-"""Stage that measured what an answer rests on."""
 _LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
 """Fates of arms that were not raced, in the order in which they are told."""
 _SHORT = 6
@@ -48,17 +46,6 @@ def target_of(advice: Advice) -> str:
     """What its target is called."""
     arm = advice.arm or advice.baseline
     return advice.target.name if advice.target else arm.target if arm else advice.asked.target
-
-
-def stage_of(advice: Advice) -> StageRun | None:
-    """The stage that the answer rests on, as it was carried out last."""
-    return stage_of_basis(advice, advice.basis)
-
-
-def stage_of_basis(advice: Advice, basis: str) -> StageRun | None:
-    """The stage that predicted, raced or confirmed, as it was carried out last."""
-    named = advice.confirmation if basis == "confirmed" else ""
-    return next((it for it in reversed(advice.stages) if it.stage == _STAGES[basis] and named in ("", it.folder)), None)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------
@@ -163,7 +150,7 @@ def ratio(speedup: Estimate) -> Message:
 
 
 def _rests(advice: Advice) -> Message:
-    stage = stage_of(advice)
+    stage = advice.stage_of(advice.basis)
     if advice.basis == "predicted":
         return Message("advised.rests.predicted")
     unsettled = is_open(advice) or (advice.again is not None and advice.again.holds != "holds")
@@ -265,7 +252,7 @@ def would_decide(advice: Advice, folder: Path) -> Message | None:
 
 def _stage_folder(advice: Advice, folder: Path) -> str:
     """The run that the answer rests on, as it is pasted."""
-    stage = stage_of(advice)
+    stage = advice.stage_of(advice.basis)
     return quoted(str(folder / stage.folder if stage else folder))
 
 

@@ -80,6 +80,14 @@ class ShownStudies(extensions.Studies, Protocol):
         """A study folder. Raises `StoreError` or `UsageError` for a damaged one."""
         ...
 
+    def load(self, folder: Path) -> Any:
+        """What a study folder says, finished or not. Raises `StoreError` or `UsageError` for a damaged one."""
+        ...
+
+    def print_study(self, folder: Path, *, as_json: bool) -> int:
+        """What `specmeter study show` does; returns its exit code."""
+        ...
+
     def published(self, name: str, languages: Sequence[str]) -> Shown:
         """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
         ...

@@ -16,6 +16,7 @@ RUNS_FOLDER = Path("specmeter-runs")
 STUDY_NAME = "study.json"
 ADVICE_NAME = "advice.json"
 SCHEDULE_NAME = "schedule.json"
+_RECORDS = (DATABASE_NAME, STUDY_NAME, ADVICE_NAME, SCHEDULE_NAME)
 
 
 def is_study(folder: Path) -> bool:
@@ -31,8 +32,7 @@ def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
 
 def find_studies(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
     """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
-    found = [folder for folder in _folders(runs, name) if is_study(folder)]
-    return sorted(found, key=lambda folder: (folder / STUDY_NAME).stat().st_mtime_ns)
+    return _with_record(STUDY_NAME, runs, name)
 
 
 def is_advice(folder: Path) -> bool:
@@ -42,8 +42,7 @@ def is_advice(folder: Path) -> bool:
 
 def find_advices(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
     """Folders of advices under `runs`, oldest first; only those of `name` where it is given."""
-    found = [folder for folder in _folders(runs, name) if is_advice(folder)]
-    return sorted(found, key=lambda folder: (folder / ADVICE_NAME).stat().st_mtime_ns)
+    return _with_record(ADVICE_NAME, runs, name)
 
 
 def is_schedule(folder: Path) -> bool:
@@ -53,14 +52,19 @@ def is_schedule(folder: Path) -> bool:
 
 def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
     """Folders of schedules under `runs`, oldest first; only those of `name` where it is given."""
-    found = [folder for folder in _folders(runs, name) if is_schedule(folder)]
-    return sorted(found, key=lambda folder: (folder / SCHEDULE_NAME).stat().st_mtime_ns)
+    return _with_record(SCHEDULE_NAME, runs, name)
+
+
+def find_all(runs: Path = RUNS_FOLDER) -> list[Path]:
+    """Runs, studies, advices and schedules under `runs`, the one written to last at the end."""
+    found = (*find_runs(runs), *find_studies(runs), *find_advices(runs), *find_schedules(runs))
+    return sorted(found, key=_written_at)
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     """The folder of an advice or a schedule by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
     if reference == "latest":
-        found = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
+        found = [it for it in find_all(runs) if is_advice(it) or is_schedule(it)]
         if not found:
             raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
         return found[-1]
@@ -75,23 +79,13 @@ def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 
 
 def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
-    """A run by its folder, by its folder's name under `runs`, or `latest`: the one written to last, of those that hold
-    any request if there are such. What is named may be a study, an advice or a schedule, too. Raises `StoreError`."""
+    """A run, study, advice or schedule by its folder, by its folder's name under `runs`, or `latest`: the one written
+    to last, whatever it is; a run without any request only where there is nothing else. Raises `StoreError`."""
     if reference == "latest":
-        written = {folder: (folder / DATABASE_NAME).lstat().st_mtime_ns for folder in find_runs(runs)}
-        found = sorted(written, key=written.__getitem__, reverse=True)
+        found = find_all(runs)[::-1]
         if not found:
-            if studies := find_studies(runs):
-                fix = f"show a study with `specmeter study show {studies[-1].name}`, or name a run folder within it"
-                raise StoreError(f"{runs}: holds only studies, no separate runs", fix=fix)
-            if advices := find_advices(runs):
-                fix = f"show an advice with `specmeter show {advices[-1].name}`, or name a run folder within it"
-                raise StoreError(f"{runs}: holds only advices, no separate runs", fix=fix)
-            if schedules := find_schedules(runs):
-                fix = f"show a schedule with `specmeter show {schedules[-1].name}`, or name a run folder within it"
-                raise StoreError(f"{runs}: holds only schedules, no separate runs", fix=fix)
             raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
-        return next(filter(_has_requests, found), found[0])
+        return next((it for it in found if not is_run(it) or _has_requests(it)), found[0])
     path = _named(reference, runs)
     return path.parent if path.name == DATABASE_NAME and path.is_file() else path
 
@@ -131,6 +125,18 @@ def _folders(runs: Path, name: str | None) -> list[Path]:
         return [entry for entry in runs.iterdir() if pattern.match(entry.name)]
     except OSError:
         return []
+
+
+def _with_record(record: str, runs: Path, name: str | None) -> list[Path]:
+    """Folders that hold a file of this name, by when it was written."""
+    found = [folder for folder in _folders(runs, name) if (folder / record).is_file()]
+    return sorted(found, key=lambda folder: (folder / record).stat().st_mtime_ns)
+
+
+def _written_at(folder: Path) -> int:
+    """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
+    places = (place for name in _RECORDS for place in (folder / name, *folder.glob(f"*/{name}")))
+    return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)
 
 
 def _named(reference: str, runs: Path) -> Path:

@@ -24,14 +24,16 @@ import csv
 import io
 import json
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
 
+from specmeter.advise.schedule import runs_of
 from specmeter.analysis.load.summary import CellFigures, measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.forecast import PredictionOutcome
@@ -615,16 +617,21 @@ _SPREADSHEETS = ("xlsx", "xls", "ods")
 """Endings of what is not written here; a program that opens such a file takes anything else for damaged."""
 
 
+_RUN = ExportColumn("run", "text", "Folder of the run, within the one that was named.", lambda _: None)
+"""Before the others where there are several runs."""
+
+
 @dataclass(frozen=True)
 class RunTable:
     """One of a run's tables, read from the run folder whenever it is asked for.
 
     `for row in table` gives dicts, one in memory at a time. Of requests that were tried several times the last attempt
-    counts. Reading raises `StoreError` for the run folder.
+    counts. Where the folder is that of an advice, a schedule or a study, its rows are those of the runs that it rests
+    on; of several, the column `run` says which. Reading raises `StoreError` for a damaged folder.
     """
 
     folder: Path
-    """Of the run."""
+    """Of the run, or of what rests on runs."""
     name: str
     """`requests`, `steps`, ...; `Run.tables` lists them. Raises `UsageError` for an unknown one."""
 
@@ -637,12 +644,17 @@ class RunTable:
     @property
     def columns(self) -> tuple[ExportColumn, ...]:
         """Name, type and description of each column, in order."""
-        return find(self.name).columns
+        own = find(self.name).columns
+        return own if len(self._runs) == 1 else (_RUN, *own)
+
+    @cached_property
+    def _runs(self) -> list[Path]:
+        return runs_of(self.folder)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         names = [column.name for column in self.columns]
-        with RunStore.open(self.folder, readonly=True) as store:
-            for values in self._values(store):
+        with self._opened() as rows:
+            for values in rows:
                 yield dict(zip(names, values, strict=True))
 
     def write(self, out: str | Path | IO[bytes], format: str | None = None) -> int:  # noqa: A002
@@ -664,21 +676,21 @@ class RunTable:
             raise UsageError(f"{out}: is not the name of a {chosen} file", fix=f"name a file that ends in .{chosen}")
         count = 0
 
-        def counted(store: RunReader) -> Iterator[list[Any]]:
+        def counted(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
             nonlocal count
-            for values in self._values(store):
+            for values in rows:
                 count += 1
                 yield values
 
-        with RunStore.open(self.folder, readonly=True) as store, _opened(out) as file:
-            FORMATS[chosen](self.columns, counted(store), file)
+        with self._opened() as rows, _opened(out) as file:
+            FORMATS[chosen](self.columns, counted(rows), file)
         return count
 
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`. Columns of the type `json` hold JSON as text. Raises `UsageError` without pyarrow."""
         pa = library("pyarrow", "parquet", needed_for="to_arrow()")
-        with RunStore.open(self.folder, readonly=True) as store:
-            schema, batches = arrow(self.columns, self._values(store))
+        with self._opened() as rows:
+            schema, batches = arrow(self.columns, rows)
             return pa.Table.from_batches(batches, schema=schema)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -697,9 +709,18 @@ class RunTable:
         library("pyarrow", "polars", needed_for="to_polars()")
         return pl.from_arrow(self.to_arrow())
 
-    def _values(self, store: RunReader) -> Iterator[list[Any]]:
+    @contextmanager
+    def _opened(self) -> Generator[Iterator[list[Any]]]:
+        """The rows, once every run could be opened."""
         columns, rows = find(self.name)
-        return ([column.read(source) for column in columns] for source in rows(store))
+        several = len(self._runs) > 1
+        with ExitStack() as stack:
+            stores = [(it, stack.enter_context(RunStore.open(it, readonly=True))) for it in self._runs]
+            yield (
+                [*([run.relative_to(self.folder).as_posix()] if several else []), *(it.read(source) for it in columns)]
+                for run, store in stores
+                for source in rows(store)
+            )
 
 
 @contextmanager

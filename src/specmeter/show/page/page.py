@@ -148,8 +148,14 @@ def document_figures(document: Document) -> dict[str, Figure]:
 _MOST_NOTES = 60
 
 
-def report_page(report: Report, languages: Sequence[str] = LANGUAGES) -> str:
-    """The page of a report."""
+def report_page(
+    report: Report,
+    languages: Sequence[str] = LANGUAGES,
+    *,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The page of a report; `index` and `downloads` as of `run_page`."""
     drawn: list[Figure] = []
     sections = [(it.name, blocks) for it in report.sections if (blocks := _seen(it.blocks, drawn))]
     return render(
@@ -162,6 +168,8 @@ def report_page(report: Report, languages: Sequence[str] = LANGUAGES) -> str:
         notes=_seen(report.notes[:_MOST_NOTES], drawn),
         sections=[*sections, *([("repeat", blocks)] if (blocks := _seen(report.closing, drawn)) else [])],
         folder="" if report.folder is None else report.folder.name,
+        index=index,
+        downloads=downloads,
     )
 
 

@@ -1,4 +1,4 @@
-"""A small static site of several runs and studies: an index, a page for each, and its data to download.
+"""A small static site of runs, advices, schedules and studies: an index, a page for each, and its data to download.
 
 A study of a document comes from its folder, or from the numbers that the document printed; its page is the one that
 `specmeter report` writes.
@@ -12,33 +12,41 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from specmeter.advise.advice import read_advice
+from specmeter.advise.examination import examined
+from specmeter.advise.schedule import read_schedule
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import LANGUAGES, Message
+from specmeter.show import advice_report, schedule_report
+from specmeter.show.page.advice_page import own
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
     copy_kept,
     explained,
     make_folder,
     write_figures,
+    write_report_tables,
     write_tables,
     write_text,
 )
-from specmeter.show.page.page import document_figures, render, run_page
+from specmeter.show.page.page import document_figures, render, report_page, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
 from specmeter.store.environment import private
-from specmeter.store.locate import is_study
+from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, is_advice, is_schedule, is_study
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.text import printable, size
 
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer
     from specmeter.show.figure import Figure
+    from specmeter.show.report import Report
     from specmeter.show.studies import SiteStudy
 
+_Entry: TypeAlias = "SiteRun | SiteAdvice | SiteStudy"
 DATA = "data"
 """Folder of downloads beside each page."""
 
@@ -59,6 +67,17 @@ class SiteRun(NamedTuple):
     document: Document
 
 
+class SiteAdvice(NamedTuple):
+    """An advice or a schedule of the site."""
+
+    slug: str
+    """Its folder."""
+    place: Path
+    """The folder that it was measured into."""
+    report: Report
+    cpu: str
+
+
 class OmittedFolder(NamedTuple):
     """A folder that the site does not show."""
 
@@ -74,7 +93,7 @@ def write_site(
     *,
     damaged: Callable[[Path, UsageError], None] | None = None,
 ) -> list[Path]:
-    """Write the site of run folders and study folders, and of studies as they were `published`, by name or group.
+    """Write the site of folders of every sort, and of studies as they were `published`, by name or group.
 
     Pages of an earlier site are replaced. Returns the pages, the index first. A folder of `measured` that cannot be
     read is told to `damaged`, left out, and named on the index. Without `damaged` it raises its error: `StoreError`, or
@@ -86,7 +105,7 @@ def write_site(
             "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
         )
     _refuse_other_folders(folder)
-    entries: list[SiteRun | SiteStudy] = []
+    entries: list[_Entry] = []
     left_out: list[OmittedFolder] = []
     taken: set[str] = set()
 
@@ -110,7 +129,7 @@ def write_site(
     index = folder / "index.html"
     write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages without one would be no site
     pages: list[Path] = []
-    shown: list[SiteRun | SiteStudy] = []
+    shown: list[_Entry] = []
     for entry in entries:
         try:
             pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
@@ -123,20 +142,30 @@ def write_site(
     return [index, *pages]
 
 
-def _read(place: Path, taken: set[str]) -> SiteRun | SiteStudy:
-    """Raises `StoreError` or `UsageError` for a folder that is neither, or that is damaged."""
+def _read(place: Path, taken: set[str]) -> _Entry:
+    """Raises `StoreError` or `UsageError` for a folder that is none of them, or that is damaged."""
+    if is_advice(place):
+        advice = examined(read_advice(place), place)
+        cpu = advice.host.cpu if advice.host else ""
+        return SiteAdvice(_slug(place.resolve().name, taken), place, advice_report.report(advice, own(place)), cpu)
+    if is_schedule(place):
+        schedule = read_schedule(place)
+        cpu = next((it.host.cpu for it in schedule.advices if it.host), "")
+        return SiteAdvice(_slug(place.resolve().name, taken), place, schedule_report.report(schedule, own(place)), cpu)
     if not is_study(place):
         document = read_document(place)
         return SiteRun(_slug(place.resolve().name, taken), document)
     return needed(str(place)).on_site(place, lambda name: _slug(name, taken))
 
 
-def _place(entry: SiteRun | SiteStudy) -> Path:
+def _place(entry: _Entry) -> Path:
     """The folder that an entry was measured into; of a published study its name."""
     return entry.document.run.folder if isinstance(entry, SiteRun) else entry.place
 
 
-def _write_page(entry: SiteRun | SiteStudy, folder: Path, languages: Sequence[str]) -> Path:
+def _write_page(entry: _Entry, folder: Path, languages: Sequence[str]) -> Path:
+    if isinstance(entry, SiteAdvice):
+        return _write_advice(entry, folder, languages)
     return _write_run(entry, folder, languages) if isinstance(entry, SiteRun) else entry.write(folder, languages)
 
 
@@ -148,6 +177,18 @@ def _write_run(run: SiteRun, folder: Path, languages: Sequence[str]) -> Path:
     write_page_figures(document_figures(run.document).values(), data, languages)
     page = folder / "index.html"
     write_text(page, run_page(run.document, languages, index=INDEX, downloads=downloads_of(data)), inside=True)
+    return page
+
+
+def _write_advice(one: SiteAdvice, folder: Path, languages: Sequence[str]) -> Path:
+    data = make_folder(folder, DATA)
+    for name in (ADVICE_NAME, SCHEDULE_NAME, CERTIFICATE_NAME):
+        copy_kept(one.place, name, data / name, private)
+    write_report_tables(one.report, data, languages)
+    write_page_figures(one.report.figures(), data, languages)
+    page = folder / "index.html"
+    text = report_page(one.report, languages, index=INDEX, downloads=downloads_of(data))
+    write_text(page, text, inside=True)
     return page
 
 
@@ -189,9 +230,10 @@ def _slug(name: str, taken: set[str]) -> str:
     return slug
 
 
-def _index(entries: Sequence[SiteRun | SiteStudy], left_out: Sequence[OmittedFolder], languages: Sequence[str]) -> str:
+def _index(entries: Sequence[_Entry], left_out: Sequence[OmittedFolder], languages: Sequence[str]) -> str:
     runs = [entry for entry in entries if isinstance(entry, SiteRun)]
-    measured = [entry for entry in entries if not isinstance(entry, SiteRun)]
+    advices = [entry for entry in entries if isinstance(entry, SiteAdvice)]
+    measured = [entry for entry in entries if not isinstance(entry, SiteRun | SiteAdvice)]
     package = studies()
     claims = [package.site_claims(measured)] if package is not None and measured else []
     return render(
@@ -200,6 +242,7 @@ def _index(entries: Sequence[SiteRun | SiteStudy], left_out: Sequence[OmittedFol
         (),
         title="specmeter",
         runs=runs,
+        advices=advices,
         studies=measured,
         left_out=left_out,
         rulings=() if package is None else package.RULINGS,

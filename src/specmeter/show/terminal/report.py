@@ -12,7 +12,7 @@ from specmeter.show.terminal.console import WIDTH, output, say_json
 from specmeter.text import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from specmeter.show.report import Block, Report
     from specmeter.show.terminal.console import Screen
@@ -28,6 +28,21 @@ def print_report(report: Report, *, as_json: bool = False, details: bool = False
         say_json(report.document())
         return
     print_on(output(_WIDE if details else WIDTH), report, details=details)
+
+
+def print_reports(reports: Mapping[str, Report], *, as_json: bool = False) -> None:
+    """Several, each below its name; one alone as `print_report` does."""
+    if len(reports) == 1:
+        print_report(*reports.values(), as_json=as_json)
+    elif as_json:
+        say_json({name: report.document() for name, report in reports.items()})
+    else:
+        for number, (name, report) in enumerate(reports.items()):
+            screen = output(WIDTH)
+            if number:
+                screen.line()
+            screen.say((name, "strong"), wrap=False)
+            print_on(screen, report)
 
 
 def print_on(screen: Screen, report: Report, *, details: bool = False) -> None:

@@ -134,8 +134,9 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
 
 def _data(folder: str) -> StudyData:
     """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
+    from specmeter.advise.schedule import find_single_run
     from specmeter.errors import StoreError
-    from specmeter.store.locate import find_run, find_studies, find_study
+    from specmeter.store.locate import find_studies, find_study
     from specmeter_studies.folder import StudyFolder
     from specmeter_studies.measured import from_run
 
@@ -144,7 +145,7 @@ def _data(folder: str) -> StudyData:
     try:
         return StudyFolder(find_study(folder)).data()
     except StoreError:
-        return from_run(_STUDY, find_run(folder))
+        return from_run(_STUDY, find_single_run(folder))
 
 
 def _refuse_half_a_step(given: dict[str, float | None]) -> None:

@@ -225,17 +225,13 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
     """
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import find_study
-    from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.show import documents
-    from specmeter_studies.show.terminal import report
+    from specmeter_studies.show.terminal import print_study
 
     if folder == documents.ALL:
         print_report(documents.report(), as_json=as_json)
         return 0
-    found = Folder(find_study(folder))
-    page = found.report_path if found.report_path.is_file() else None
-    print_report(report(found, found.findings(trusted=trust), page, tables=True), as_json=as_json)
-    return 1 if "invalid" in found.verdicts().values() else 0
+    return print_study(find_study(folder), trusted=trust, as_json=as_json)
 
 
 @command.command()

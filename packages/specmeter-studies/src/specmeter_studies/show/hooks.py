@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specmeter.show.table import Table
     from specmeter_studies.show.document import StudyDocument
     from specmeter_studies.show.site import StudyOnSite
+    from specmeter_studies.study import StudyFindings
 
 EXPERIMENTS: str = "specmeter_studies.experiments"
 RULINGS: tuple[str, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
@@ -43,6 +44,18 @@ def shown(folder: Path, languages: Sequence[str]) -> Shown:
     from specmeter_studies.show.document import read_study
 
     return _shown([read_study(StudyFolder(folder))], folder / REPORT_NAME, languages)
+
+
+def load(folder: Path) -> StudyFindings:
+    """What a study folder says, finished or not. Raises `StoreError` or `UsageError` for a damaged one."""
+    return specmeter_studies.load(folder)
+
+
+def print_study(folder: Path, *, as_json: bool) -> int:
+    """What `specmeter study show` does; returns its exit code."""
+    from specmeter_studies.show import terminal
+
+    return terminal.print_study(folder, trusted=False, as_json=as_json)
 
 
 def published(name: str, languages: Sequence[str]) -> Shown:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import specmeter_studies
+from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.quality import load_report
 from specmeter.errors import UsageError
 from specmeter.show.page.files import write_text
@@ -67,8 +68,7 @@ def _page(table: MachineTable, languages: Sequence[str]) -> str:
 
 def _side(given: str, name: str) -> MachineSide:
     path = find_run(given)
-    if inside := is_study(path):
-        path = _only_part(StudyFolder(path), name)
+    path = _only_part(StudyFolder(path), name) if (inside := is_study(path)) else find_single_run(given)
     if path.suffix.lower() == ".json" and not path.is_dir():
         return from_quality(load_report(path, inside=inside), name)
     return from_run(path, name)

@@ -16,8 +16,9 @@ from specmeter.show.report import Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
 from specmeter.show.terminal.plan import print_needs
+from specmeter.show.terminal.report import print_report
 from specmeter.text import counted
-from specmeter_studies.folder import AnyPart, QualityPart
+from specmeter_studies.folder import AnyPart, QualityPart, StudyFolder
 from specmeter_studies.rows import Amount, measured, planned, together
 from specmeter_studies.runner import Ready, models_of_plan
 from specmeter_studies.show.tables import document_table
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from specmeter_studies.folder import StudyFolder, StudyRecord
+    from specmeter_studies.folder import StudyRecord
     from specmeter_studies.study import StudyFindings
 
 
@@ -79,7 +80,6 @@ def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
 def _measured() -> list[dict[str, Any]]:
     from specmeter.errors import UsageError
     from specmeter.store.locate import find_studies
-    from specmeter_studies.folder import StudyFolder
 
     found: list[dict[str, Any]] = []
     for folder in map(StudyFolder, find_studies()):
@@ -148,6 +148,14 @@ def report(folder: StudyFolder, found: StudyFindings, page: Path | None, *, tabl
         ],
         closing=places,
     )
+
+
+def print_study(folder: Path, *, trusted: bool, as_json: bool) -> int:
+    """Print a study folder; the exit code: 1 where some numbers are invalid."""
+    found = StudyFolder(folder)
+    page = found.report_path if found.report_path.is_file() else None
+    print_report(report(found, found.findings(trusted=trusted), page, tables=True), as_json=as_json)
+    return 1 if "invalid" in found.verdicts().values() else 0
 
 
 def _found_as_data(folder: StudyFolder, found: StudyFindings, report: Path | None) -> dict[str, Any]:
