@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import specmeter
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.pipeline import Silent, advise, choose_folder
+from specmeter.advise.schedule import find_single_run, runs_of
+from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
+from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
 from specmeter.store.locate import find_advice, find_advices, find_run
 
@@ -238,3 +244,41 @@ def test_the_folder_of_a_question_is_found_again(tmp_path: Path, whole: tuple[Ad
     with pytest.raises(StoreError, match="not the folder of an advice"):
         find_advice(str(whole[1] / "race"))
     assert find_run(str(whole[1] / "race")) == whole[1] / "race"
+
+
+@pytest.mark.parametrize("command", ["show", "explain", "check", "export", "report"])
+def test_every_reading_command_takes_an_advice_that_was_made_last(
+    whole: tuple[Advice, Path, Heard],
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = tmp_path / "specmeter-runs/advise-dense-20261121-101500"
+    shutil.copytree(whole[1], place)
+    monkeypatch.chdir(tmp_path)
+    assert invoke([command]) == 0
+    assert capsys.readouterr().out
+    assert runs_of(place) == [place / "confirm"]
+    loaded = specmeter.load()
+    assert (loaded.decision, loaded.speedup) == (whole[0].decision, whole[0].speedup)
+    assert find_single_run("latest") == Path("specmeter-runs") / place.name / "confirm"
+
+
+def test_an_advice_is_a_page_of_the_site(whole: tuple[Advice, Path, Heard], tmp_path: Path) -> None:
+    index, page = write_site(tmp_path / "public", [whole[1]], ("en",))
+    assert 'href="a/index.html"' in index.read_text("utf-8")
+    assert 'href="data/advice.json"' in page.read_text("utf-8")
+
+
+def test_a_run_that_is_written_to_after_an_advice_is_the_latest(
+    whole: tuple[Advice, Path, Heard], tmp_path: Path
+) -> None:
+    shutil.copytree(whole[1], tmp_path / "advice")
+    shutil.copytree(whole[1] / "confirm", tmp_path / "run")
+    for name, seconds in (("advice", 100), ("run", 200)):
+        for file in (tmp_path / name).rglob("*"):
+            os.utime(file, (seconds, seconds))
+    assert find_run("latest", tmp_path) == tmp_path / "run"
+    os.utime(tmp_path / "advice/advice.json", (300, 300))
+    assert find_run("latest", tmp_path) == tmp_path / "advice"

@@ -111,7 +111,8 @@ def command(
     """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
 
     RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
-    (the default: what was made last). The page loads nothing from elsewhere. Figures need `pip install 'specmeter[figures]'`.
+    (the default: what was made last). The page loads nothing from elsewhere. Figures need
+    `pip install 'specmeter[figures]'`.
 
     With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
     about each claim, and the document's tables and figures drawn from them.
