@@ -261,6 +261,7 @@ def test_every_reading_command_takes_an_advice_that_was_made_last(
     assert capsys.readouterr().out
     assert runs_of(place) == [place / "confirm"]
     loaded = specmeter.load()
+    assert isinstance(loaded, Advice)
     assert (loaded.decision, loaded.speedup) == (whole[0].decision, whole[0].speedup)
     assert find_single_run("latest") == Path("specmeter-runs") / place.name / "confirm"
 
