@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cores import CORES
+from heads import SEEDS
 
 HERE = Path(__file__).parent
 AT_ONCE = 2
@@ -29,6 +30,9 @@ def main() -> None:
             finished.result()
     script("export")
     script("hybrid")
+    for name in SEEDS:
+        script("heads", "train", name)
+    script("heads", "export")
     script("prompts")
     script("reference")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,9 +22,9 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of exactly `vocabulary` tokens; the special ones take the last ids, as in Qwen's files."""
-    tokenizer = Tokenizer(models.BPE())
+def untrained(merges: Sequence[tuple[str, str]] = (), vocabulary: Mapping[str, int] | None = None) -> Tokenizer:
+    """How text is cut, with the tokens of `vocabulary`, where there are any."""
+    tokenizer = Tokenizer(models.BPE(dict(vocabulary), list(merges)) if vocabulary else models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(QWEN2), behavior="isolated"),
@@ -32,6 +32,14 @@ def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    if vocabulary:
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    return tokenizer
+
+
+def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Tokenizer:
+    """A tokenizer of exactly `vocabulary` tokens; the special ones take the last ids, as in Qwen's files."""
+    tokenizer = untrained()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),

@@ -356,8 +356,9 @@ class CoreFile:
 
     @cached_property
     def kind(self) -> str:
-        """Number format of the embeddings, which stands for that of all matrices."""
-        return next((t.type.name for t in self.header.tensors if t.name == "token_embd.weight"), "F16")
+        """Number format of the embeddings, or of what a head reads instead; it stands for that of all matrices."""
+        first = {"token_embd.weight", "fc.weight"}
+        return next((t.type.name for t in self.header.tensors if t.name in first), "F16")
 
     def _needed(self, key: str) -> int:
         value = self.number(key)
