@@ -32,6 +32,12 @@ CORES = ROOT / "src" / "specmeter" / "models" / "cores"
 WORKLOADS = ROOT / "src" / "specmeter" / "workloads" / "bench"
 KINDS = ("fact", "code", "reason", "zh", "edit")
 TARGETS, DRAFTS = ("dense", "moe"), ("draft-small", "draft-large")
+HEADS = {"hybrid-mtp": "MTP", "hybrid-eagle3": "EAGLE3", "hybrid-dflash": "DFLASH"}
+"""Heads of the hybrid target -> method; MTP lies within its file."""
+PAIRS = [
+    *((target, draft) for target in TARGETS for draft in DRAFTS),
+    *(("hybrid", it) for it in ("draft-small", *HEADS)),
+]
 LADDER = ("F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 GAMMA, ACCEPTANCE_TOKENS, REPETITION_TOKENS = 4, 128, 256
 
@@ -51,8 +57,12 @@ def _serve(channel: Connection, target: str, draft: str | None) -> None:
     params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 1, 1
     params.fit_params, params.warmup, params.verbosity = False, False, 0
     if draft:
-        params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-        params.speculative.draft.mparams.path = str(CORES / f"{draft}.gguf")
+        method = f"COMMON_SPECULATIVE_TYPE_DRAFT_{HEADS.get(draft, 'SIMPLE')}"
+        params.speculative.types = [getattr(xllamacpp.common_speculative_type, method)]
+        if HEADS.get(draft) == "MTP":
+            params.load_mtp = True
+        else:
+            params.speculative.draft.mparams.path = str(CORES / f"{draft}.gguf")
         params.speculative.draft.n_max, params.speculative.draft.n_min = GAMMA, 0
     server = xllamacpp.Server(params)
     channel.send(server.listening_address)
@@ -160,13 +170,12 @@ def _row(*cells: str) -> str:
 
 
 def print_acceptance(count: int) -> None:
-    """Acceptance of every draft with every target."""
+    """Acceptance of every draft with every target, and of the hybrid's heads."""
     print(_row("target", "draft", *KINDS, "mean"), _row(*["---"] * 8), sep="\n")
-    for target in TARGETS:
-        for draft in DRAFTS:
-            rates = acceptance(target, draft, count)
-            mean = sum(rates.values()) / len(rates)
-            print(_row(target, draft, *(f"{rates[k]:.3f}" for k in KINDS), f"{mean:.3f}"), flush=True)
+    for target, draft in PAIRS:
+        rates = acceptance(target, draft, count)
+        mean = sum(rates.values()) / len(rates)
+        print(_row(target, draft, *(f"{rates[k]:.3f}" for k in KINDS), f"{mean:.3f}"), flush=True)
 
 
 def print_repetition(count: int) -> None:

@@ -61,8 +61,8 @@ def test_manifest_names_every_file_and_its_checksum() -> None:
     assert all(core.is_intact() for core in shipped().values())
 
 
-def test_all_cores_together_stay_under_forty_megabytes() -> None:
-    assert sum(core.path.stat().st_size for core in shipped().values()) <= 40_000_000
+def test_all_cores_together_stay_under_forty_three_megabytes() -> None:
+    assert sum(core.path.stat().st_size for core in shipped().values()) <= 43_000_000
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_rows_of_the_dense_target_suit_every_quantization(headers: dict[str, ggu
     assert all(t.shape[0] % 256 == 0 for t in matrices)
 
 
-@pytest.mark.parametrize("name", ["moe", "hybrid", "draft-large", "draft-small"])
+@pytest.mark.parametrize("name", ["moe", "hybrid", "draft-large", "draft-small", "hybrid-eagle3"])
 def test_compatible_cores_share_one_vocabulary(name: str, headers: dict[str, gguf.GGUFReader]) -> None:
     keys = [key for key in headers["dense"].fields if key.startswith("tokenizer.")]
     assert [_value(headers[name], key) for key in keys] == [_value(headers["dense"], key) for key in keys]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.engines.llama_cpp.spec import METHODS
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
+from specmeter.experiments.file import load
 from specmeter.numbers import rates
 from specmeter.record import Arm, Reply
 
@@ -117,6 +120,36 @@ def test_restores_on_a_hybrid_target_add_up(engine: EmbeddedEngine, tmp_path: Pa
     assert sum(step.drafted for step in reply.steps) == timings.draft_n
     assert rates.target_forwards(timings, reply.steps) == target_forwards
     assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
+
+
+HEADS = [
+    arm(methods=("draft-mtp",), gamma=3),
+    arm(methods=("draft-eagle3",), draft="hybrid-eagle3", gamma=3),
+    arm(methods=("draft-dflash",), draft="hybrid-dflash", gamma=3),
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=name)
+def test_heads_draft_what_a_hybrid_target_says(engine: EmbeddedEngine, tmp_path: Path, head: Arm) -> None:
+    """They read its states, need no checkpoint to take back, and are far better than chance (1 in 2,048)."""
+    prompts = resources.files("specmeter.workloads") / "bench" / "code.jsonl"
+    text = json.loads(prompts.read_text(encoding="utf-8").splitlines()[0])["text"]
+    with engine.start(launch(tmp_path, head, target="hybrid", draft=head.draft)) as session:
+        assert session.facts.resolved["methods"] == list(head.methods)
+        reply = generated(session, text=text)
+        target_forwards = forwards(session, reply, text)
+    timings = reply.timings
+    assert timings.predicted_n - 1 == (timings.draft_n_accepted or 0) + target_forwards
+    assert sum(step.drafted for step in reply.steps) == timings.draft_n
+    assert sum(step.accepted for step in reply.steps) == timings.draft_n_accepted
+    assert (timings.draft_n_accepted or 0) > 0.3 * (timings.draft_n or 0) > 0
+    assert not any(step.restored for step in reply.steps)
+    assert {drafting.method for drafting in reply.drafting} == set(head.methods)
+
+
+def test_methods_demo_names_every_method_that_has_a_bench_head() -> None:
+    asked = {method for arm in load("methods-demo").experiment.expand() for method in arm.methods}
+    assert asked == {"none", *(it.name for it in METHODS)} - {"draft-dspark"}
 
 
 def test_baseline(engine: EmbeddedEngine, tmp_path: Path) -> None:

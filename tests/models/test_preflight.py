@@ -92,6 +92,14 @@ def test_drafts_that_read_hidden_states_are_not_compared(tmp_path: Path) -> None
     assert (comparison.method, comparison.accepted) == ("draft-eagle3", True)
 
 
+@pytest.mark.parametrize("head", ["hybrid-eagle3", "hybrid-dflash"])
+def test_a_head_fits_the_target_that_it_was_made_for(head: str) -> None:
+    """Of another target's states llama.cpp's process dies."""
+    hybrid, dense, draft = (bench.shipped()[name].path for name in ("hybrid", "dense", head))
+    assert compare(hybrid, draft).accepted
+    assert compare(dense, draft).refusal == "state-width is 192, the target's is 256"
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such file"):
         compare(tmp_path / "a.gguf", tmp_path / "b.gguf")

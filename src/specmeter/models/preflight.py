@@ -221,7 +221,18 @@ def compare_headers(target_parts: tuple[Header, ...], draft_parts: tuple[Header,
             *_unchecked(one.vocabulary, other.vocabulary),
             *conditions,
         ]
+    elif method in ("draft-eagle3", "draft-dflash"):
+        conditions.insert(0, _reads_states(one, other, Metadata(draft_parts[0])))
     return Compatibility(method=method, conditions=tuple(conditions))
+
+
+def _reads_states(target: ModelFacts, head: ModelFacts, metadata: Metadata) -> Condition:
+    """llama.cpp does not compare them: it ends the process with a failed assertion."""
+    width = metadata.integer(".target_hidden_size") or head.hidden
+    return _check(
+        "state-width", width == target.hidden, "refused", target.hidden, width,
+        "a head reads the target's states: it fits the target that it was made for",
+    )  # fmt: skip
 
 
 def _tokens(header: Header) -> StringArray | None:
