@@ -9,6 +9,7 @@ Speeds are not measured here, so other load on the machine does not matter.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import tempfile
@@ -50,8 +51,7 @@ def prompts(kind: str, count: int) -> list[str]:
 
 def _serve(channel: Connection, target: str, draft: str | None) -> None:
     """The body of the child process: one server, until the parent hangs up."""
-    import xllamacpp
-
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = str(CORES / f"{target}.gguf")
     params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 1, 1

@@ -113,7 +113,17 @@ def test_every_part_of_a_name_has_words() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "demo advised load-demo methods-demo open-sampled open-contexts open-moe-drafts apple-sd moe-306".split(),
+    [
+        "demo",
+        "advised",
+        "load-demo",
+        "methods-demo",
+        "open-sampled",
+        "open-contexts",
+        "open-moe-drafts",
+        "apple-sd",
+        "moe-306",
+    ],
 )
 def test_arms_of_bundled_experiments_have_short_names_of_their_own(name: str) -> None:
     arms = load(name).experiment.expand()
