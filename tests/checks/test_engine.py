@@ -466,6 +466,14 @@ def test_prompt_tokens_from_a_cache() -> None:
     assert finding.evidence == {"cached": Message("server-shared.cached", cached=8, requests=12, tokens=80)}
 
 
+def test_prompts_that_a_run_reads_once_on_purpose() -> None:
+    cached = with_requests(CLEAN, cache_n=80)
+    design = CLEAN.experiment.design.model_copy(update={"session": "run", "warmup": "prompts"})
+    asked = replace(cached, experiment=CLEAN.experiment.model_copy(update={"design": design}))
+    (finding,) = found(server_shared, asked)
+    assert (finding.severity, finding.message.code) == ("note", "server-shared.read_once")
+
+
 def test_a_prompt_cache_that_is_on() -> None:
     assert len(found(server_shared, asking(prompt_cache=True))) == 2
 

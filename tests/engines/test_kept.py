@@ -55,6 +55,28 @@ def test_the_next_session_of_an_arm_goes_on_with_its_server_and_has_a_log_of_its
     assert log(tmp_path / "b").splitlines()[:20] == loading
 
 
+def test_a_prompt_that_was_read_is_gone_on_from_and_the_same_tokens_come(tmp_path: Path) -> None:
+    texts = (TEXT, "Once upon a time there was a small red house by the sea, and in it")
+    engine = KeptServers(EmbeddedEngine(), lambda _: True, prompts_mib=64)
+    replies: dict[tuple[bool, str], list[tuple[int, ...]]] = {}
+    with closing(engine):
+        for number, reuse in enumerate((False, True, True)):
+            (tmp_path / str(number) / "logs").mkdir(parents=True)
+            with engine.start(replace(launch(tmp_path / str(number), arm()), reuse=reuse)) as session:
+                for text in texts:
+                    reply = session.generate(prompt(text), greedy(8))
+                    assert (reply.timings.prompt_n == 1) is reuse, reply.timings
+                    assert (reply.timings.cache_n == 0) is not reuse
+                    replies.setdefault((reuse, text), []).append(reply.token_ids)
+    assert all(len({*replies[False, text], *replies[True, text]}) == 1 for text in texts)
+
+
+def test_a_server_that_is_not_kept_reads_each_prompt_anew(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    with closing(servers(lasting=False)) as engine, engine.start(replace(launch(tmp_path, arm()), reuse=True)) as it:
+        assert [it.generate(prompt(TEXT), greedy(4)).timings.cache_n for _ in range(2)] == [0, 0]
+
+
 def test_arms_that_learn_and_arms_that_differ_share_nothing(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / name / "logs").mkdir(parents=True)

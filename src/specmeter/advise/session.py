@@ -24,6 +24,7 @@ from specmeter.analysis.reading import line_to_paste
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
+from specmeter.host.machine import memory_available_bytes
 from specmeter.laboratory.run import kept, part_of, prepare, run
 from specmeter.measure import Observer as MeasureObserver
 from specmeter.messages import Message
@@ -140,6 +141,9 @@ LEAST_TOKENS = 24
 LEAST_KEPT_BYTES = 64_000_000
 """Of a target whose servers are kept: a smaller one starts at once, and its speed depends on where in the caches each
 server lies (7% of CPU time between servers of a 1 MB model, 0.4% at 100 MB, `benchmarks/servers_differ.py`)."""
+MOST_PROMPTS_MIB = 1024
+PROMPTS_SHARE = 32
+"""A server's room for prompts is at most that part of what memory is available."""
 PATIENCE = 0.2
 """Share of the budget in which a stage may wait until other programs end, and in which it may measure again: both are
 beyond the budget."""
@@ -189,7 +193,7 @@ class AdviseSession:
             for arm_id, mine in found.work.prompts.items()
         }
         found = replace(found, work=replace(found.work, prompts=prompts))
-        self.servers = kept(found)
+        self.servers = kept(found, prompts_mib=_prompts_mib())
         self.whole: Prepared = replace(found, engine=self.servers) if keeps_servers(found) else found
         self.halves: Halves = split(first_pass(prompts[baseline.id]), most=prompts_of_half(asked))
         self.advice = advice.model_copy(
@@ -280,6 +284,12 @@ class AdviseSession:
     def keeping(self) -> tuple[str, ...]:
         """That servers go on from block to block and stage to stage, where they do, as `--set` takes it."""
         return (*(("design.session=run",) if keeps_servers(self.whole) else ()), self.warming)
+
+    @property
+    def repeating(self) -> tuple[str, ...]:
+        """The same for a stage that asks each prompt again and again: where only decoding counts it is read once."""
+        *keeping, warming = self.keeping
+        return (*keeping, "design.warmup=prompts") if keeping and "brief" in warming else (*keeping, warming)
 
     @property
     def patience_s(self) -> float:
@@ -394,6 +404,11 @@ def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, Mode
     """The line to paste for an arm, in the manner of the server that a stage started for plain decoding."""
     session = next((it for it in store.sessions() if it.arm_id == baseline.id), None)
     return () if session is None else line_to_paste(arm, models, session)
+
+
+def _prompts_mib() -> int:
+    """Room that each server has for prompts that it has read; servers end it with what does not fit."""
+    return min(MOST_PROMPTS_MIB, memory_available_bytes() // (PROMPTS_SHARE * 2**20))
 
 
 def keeps_servers(whole: Prepared) -> bool:

@@ -39,9 +39,11 @@ class _Server(NamedTuple):
 class KeptServers(Engine):
     """An engine whose sessions go on with servers of earlier ones. End it with `close`."""
 
-    def __init__(self, engine: Engine, lasting: Callable[[Arm], bool]) -> None:
-        """`lasting`: whether requests of an arm leave nothing behind that changes later ones."""
+    def __init__(self, engine: Engine, lasting: Callable[[Arm], bool], *, prompts_mib: int = 0) -> None:
+        """`lasting`: whether requests of an arm leave nothing behind that changes later ones; `prompts_mib`: the room
+        that each server has for prompts."""
         self.engine = engine
+        self.prompts_mib = prompts_mib
         self._lasting = lasting
         self._running: dict[Key, _Server] = {}
         self._waiting: dict[Key, None] = {}
@@ -67,21 +69,21 @@ class KeptServers(Engine):
                 self._end(key)
         self._make_room(_files_bytes(launch))
         if not self._lasting(launch.arm) or key in self._running:
-            return self.engine.start(launch)
+            return self.engine.start(replace(launch, reuse=False))
         self._started += 1
         log_path = Path(self._scratch.name) / f"{self._started}.log"
         try:
-            session = self.engine.start(replace(launch, log_path=log_path))
+            session = self.engine.start(replace(launch, log_path=log_path, kept_prompts_mib=self.prompts_mib))
         except EngineStartError:
             # Once more without the others, and with the log where it belongs.
             self._make_room(None)
-            return self.engine.start(launch)
+            return self.engine.start(replace(launch, reuse=False))
         if not isinstance(session, LlamaSession):
             session.close()
             return self.engine.start(launch)
         session.log_to(launch)
         session.facts = replace(session.facts, server=uuid.uuid4().hex)
-        size_bytes = _files_bytes(launch) + _buffers_bytes(session.facts)
+        size_bytes = _files_bytes(launch) + _buffers_bytes(session.facts) + self.prompts_mib * 2**20
         self._running[key] = _Server(session, size_bytes, session.facts.pids)
         return self._lent(key)
 

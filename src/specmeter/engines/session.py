@@ -42,6 +42,10 @@ class Launch:
     start_timeout_s: float = 600.0
     idle_timeout_s: float = 120.0
     """No token for this long means that the engine hangs."""
+    kept_prompts_mib: int = 0
+    """Room that a server has for what it read of prompts, beside the one at hand."""
+    reuse: bool = False
+    """Whether requests go on from what the server read of their prompt."""
 
 
 @dataclass(frozen=True)

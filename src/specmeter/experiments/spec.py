@@ -181,13 +181,21 @@ class Design(Record):
     """Seed of the order; the same seed gives the same schedule everywhere."""
     invocations: Annotated[int, Field(ge=1, le=100)] = 1
     """Repetitions of all blocks, each with its own order."""
-    warmup: Literal["full", "short", "brief", "none"] = "full"
+    warmup: Literal["full", "short", "brief", "prompts", "none"] = "full"
     """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), of 8 tokens after a
-    few words (`brief`: enough for decoding, not for the time to the first token), or none."""
+    few words (`brief`: enough for decoding, not for the time to the first token), or none. `prompts` is `brief`, and
+    servers that an advice keeps read each prompt once, unmeasured: requests go on from there, and only decoding is
+    measured."""
     session: Literal["arm", "request", "run"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
     blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is
     then no part of an interval. Arms that look up n-grams in earlier requests have fresh ones even so."""
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether prompts are read before anything is measured, so that decoding alone counts."""
+        return (self.session, self.warmup) == ("run", "prompts")
+
     controls: bool = False
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
     probe: ProbeSetting = "auto"

@@ -326,7 +326,7 @@ def _memory(arm: Arm, models: dict[str, ModelNeed]) -> int | None:
 def _seconds(
     experiment: Experiment, plans: Sequence[ArmPlan], models: dict[str, ModelNeed], sessions: int, bandwidth: float
 ) -> float | None:
-    warm = {"full": 1.0, "short": 0.1, "brief": 0.02, "none": 0.0}[experiment.design.warmup]
+    warm = {"full": 1.0, "short": 0.1, "brief": 0.02, "prompts": 0.02, "none": 0.0}[experiment.design.warmup]
     passes = experiment.design.blocks * experiment.design.invocations
     total = sessions * SESSION_OVERHEAD_S
     for plan in plans:

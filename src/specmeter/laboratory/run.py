@@ -350,8 +350,9 @@ def _servers(prepared: Prepared) -> Generator[Engine]:
         yield engine
 
 
-def kept(prepared: Prepared) -> KeptServers:
-    """Its engine, with servers that are kept for the next session of their arm, unless they learn from requests."""
+def kept(prepared: Prepared, *, prompts_mib: int = 0) -> KeptServers:
+    """Its engine, with servers that are kept for the next session of their arm, unless they learn from requests; each
+    with so much room for prompts."""
     traits = prepared.work.traits
 
     def lasting(arm: Arm) -> bool:
@@ -359,7 +360,7 @@ def kept(prepared: Prepared) -> KeptServers:
         remembers = table_of(arm) is not None or any(it.remembers for it in traits.methods if it.name in arm.methods)
         return traits.drafting == "llama-server" and simple and not remembers
 
-    return KeptServers(prepared.engine, lasting)
+    return KeptServers(prepared.engine, lasting, prompts_mib=prompts_mib)
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:

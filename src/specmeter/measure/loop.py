@@ -330,6 +330,7 @@ class _Bench:
             log_path=self.store.log_path(session_id, arm.id),
             start_timeout_s=settings.start_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
+            reuse=self.work.experiment.design.reads_once,
         )
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()
@@ -422,11 +423,18 @@ class _Bench:
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
         prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
-        if kind == "brief" and isinstance(batch, int) and 0 < self.lengths.get((arm.target, first.id), 0) <= batch:
+        if (
+            kind in ("brief", "prompts")
+            and isinstance(batch, int)
+            and 0 < self.lengths.get((arm.target, first.id), 0) <= batch
+        ):
             # Forwards of a longer one are counted.
             prompt = prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
         reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
-        single = session.generate(prompt, generation.model_copy(update={"max_tokens": 1}))
+        one = generation.model_copy(update={"max_tokens": 1})
+        single = session.generate(prompt, one)
+        if kind == "prompts" and session.facts.server is not None:
+            self._read_prompts(session, self.work.prompts[arm.id], one)
         forwards = single.counters.get("n_decode_total")
         told: dict[str, object] = {
             "warmup_ms": (self.engine.clock() - started) * 1000,
@@ -435,6 +443,14 @@ class _Bench:
         if arm.role == "baseline" and cell.invocation == cell.block == 0 and "tokens" in self.work.traits.tells:
             told["warmup"] = WarmUp(prompt=session.prompt_tokens(prompt), text=reply.token_ids)
         return told
+
+    def _read_prompts(self, session: EngineSession, prompts: Sequence[Prompt], one: Generation) -> None:
+        """Let a server read all prompts, for requests to go on from there, alike in all blocks. Nothing more, where the
+        first one was not kept (memories that cannot be cut, older servers)."""
+        for number, prompt in enumerate(prompts):
+            session.generate(prompt, one)
+            if number == 1 and 2 * (again := session.generate(prompts[0], one).timings).cache_n < again.prompt_n:
+                return
 
     def _lead(
         self, session: EngineSession, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]

@@ -419,9 +419,8 @@ class LlamaSession(ThreadedSession):
         max_tokens = prompt.max_tokens or generation.max_tokens
         text = self._text(prompt)
         settings = self._launch.arm.engine
-        body = request_body(
-            text, max_tokens, generation, prompt_cache=settings.prompt_cache, stream=settings.stream_tokens
-        )
+        reuse = settings.prompt_cache or self._launch.reuse
+        body = request_body(text, max_tokens, generation, prompt_cache=reuse, stream=settings.stream_tokens)
         return text, body, max_tokens
 
     def _reply(self, prompt: Prompt, text: str, received: Received, timings: Timings, started: float) -> Reply:

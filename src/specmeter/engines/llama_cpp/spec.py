@@ -118,7 +118,7 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     options = _model_options(launch)
     options |= _method_options(launch.arm)
     options |= _setting_options(launch.arm.engine, has_draft=launch.draft is not None)
-    options |= _measuring_options(launch.arm.engine, default_threads, has_draft=launch.draft is not None)
+    options |= _measuring_options(launch, default_threads)
     return options
 
 
@@ -263,17 +263,18 @@ def _setting_options(settings: EngineSettings, *, has_draft: bool) -> dict[str, 
     return options
 
 
-def _measuring_options(settings: EngineSettings, default_threads: int, *, has_draft: bool) -> dict[str, Any]:
+def _measuring_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     """A server that does what is asked and nothing else, and tells everything."""
+    settings = launch.arm.engine
     threads = settings.threads or default_threads
     options: dict[str, Any] = {"threads": threads, "batch_threads": threads}
-    if has_draft:
+    if launch.draft is not None:
         options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
     if settings.prompt_cache:
         options["cache_prompt"] = True
     else:
         # Context checkpoints are snapshots for reusing a prompt; they are not those of speculation on hybrid models.
-        options |= {"no_cache_prompt": True, "cache_ram": 0, "context_checkpoints": 0}
+        options |= {"no_cache_prompt": True, "cache_ram": launch.kept_prompts_mib, "context_checkpoints": 0}
     return options | {
         "metrics": True,
         "slots_endpoint": True,

@@ -504,7 +504,8 @@ _RISE_T = 4.0
 def server_shared(data: RunData) -> Findings:
     """Servers that more than one request, client or arm left its traces in.
 
-    More than one slot, a prompt cache, prompt tokens found in the cache, a session that served another arm or block:
+    More than one slot, a prompt cache, prompt tokens found in the cache (unless prompts are read once, by the run's own
+    design: said as a note), a session that served another arm or block:
     each is exact. The method `ngram-mod` keeps its table for the server's life, so every request after the first drafts
     from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
     tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
@@ -515,6 +516,10 @@ def server_shared(data: RunData) -> Findings:
     if not data.sessions:
         yield unseen(None, Message("unchecked.no_session"))
         return
+    if data.experiment.design.reads_once:
+        kept = sum(bool(it.row.cache_n) for requests in data.by_arm.values() for it in requests)
+        read = Message("server-shared.read_once", requests=kept)
+        yield about_run("server-shared", "note", read, Message("server-shared.read_once_fix"))
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
         if not requests:
@@ -543,7 +548,7 @@ def _shared(
     if slots > 1 and arm.load is None:
         found["slots"] = Message("server-shared.slots", slots=slots)
     cached = [it.row.cache_n for it in requests if it.row.cache_n]
-    if cached:
+    if cached and not data.experiment.design.reads_once:
         found["cached"] = Message(
             "server-shared.cached", cached=len(cached), requests=len(requests), tokens=max(cached)
         )
