@@ -235,6 +235,10 @@ class Advice(Record):
     stages: tuple[StageRun, ...] = ()
     seconds: Seconds = 0.0
     """Time that all of it took."""
+    prompts_given: int = 0
+    """Prompts that were there; 0 where that is not known."""
+    prompts_used: int = 0
+    """Of these, the ones that were chosen or confirmed by."""
     held_out: bool = True
     """Whether it was confirmed on prompts that nothing was chosen by."""
     again_of: str | None = None

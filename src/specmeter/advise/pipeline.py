@@ -513,14 +513,20 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
     if (found := disturbance(store, (0, 0), ledger.arms, host)) is None:
         return
     who = str(found.what)
-    ledger.observer.note(f"{who}; waiting for calm")
+    ledger.observer.note(f"{who}; waiting for calm, {beyond(ledger)}")
     if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
         threads = found.threads_beside(host) if found.cause == "others" else 0
         raise UsageError(
             f"busy machine: {who} while plain decoding was measured, and goes on",
             fix="wait until it ends and give the same command"
-            + (f", or leave it its cores with -t {threads}" if threads else ""),
+            + (f", or leave it its cores with -t {threads}" if threads else "")
+            + ", or measure all the same with SPECMETER_DISTURBED=keep (the answer is suspect then)",
         )
+
+
+def beyond(ledger: AdviseSession) -> str:
+    """What waiting and measuring again may add to a budget."""
+    return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
 
 
 def refuse_too_small(ledger: AdviseSession, store: RunStore) -> None:

@@ -204,6 +204,8 @@ class AdviseSession:
                 "baseline": baseline,
                 "arms": tuple(found.work.arms.values()),
                 "held_out": self.halves.held_out,
+                "prompts_given": len(first_pass(prompts[baseline.id])),
+                "prompts_used": len({*self.halves.search, *self.halves.other}),
             }
         )
 

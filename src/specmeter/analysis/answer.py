@@ -122,6 +122,8 @@ class Answer(Record):
     beyond 10,000."""
     units_least: int = 3
     """Fewer units cannot say "speculate"."""
+    resumes: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Whether the run was not measured to its end, and has so many units then."""
     unit: Literal["block", "invocation"] = "block"
     """Over what the intervals are: invocations where there are several."""
     by_kind: tuple[OfKind, ...] = ()

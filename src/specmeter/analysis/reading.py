@@ -116,6 +116,13 @@ class RunReport:
         return worst([*found, *(self.certificate.arms.get(arm_id, "invalid") for arm_id in arm_ids)])
 
 
+def _resuming(answer: Answer, store: RunReader, design: Mapping[str, object]) -> Answer:
+    """The same, saying whether going on with the run gives it units enough."""
+    planned = int(str(design[f"{answer.unit}s"]))
+    resumes = store.state().state == "partial" and planned >= answer.units_least
+    return answer.model_copy(update={"resumes": resumes})
+
+
 def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
     """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
@@ -145,7 +152,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             arms=arms,
             models=models,
             summary=summary,
-            answers=answers(summary, arms),
+            answers=tuple(_resuming(it, store, experiment["design"]) for it in answers(summary, arms)),
             certificate=certificate,
             certificate_sha256=store.certificate_sha256() if certificate is not None else None,
             findings=findings,

@@ -53,6 +53,7 @@ class _Clients(click.ParamType[tuple[int, ...]]):
             ) from None
 
 
+_LEAST_S = 10.0
 _USUAL_S = 600.0
 
 
@@ -209,6 +210,11 @@ def command(
         return _told(*_again(again, out, Fetching(offline)), program, details=details, as_json=as_json)
     if settings["binary"] is not None:
         settings["binary"] = str(Path(settings["binary"]).absolute())
+    if budget is not None and budget < _LEAST_S:
+        raise UsageError(
+            f"--budget {budget:g}s: too short to compare anything, even with the smallest models",
+            fix=f"give {_LEAST_S:.0f}s or more; most models take minutes (default: 10m)",
+        )
     if target is not None and model is not None:
         raise UsageError(f"two targets are named, {target} and {model}", fix="name one")
     asked = ask(

@@ -100,7 +100,7 @@ def suspicions(probe: Probe) -> tuple[Message, ...]:
     found: list[Message] = []
     if is_busy(probe.other_cpu_percent, gate_for(probe.settings, probe.host)):
         mean, most = fmean(probe.other_cpu_percent) / 100, max(probe.other_cpu_percent) / 100
-        programs = [*probe.programs] or [Message("disturbed.others")]
+        programs = [it.rpartition(" (")[0] or it for it in probe.programs] or [Message("disturbed.others")]
         found.append(Message("probe-doubt.busy", programs=programs, mean=mean, most=most))
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:

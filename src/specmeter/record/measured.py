@@ -531,7 +531,7 @@ class Disturbance(Record):
     @property
     def others(self) -> list[str | Message]:
         """Who disturbed it, as far as is known."""
-        return [*self.programs] or [Message("disturbed.others")]
+        return [it.rpartition(" (")[0] or it for it in self.programs] or [Message("disturbed.others")]
 
     def threads_beside(self, host: Host) -> int:
         """Threads of an engine that leaves them the cores that they took; 0 where none would be left."""

@@ -140,7 +140,7 @@ def _busy(advice: Advice) -> dict[str, Value]:
     if found is not None and found.cause != "others":
         return {"what": what, "until": Message("disturbed.cool"), "threads": ""}
     threads = 0 if found is None or host is None else found.threads_beside(host)
-    beside = Message("advised.decide.threads", threads=threads) if threads else ""
+    beside = Message("advised.decide.threads", threads=threads) if threads else Message("advised.decide.keep")
     return {"what": what, "until": until, "threads": beside}
 
 
@@ -367,6 +367,12 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
         yield Text(Message("advised.note.same_prompts"), "doubtful")
     if advice.basis == "confirmed" and advice.confirmation == LONGER:
         yield Text(Message("advised.note.longer"))
+    if 0 < advice.prompts_used < advice.prompts_given:
+        given: dict[str, Value] = {"used": advice.prompts_used, "given": advice.prompts_given}
+        yield Text(Message("advised.note.prompts_left", **given), "doubtful")
+    if advice.disturbed is not None and advice.seconds > advice.asked.budget_s:
+        took = duration(advice.seconds)
+        yield Text(Message("advised.note.over_budget", took=took, budget=_budget(advice)), "doubtful")
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
     if alike and advice.decision in DRAFTS and advice.finished:
         yield Text(Message("advised.note.not_told_apart", count=alike))

@@ -60,7 +60,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
         return Message("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
-        more = Message(f"answer.{'more' if alone.n > 1 else 'three'}_{answer.unit}s")
+        more = _more(answer)
         return Message("answer.no_interval", **said, more=more)
     if answer.decision == "do not speculate":
         behind = any(it.prompts for it in answer.behind)
@@ -70,6 +70,8 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
         return Message("answer.depends", **said, kinds=kinds)
     if answer.decision == "not advised":
         return Message("answer.not_advised", **said, **failed)
+    if answer.decision == "too few" and answer.resumes:
+        return Message("answer.too_few_yet", **said)
     if answer.decision == "too few":
         return Message(f"answer.too_few_{answer.unit}s", **said, least=answer.units_least)
     if answer.decision == "too noisy":
@@ -92,10 +94,14 @@ def at_load(answer: Answer, load: Load) -> Message:
 def _at_load(answer: Answer, load: Load, names: Names) -> Message:
     """Like `dense at 4 clients: 1.18x the tokens per second of plain decoding with small draft, 4 tokens (...)`."""
     where = Message("answer.where", kind=answer.kind) if answer.kind else ""
-    more = Message(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
+    more, too_few_yet = _more(answer), answer.decision == "too few" and answer.resumes
     ratio = f"{answer.speedup.point:.2f}"
     return Message(
-        "answer.idle" if answer.arm_id in answer.idle else f"answer.load.{answer.decision}",
+        "answer.idle"
+        if answer.arm_id in answer.idle
+        else "answer.too_few_yet"
+        if too_few_yet
+        else f"answer.load.{answer.decision}",
         target=at_load(answer, load),
         at=where,
         where=where,
@@ -109,6 +115,13 @@ def _at_load(answer: Answer, load: Load, names: Names) -> Message:
         advice=_help(answer),
         more=more,
     )
+
+
+def _more(answer: Answer) -> Message:
+    """What would give an interval."""
+    if answer.resumes:
+        return Message("answer.again")
+    return Message(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
 
 
 def _interval(answer: Answer) -> Estimate:
