@@ -17,7 +17,7 @@ from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_a
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
 from specmeter.messages import LANGUAGES, words
-from specmeter.record import EngineIdentity
+from specmeter.record import Disturbance, EngineIdentity
 from specmeter.show import advice_report
 from specmeter.show import advice_words as said
 from specmeter.show.notebook import ShownAdvice
@@ -28,6 +28,22 @@ from specmeter.show.terminal.console import Screen
 FOLDER = Path("specmeter-runs/advise-dense")
 ENGLISH = words("en")
 CODES = get_args(Fate.model_fields["code"].annotation)
+
+
+BUSY = Disturbance(
+    invocation=0,
+    block=0,
+    attempt=1,
+    requests=1,
+    began_at=0.0,
+    ended_at=1.0,
+    samples=4,
+    mean_percent=51.0,
+    highest_percent=60.0,
+    slowed=0,
+    programs=("blender (0.98 cores)",),
+    again=True,
+)
 
 
 def headline(advice: Advice) -> str:
@@ -287,3 +303,17 @@ def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
     assert lines["chat"] == lines["zh"] == ()
     alike = confirmed()
     assert said.headline(alike, said.names_of(alike)).code == "advised.speculate"
+
+
+    assert said.headline(gain_alike := ALL["confirmed"], said.names_of(gain_alike)).code == "advised.speculate"
+
+
+def test_prompts_that_were_left_out_and_a_budget_that_was_overrun_are_told() -> None:
+    asked = confirmed().asked.model_copy(update={"budget_s": 60.0})
+    stages = [it.model_copy(update={"disturbed": BUSY}) for it in confirmed().stages]
+    advice = confirmed(prompts_given=40, prompts_used=16, asked=asked, seconds=75.0, stages=tuple(stages))
+    told = [str(it.message) for it in said.notes(advice, FOLDER, said.names_of(advice))]
+    assert any("only 16 of 40 prompts were used" in it for it in told)
+    assert any("took 1 min 15 s of a budget of 1 min" in it for it in told)
+    quiet = [str(it.message) for it in said.notes(confirmed(), FOLDER, said.names_of(confirmed()))]
+    assert not any("prompts were used" in it or "budget" in it for it in quiet)

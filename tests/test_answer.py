@@ -204,6 +204,14 @@ def test_two_blocks_do_not_say_speculate(blocks: int, decision: str) -> None:
         assert str(sentence(answer)).endswith("run at least 3 blocks")
 
 
+def test_an_unfinished_run_says_to_resume_it() -> None:
+    for blocks, code in ((1, "answer.no_interval"), (2, "answer.too_few_yet")):
+        (answer,) = answered(run_of({DRAFT.id: EVERY}, blocks=blocks), DRAFT)
+        told = sentence(answer.model_copy(update={"resumes": True}))
+        assert told.code == code
+        assert str(told).endswith("run the same command again to resume it")
+
+
 def test_more_arms_need_more_blocks() -> None:
     arms = [DRAFT.model_copy(update={"id": f"moe/{number}"}) for number in range(5)]
     three, four = (answered(run_of(dict.fromkeys((arm.id for arm in arms), EVERY), blocks=n), *arms)[0] for n in (3, 4))

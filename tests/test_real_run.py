@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from specmeter.analysis.explain.parts import union_at
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
+from specmeter.laboratory import run as laboratory
+from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.record import Session
 from specmeter.store import RunStore
@@ -161,6 +164,25 @@ def test_what_cannot_work_is_refused_before_anything_is_measured(
     if RunStore.exists(tmp_path / "run"):
         with RunStore.open(tmp_path / "run", readonly=True) as store:
             assert store.state().ok == 0
+
+
+def test_where_prompts_are_read_once_all_requests_go_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = EXPERIMENT.replace("warmup: short", "warmup: prompts, session: run").replace(
+        "max_tokens: 300", "max_tokens: 40"
+    )
+    (tmp_path / "kept.yaml").write_text(kept, encoding="utf-8")
+    monkeypatch.setattr(laboratory, "kept", partial(laboratory.kept, prompts_mib=64))
+    assert invoke(["run", str(tmp_path / "kept.yaml"), "--out", str(tmp_path / "run")]) == 0
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        servers = {it.id: it.server for it in store.sessions()}
+        rows = [row for row in store.rows() if servers[row.session_id] is not None and "moe" not in row.arm_id]
+        assert rows
+        assert {row.prompt_n for row in rows} == {1}
+    report = read_run(tmp_path / "run")
+    assert not [it for it in report.findings if it.severity == "invalid"]
+    assert "server-shared.read_once" in {it.message.code for it in report.findings if isinstance(it.message, Message)}
 
 
 def test_a_server_that_is_kept_serves_all_blocks_of_its_arm(tmp_path: Path) -> None:

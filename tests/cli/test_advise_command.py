@@ -182,8 +182,11 @@ def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.C
 
 def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([*QUICK, "--budget", "1s"]) == 2
+    assert "give 10s or more" in capsys.readouterr().err
+    assert not Path("specmeter-runs").exists(), "nothing was measured"
+    assert invoke([*QUICK, "--budget", "10s"]) == 2
     error = capsys.readouterr().err
-    assert "the budget of 1 s is too small" in error
+    assert "the budget of 10 s is too small" in error
     assert "give --budget" in error
     assert invoke([*QUICK, "--budget", "10m"]) == 0
     assert "going on in" in capsys.readouterr().err
