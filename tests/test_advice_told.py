@@ -305,9 +305,6 @@ def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
     assert said.headline(alike, said.names_of(alike)).code == "advised.speculate"
 
 
-    assert said.headline(gain_alike := ALL["confirmed"], said.names_of(gain_alike)).code == "advised.speculate"
-
-
 def test_prompts_that_were_left_out_and_a_budget_that_was_overrun_are_told() -> None:
     asked = confirmed().asked.model_copy(update={"budget_s": 60.0})
     stages = [it.model_copy(update={"disturbed": BUSY}) for it in confirmed().stages]
