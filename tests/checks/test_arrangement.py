@@ -217,6 +217,15 @@ def test_a_small_effect_on_a_steady_machine() -> None:
     assert found(baseline_unstable, unsteady(1.03, [1.0, 1.005, 0.995, 1.0])) == []
 
 
+def test_a_small_effect_that_all_pairs_show_on_a_machine_that_moves_as_quiet_ones_do() -> None:
+    """Such as 2.8 % in each of four blocks, beside a baseline that varies by 3 % over them."""
+    assert found(baseline_unstable, unsteady(1.028, [1.0, 0.96, 1.02, 1.03])) == []
+    two = experiment(design={"blocks": 2})
+    pace = {0: 0.98, 1: 1.02}
+    data = run_data(two, pace=lambda arm, block, _: pace[block] * (natural() / 1.02 if arm.speculates else 1))
+    assert severities(baseline_unstable, data, SD) == ["suspect"], "two pairs are too few"
+
+
 def test_no_claim_no_doubt() -> None:
     """An interval that contains 1 claims nothing."""
     data = unsteady(1.01, [1.0, 0.9, 1.06, 1.1], own=[1.0, 1.06, 0.95, 1.0])
