@@ -344,7 +344,7 @@ def predict(
     `rates` by position, measured in a run (`acceptance_from`, optionally only prompts of a `kind` or one `arm`), or
     else an assumed range. Raises `UsageError` for unknown names and impossible numbers, `StoreError` for the run.
 
-    >>> found = specmeter.predict(device="RTX 3090", model="Qwen3.5-9B", draft_model="Qwen3.5-0.8B", alpha=0.8)
+    >>> found = specmeter.predict(device="RTX 3090", model="Qwen3-8B", draft_model="Qwen3-0.6B", alpha=0.8)
     >>> found.best.speedup.point > 1
     True
     """
