@@ -44,6 +44,7 @@ from specmeter.record import Arm, Estimate, Load, Record
 Decision = Literal[
     "speculate",
     "do not speculate",
+    "no difference",
     "depends on the text",
     "not advised",
     "not shown",
@@ -53,6 +54,7 @@ Decision = Literal[
 ]
 """- `speculate`: an arm's simultaneous interval lies above 1;
 - `do not speculate`: each arm's own lies below 1;
+- `no difference`: the best arm is shown to be within 2 % of plain decoding, which is simpler;
 - `depends on the text`: kinds of text disagree;
 - `not advised`: an arm gains, but failed more than a tenth of its requests;
 - `too few`: one of the first two would be said, of too few units to believe it;
@@ -153,7 +155,13 @@ class Answer(Record):
         gains = self.decision == "speculate" or (
             self.decision == "depends on the text" and (self.speedup_simultaneous.low or 0.0) > 1
         )
-        return self.arm_id if gains else self.baseline_id if self.decision == "do not speculate" else None
+        return (
+            self.arm_id
+            if gains
+            else self.baseline_id
+            if self.decision in ("do not speculate", "no difference")
+            else None
+        )
 
 
 def says_nothing(low: float, high: float) -> bool:
@@ -218,6 +226,9 @@ def _answer(
     among = best.compared
     idle = tuple(it.arm_id for it in arms.values() if _is_idle(it, baseline_id))
     decision = "cannot tell" if best_id in idle else _decision(choices, best)
+    comparison = compare(best.speedup, among=among)
+    if decision in ("speculate", "not shown") and comparison.conclusion == "equivalent":
+        decision = "no difference" if best.speedup.n >= least_units(1) else decision
     if decision == "speculate" and _fails(arms[best_id]):
         decision = "not advised"
     if by_kind and _depends(decision, best_id, by_kind, arms):
@@ -234,7 +245,7 @@ def _answer(
         speedup_simultaneous=best.simultaneous,
         gain=best.gain,
         among=among,
-        comparison=compare(best.speedup, among=among),
+        comparison=comparison,
         units_advised=units_for(best.speedup, margin, among=among),
         units_least=least_units(among),
         unit=unit,

@@ -79,7 +79,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
         return Message("answer.too_noisy", **said, **over, advice=_help(answer))
     if answer.decision == "speculate":
         return Message("answer.faster", **said, advice=_advice(answer) if _is_wide(together) else "")
-    if answer.comparison.conclusion == "equivalent":
+    if answer.decision == "no difference":
         return Message("answer.equivalent", **said)
     if answer.comparison.conclusion == "not worse" and (equivalence.low or 0.0) <= 1:
         return Message("answer.not_worse", **said)
@@ -130,8 +130,8 @@ def _interval(answer: Answer) -> Estimate:
         return answer.speedup
     conclusion, equivalence = answer.comparison.conclusion, answer.comparison.equivalence
     # An interval above 1 beside "no gain shown" would contradict it; the wider one by which none is shown says why.
-    alike = conclusion == "equivalent" or (conclusion == "not worse" and (equivalence.low or 0.0) <= 1)
-    return equivalence if answer.decision == "not shown" and alike else answer.speedup_simultaneous
+    alike = answer.decision == "not shown" and conclusion == "not worse" and (equivalence.low or 0.0) <= 1
+    return equivalence if alike or answer.decision == "no difference" else answer.speedup_simultaneous
 
 
 def _rests(answer: Answer) -> Name:

@@ -388,8 +388,8 @@ def _lines(document: Document) -> list[tuple[str, str]]:
     """(arm, the command that serves as its answer advises), for the answers of the heading that advise something."""
     found: list[tuple[str, str]] = []
     for answer in untold(document.run):
-        advised = {"speculate": answer.arm_id, "do not speculate": answer.baseline_id}.get(answer.decision, "")
-        if advised in document.run.commands:
+        advised = None if answer.decision == "depends on the text" else answer.serves
+        if advised is not None and advised in document.run.commands:
             found.append((advised, shareable(document.run.commands[advised])))
     return found
 
