@@ -18,8 +18,17 @@ from specmeter.engines.llama_cpp.build import (
 from specmeter.engines.llama_cpp.engine import parse_devices
 from specmeter.engines.llama_cpp.spec import is_gpu
 from specmeter.engines.registry import Device, EngineStatus
-from specmeter.errors import EngineStartError
-from specmeter.laboratory.doctor import Diagnosis, can_measure, diagnose_devices, diagnose_host, diagnose_models
+from specmeter.errors import EngineError, EngineStartError
+from specmeter.experiments.experiment import Experiment
+from specmeter.laboratory import doctor
+from specmeter.laboratory.doctor import (
+    Diagnosis,
+    can_measure,
+    diagnose_devices,
+    diagnose_host,
+    diagnose_models,
+    refuse_idle_gpu,
+)
 from specmeter.record import EngineIdentity, Gpu, Host
 
 SYSTEM = "CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | FMA = 1 | LLAMAFILE = 1 | "
@@ -113,6 +122,32 @@ def test_gpus_that_no_engine_uses() -> None:
     assert states(both) == {"CPU": "ok", "CUDA0": "ok", "GPU 1": "missing"}
     (no_driver,) = diagnose_devices({}, [Gpu(index=0, name="card", vendor="NVIDIA")])
     assert "driver" in no_driver.fix
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({}, True),
+        ({"engine": {"threads": 1}}, True),
+        ({"engine": {"kind": "embedded"}}, False),
+        ({"engine": {"gpu_layers": 0}}, False),
+        ({"targets": {"a": "bench:dense"}}, False),
+    ],
+)
+def test_the_processor_is_measured_beside_an_idle_gpu_only_when_asked_for(
+    changes: dict[str, Any], refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia = Gpu(index=0, name="H200", vendor="NVIDIA", driver="570")
+    monkeypatch.setattr(doctor, "read_gpus", lambda: (nvidia,))
+    asked: dict[str, Any] = {"name": "a", "targets": {"a": "model.gguf"}, "workloads": [{"source": "bench"}]}
+    experiment = Experiment.model_validate(asked | {"arms": [{"method": "ngram-simple"}]} | changes)
+    refuse_idle_gpu(experiment, (Device("CUDA0", "H200"),))
+    if not refused:
+        refuse_idle_gpu(experiment, CPU)
+        return
+    with pytest.raises(EngineError, match="H200: no installed engine can use this GPU") as error:
+        refuse_idle_gpu(experiment, CPU)
+    assert "-ngl 0" in error.value.fix
 
 
 def test_a_quiet_machine_is_fine() -> None:

@@ -12,17 +12,22 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from specmeter.engines.llama_cpp.build import gpu_fix
+from specmeter.engines.llama_cpp.build import drives, gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
-from specmeter.errors import SpecmeterError
+from specmeter.errors import EngineError, SpecmeterError
 from specmeter.files import cache_dir
+from specmeter.host.machine import read_gpus
 from specmeter.models.bench import shipped
 from specmeter.models.preflight import compare
 from specmeter.models.reference import FoundModel
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
+
+if TYPE_CHECKING:
+    from specmeter.engines.registry import Device
+    from specmeter.experiments.experiment import Experiment
 
 State = Literal["ok", "limited", "missing"]
 Area = Literal["engines", "devices", "models", "host"]
@@ -75,6 +80,23 @@ def diagnose_devices(engines: Mapping[str, EngineStatus], gpus: Sequence[Gpu]) -
         Diagnosis("devices", f"GPU {it.index}", "missing", f"{it.name}: no installed engine can use it", gpu_fix(it))
         for it in idle
     ]
+
+
+def refuse_idle_gpu(experiment: Experiment, devices: Iterable[Device]) -> None:
+    """Raise `EngineError` where the processor would be measured for want of anything better: flags found on it would
+    be given to a server on the card. Whoever names the engine, or no layers for the GPU, is taken at their word; bench
+    models are there to try things out."""
+    engine, references = experiment.engine, experiment.targets.values()
+    told = engine.model_fields_set & {"kind", "binary"} or engine.gpu_layers == 0
+    if told or all(str(it).startswith("bench:") for it in references):
+        return
+    used = drives(devices)
+    for gpu in read_gpus():
+        if gpu.vendor == "NVIDIA" and gpu.driver is not None and gpu.vendor not in used:
+            raise EngineError(
+                f"{gpu.name}: no installed engine can use this GPU, so the processor would be measured",
+                fix=f"{gpu_fix(gpu)}; or ask for the processor: `--engine embedded`, or `-ngl 0`",
+            )
 
 
 def diagnose_models() -> list[Diagnosis]:

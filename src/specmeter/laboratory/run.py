@@ -23,6 +23,7 @@ from specmeter.experiments import schedule
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
+from specmeter.laboratory.doctor import refuse_idle_gpu
 from specmeter.laboratory.pre_measure import Scout, measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
@@ -92,6 +93,7 @@ def prepare(
         refuse_too_long(experiment, arm)
     engine, identity, traits = working_engine(experiment)
     if not traits.simulated:
+        refuse_idle_gpu(experiment, getattr(engine, "devices", ()))
         _refuse_too_many(arms)
     models = resolve_models(loaded, arms, fetching)
     pairs = preflight.check(arms, models, experiment.engine.kind)
