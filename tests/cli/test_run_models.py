@@ -40,6 +40,13 @@ def copy(name: str, path: str) -> str:
     return path
 
 
+def test_quiet_says_only_the_answer_and_clients_have_llama_cpps_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*MOCK, "--gamma", "2", "-np", "2", "--blocks", "1", "--quiet"]) in (0, 1)
+    told = capsys.readouterr()
+    assert "2 clients" in told.out
+    assert told.err == ""
+
+
 def test_models_are_measured_saved_and_resumed_by_either_way(capsys: pytest.CaptureFixture[str]) -> None:
     target, draft = copy("dense", "Größe mit Leer/Ziel Größe.gguf"), copy("draft-small", "Größe mit Leer/klein ä.gguf")
     Path("mine.txt").write_text("What is 2 + 2?\n\nTell me about the sea.\n", encoding="utf-8")

@@ -31,7 +31,7 @@ from specmeter.messages import Message
 from specmeter.models.reference import Fetching
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.terminal.advice import AdviceProgress, print_outline
-from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.show.terminal.report import print_report
 from specmeter.store.locate import is_schedule
@@ -72,7 +72,7 @@ _GROUPS = {
     "On what text": ("prompts", "kinds", "max_tokens"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new"),
-    "What is shown": ("dry_run", "details", "as_json"),
+    "What is shown": ("dry_run", "quiet", "details", "as_json"),
 }
 
 
@@ -147,6 +147,7 @@ _GROUPS = {
 @click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
 @click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
 @click.option("--offline", is_flag=True, help="Use only models already on this machine.")
+@click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
 @click.option("--details", is_flag=True, help="Print what became of every configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice (or the dry run) as JSON.")
 def command(
@@ -168,6 +169,7 @@ def command(
     dry_run: bool,
     new: bool,
     offline: bool,
+    quiet: bool,
     details: bool,
     as_json: bool,
     **settings: Any,
@@ -207,7 +209,9 @@ def command(
             raise UsageError(
                 "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
             )
-        return _told(*_again(again, out, Fetching(offline)), program, details=details, as_json=as_json)
+        return _told(
+            *_again(again, out, Fetching(offline), errors(quiet=quiet)), program, details=details, as_json=as_json
+        )
     if settings["binary"] is not None:
         settings["binary"] = str(Path(settings["binary"]).absolute())
     if budget is not None and budget < _LEAST_S:
@@ -234,14 +238,15 @@ def command(
         if out is not None and out.exists():
             raise UsageError(f"--dry-run writes nothing, but --out {out} exists already", fix="leave one of them out")
         return _dry_run(asked, offline=offline, as_json=as_json)
-    return _told(*_advise(asked, out, Fetching(offline), new=new), program, details=details, as_json=as_json)
+    return _told(
+        *_advise(asked, out, Fetching(offline), errors(quiet=quiet), new=new), program, details=details, as_json=as_json
+    )
 
 
 def _advise(
-    asked: AdviceQuestion, out: Path | None, fetching: Fetching, *, new: bool
+    asked: AdviceQuestion, out: Path | None, fetching: Fetching, screen: Screen, *, new: bool
 ) -> tuple[Advice | Schedule, Path]:
     """What is advised, and the folder that it lies in."""
-    screen = errors()
     with model_progress(screen) as progress:
         shown = replace(fetching, progress=progress)
         candidates = find_candidates(asked, fetching=shown)
@@ -258,11 +263,11 @@ def _advise(
         return advise(asked, grid, folder, observer, left_out=candidates.left_out, fetching=fetching), folder
 
 
-def _again(before: str, out: Path | None, fetching: Fetching) -> tuple[Advice | Schedule, Path]:
+def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) -> tuple[Advice | Schedule, Path]:
     """What is advised now, and the folder that it lies in."""
     folder, into, resumed = choose_again(before or None, out=out)
     several = is_schedule(folder)
-    screen, asked = errors(), (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
+    asked = (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
     screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)

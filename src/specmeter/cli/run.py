@@ -78,7 +78,7 @@ _GROUPS = {
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new", "save"),
-    "What is shown": ("dry_run", "details", "as_json", "schema", "example"),
+    "What is shown": ("dry_run", "quiet", "details", "as_json", "schema", "example"),
 }
 
 
@@ -158,6 +158,7 @@ _GROUPS = {
     help="Do arms that decide by themselves how long each draft is ever lose? Measure plain decoding and fixed lengths "
     "(--gamma; default: 1,2,3,4,6,8,12,16) beside them, and rule.",
 )
+@click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
 @click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.option(
@@ -197,6 +198,7 @@ def command(
     offline: bool,
     probe_files: tuple[Path, ...],
     certify: bool,
+    quiet: bool,
     details: bool,
     as_json: bool,
     **settings: Any,
@@ -258,7 +260,7 @@ def command(
                 print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    screen, folders, unfinished = errors(), list[Path](), list["RunState"]()
+    screen, folders, unfinished = errors(quiet=quiet), list[Path](), list["RunState"]()
     for loaded in asked:
         if isinstance(loaded, Path):
             folders.append(loaded)

@@ -173,7 +173,7 @@ class GroupedCommand(click.Command):
 _ABOVE_0 = click.FloatRange(0, 1e9, min_open=True)
 _LOADS: tuple[tuple[str, Any, str], ...] = (
     (
-        "--clients",
+        "--clients -np --parallel",
         Lengths(1, 10_000),
         "Numbers of clients at once, such as 1,2,4,8: each asks again when it was answered.",
     ),
@@ -187,7 +187,9 @@ _LOADS: tuple[tuple[str, Any, str], ...] = (
 def load_options(function: _F) -> _F:
     """Options that say under which loads is measured; `load_by` reads them."""
     for name, kind, text in reversed(_LOADS):
-        function = click.option(name, type=kind, help=text)(function)
+        function = click.option(*name.split(), name[2:].partition(" ")[0].replace("-", "_"), type=kind, help=text)(
+            function
+        )
     return function
 
 

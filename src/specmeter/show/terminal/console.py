@@ -130,9 +130,9 @@ def output(width: int = WIDTH) -> Screen:
     return Screen(width=None if sys.stdout.isatty() else width)
 
 
-def errors() -> Screen:
-    """Standard error, for everything that is not data."""
-    return Screen(stderr=True)
+def errors(*, quiet: bool = False) -> Screen:
+    """Standard error, for everything that is not data; `quiet`: nothing but errors."""
+    return Screen(stderr=True, quiet=quiet)
 
 
 def say_json(document: object, indent: int = 2) -> None:
