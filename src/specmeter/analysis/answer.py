@@ -121,7 +121,7 @@ class Answer(Record):
     """What the simultaneous interval says about a difference of 2 %."""
     units_advised: int | None = None
     """About how many units would make that interval +-2 % (+-10 % where it is too noisy); None where there is none, or
-    beyond 10,000."""
+    beyond 200."""
     units_least: int = 3
     """Fewer units cannot say "speculate"."""
     resumes: Annotated[bool, Field(exclude_if=lambda value: not value)] = False

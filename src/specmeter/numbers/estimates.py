@@ -314,8 +314,8 @@ def quantile_over(
 
 MARGIN = 0.02
 """A negligible difference, and the half width that advice on the number of blocks aims at."""
-MOST_UNITS = 10_000
-"""Advice that asks for more blocks than this is none."""
+MOST_UNITS = 200
+"""Advice that asks for more blocks than this is none: nobody follows it."""
 
 
 class MarginTest(Record):

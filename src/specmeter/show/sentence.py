@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from specmeter.record import Disturbance, Estimate, Load
 
 
-_PATIENCE = 200
-"""Blocks that might still be measured where the machine is noisy."""
 NAMELESS = Names()
 """Arms are called by their ids."""
 GAP = 0.01
@@ -283,7 +281,7 @@ def _advice(answer: Answer) -> Message:
 
 def _help(answer: Answer) -> Message:
     """What would help where blocks say nothing: a quiet machine, and how many of them if that can be done at all."""
-    if answer.units_advised is None or answer.units_advised > _PATIENCE:
+    if answer.units_advised is None:
         return Message("advice.quiet")
     return Message(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
 
