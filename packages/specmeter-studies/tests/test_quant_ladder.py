@@ -183,4 +183,4 @@ def test_the_quick_variant_for_real() -> None:
     assert {claim.id for claim in found.claims} == FALSE_BY_BAD
     assert [len(table.rows) for table in found.tables] == [7, 7]
     files = {row[0].text: row[2].text for row in found.tables[1].rows}
-    assert files["Q4_K_M"] == "43 Q4_K, 7 Q6_K, 29 F32"
+    assert files["bench Q4_K_M"] == "43 Q4_K, 7 Q6_K, 29 F32"

@@ -230,7 +230,7 @@ def _reads_states(target: ModelFacts, head: ModelFacts, metadata: Metadata) -> C
     """llama.cpp does not compare them: it ends the process with a failed assertion."""
     width = metadata.integer(".target_hidden_size") or head.hidden
     return _check(
-        "state-width", width == target.hidden, "refused", target.hidden, width,
+        "state-width", width in (None, target.hidden), "refused", target.hidden, width,
         "a head reads the target's states: it fits the target that it was made for",
     )  # fmt: skip
 

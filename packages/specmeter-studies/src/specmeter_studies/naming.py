@@ -58,7 +58,8 @@ class _Naming:
 
     def _text(self, text: str) -> str:
         longest = "|".join(re.escape(name) for name in sorted(self.names, key=len, reverse=True))
-        known = re.compile(rf"(?<![\w.-])(?:{longest})(?![\w-])")
+        # "7 Q6_K" counts tensors of a type, and names no model.
+        known = re.compile(rf"(?<![\w.-])(?<!\d )(?:{longest})(?![\w-])")
         if "/" in text:  # an arm's id names its models more than once
             return f"bench {text}" if known.match(text) else text
         return known.sub(lambda it: f"bench {it[0]}", text)
