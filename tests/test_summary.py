@@ -335,7 +335,7 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     )
     faster = answer_of([1.010, 1.011, 1.009, 1.010], [0.97, 0.96, 0.98, 0.97])
     assert (faster.speedup_simultaneous.low or 0) > 1
-    assert faster.decision == "no difference", "a gain of 1 % is shown, and nobody minds it"
+    assert faster.decision == "no difference", "a gain of 1 % is shown, and does not matter"
     assert told(same)[0] == (
         "1.00 to 1.00: 90% interval of the decoding speedup, over 4 blocks, adjusted for picking the best of 2; "
         "had it been the only one, 1.00 to 1.00 (95%)"

@@ -84,7 +84,7 @@ def diagnose_devices(engines: Mapping[str, EngineStatus], gpus: Sequence[Gpu]) -
 
 def refuse_idle_gpu(experiment: Experiment, devices: Iterable[Device]) -> None:
     """Raise `EngineError` where the processor would be measured for want of anything better: flags found on it would
-    be given to a server on the card. Whoever names the engine, or no layers for the GPU, is taken at their word; bench
+    be given to a server on the card. A named engine, or no layers for the GPU, is taken as meant; bench
     models are there to try things out."""
     engine, references = experiment.engine, experiment.targets.values()
     told = engine.model_fields_set & {"kind", "binary"} or engine.gpu_layers == 0

@@ -315,7 +315,7 @@ def quantile_over(
 MARGIN = 0.02
 """A negligible difference, and the half width that advice on the number of blocks aims at."""
 MOST_UNITS = 200
-"""Advice that asks for more blocks than this is none: nobody follows it."""
+"""Advice that asks for more blocks than this is none."""
 
 
 class MarginTest(Record):
