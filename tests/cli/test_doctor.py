@@ -1,6 +1,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,12 +142,12 @@ def test_the_processor_is_measured_beside_an_idle_gpu_only_when_asked_for(
     monkeypatch.setattr(doctor, "read_gpus", lambda: (nvidia,))
     asked: dict[str, Any] = {"name": "a", "targets": {"a": "model.gguf"}, "workloads": [{"source": "bench"}]}
     experiment = Experiment.model_validate(asked | {"arms": [{"method": "ngram-simple"}]} | changes)
-    refuse_idle_gpu(experiment, (Device("CUDA0", "H200"),))
+    refuse_idle_gpu(experiment, SimpleNamespace(devices=(Device("CUDA0", "H200"),)))
     if not refused:
-        refuse_idle_gpu(experiment, CPU)
+        refuse_idle_gpu(experiment, SimpleNamespace(devices=CPU))
         return
     with pytest.raises(EngineError, match="H200: no installed engine can use this GPU") as error:
-        refuse_idle_gpu(experiment, CPU)
+        refuse_idle_gpu(experiment, SimpleNamespace(devices=CPU))
     assert "-ngl 0" in error.value.fix
 
 

@@ -155,13 +155,9 @@ class Answer(Record):
         gains = self.decision == "speculate" or (
             self.decision == "depends on the text" and (self.speedup_simultaneous.low or 0.0) > 1
         )
-        return (
-            self.arm_id
-            if gains
-            else self.baseline_id
-            if self.decision in ("do not speculate", "no difference")
-            else None
-        )
+        if gains:
+            return self.arm_id
+        return self.baseline_id if self.decision in ("do not speculate", "no difference") else None
 
 
 def says_nothing(low: float, high: float) -> bool:
@@ -227,8 +223,9 @@ def _answer(
     idle = tuple(it.arm_id for it in arms.values() if _is_idle(it, baseline_id))
     decision = "cannot tell" if best_id in idle else _decision(choices, best)
     comparison = compare(best.speedup, among=among)
-    if decision in ("speculate", "not shown") and comparison.conclusion == "equivalent":
-        decision = "no difference" if best.speedup.n >= least_units(1) else decision
+    alike = comparison.conclusion == "equivalent" and best.speedup.n >= least_units(1)
+    if alike and decision in ("speculate", "not shown"):
+        decision = "no difference"
     if decision == "speculate" and _fails(arms[best_id]):
         decision = "not advised"
     if by_kind and _depends(decision, best_id, by_kind, arms):

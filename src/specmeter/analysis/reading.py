@@ -116,10 +116,10 @@ class RunReport:
         return worst([*found, *(self.certificate.arms.get(arm_id, "invalid") for arm_id in arm_ids)])
 
 
-def _resuming(answer: Answer, store: RunReader, design: Mapping[str, object]) -> Answer:
+def _resuming(answer: Answer, state: RunState, design: Mapping[str, object]) -> Answer:
     """The same, saying whether going on with the run gives it units enough."""
     planned = int(str(design[f"{answer.unit}s"]))
-    resumes = store.state().state == "partial" and planned >= answer.units_least
+    resumes = state.state == "partial" and planned >= answer.units_least
     return answer.model_copy(update={"resumes": resumes})
 
 
@@ -143,16 +143,16 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
-        experiment = json.loads(store.experiment_json)
+        experiment, state = json.loads(store.experiment_json), store.state()
         return RunReport(
             folder=folder,
             name=str(experiment["name"]),
             study=experiment.get("study"),
-            state=store.state(),
+            state=state,
             arms=arms,
             models=models,
             summary=summary,
-            answers=tuple(_resuming(it, store, experiment["design"]) for it in answers(summary, arms)),
+            answers=tuple(_resuming(it, state, experiment["design"]) for it in answers(summary, arms)),
             certificate=certificate,
             certificate_sha256=store.certificate_sha256() if certificate is not None else None,
             findings=findings,

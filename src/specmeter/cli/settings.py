@@ -187,9 +187,7 @@ _LOADS: tuple[tuple[str, Any, str], ...] = (
 def load_options(function: _F) -> _F:
     """Options that say under which loads is measured; `load_by` reads them."""
     for name, kind, text in reversed(_LOADS):
-        function = click.option(*name.split(), name[2:].partition(" ")[0].replace("-", "_"), type=kind, help=text)(
-            function
-        )
+        function = click.option(*name.split(), type=kind, help=text)(function)
     return function
 
 

@@ -26,7 +26,6 @@ from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 
 if TYPE_CHECKING:
-    from specmeter.engines.registry import Device
     from specmeter.experiments.experiment import Experiment
 
 State = Literal["ok", "limited", "missing"]
@@ -82,17 +81,17 @@ def diagnose_devices(engines: Mapping[str, EngineStatus], gpus: Sequence[Gpu]) -
     ]
 
 
-def refuse_idle_gpu(experiment: Experiment, devices: Iterable[Device]) -> None:
+def refuse_idle_gpu(experiment: Experiment, engine: object) -> None:
     """Raise `EngineError` where the processor would be measured for want of anything better: flags found on it would
     be given to a server on the card. A named engine, or no layers for the GPU, is taken as meant; bench
     models are there to try things out."""
-    engine, references = experiment.engine, experiment.targets.values()
-    told = engine.model_fields_set & {"kind", "binary"} or engine.gpu_layers == 0
+    asked, references = experiment.engine, experiment.targets.values()
+    told = asked.model_fields_set & {"kind", "binary"} or asked.gpu_layers == 0
     if told or all(str(it).startswith("bench:") for it in references):
         return
-    used = drives(devices)
-    for gpu in read_gpus():
-        if gpu.vendor == "NVIDIA" and gpu.driver is not None and gpu.vendor not in used:
+    used = drives(getattr(engine, "devices", ()))
+    for gpu in () if "NVIDIA" in used else read_gpus():
+        if gpu.vendor == "NVIDIA" and gpu.driver is not None:
             raise EngineError(
                 f"{gpu.name}: no installed engine can use this GPU, so the processor would be measured",
                 fix=f"{gpu_fix(gpu)}; or ask for the processor: `--engine embedded`, or `-ngl 0`",

@@ -93,7 +93,7 @@ def prepare(
         refuse_too_long(experiment, arm)
     engine, identity, traits = working_engine(experiment)
     if not traits.simulated:
-        refuse_idle_gpu(experiment, getattr(engine, "devices", ()))
+        refuse_idle_gpu(experiment, engine)
         _refuse_too_many(arms)
     models = resolve_models(loaded, arms, fetching)
     pairs = preflight.check(arms, models, experiment.engine.kind)

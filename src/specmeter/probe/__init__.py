@@ -39,6 +39,7 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import read_record, write_record
+from specmeter.record.measured import names_of
 from specmeter.text import estimated
 from specmeter.theory.cost import break_even_alpha, step_cost
 from specmeter.theory.curves import CostCurve, CostFit, CostSurface, SurfaceFit, compare_fits, fit_surface
@@ -100,8 +101,7 @@ def suspicions(probe: Probe) -> tuple[Message, ...]:
     found: list[Message] = []
     if is_busy(probe.other_cpu_percent, gate_for(probe.settings, probe.host)):
         mean, most = fmean(probe.other_cpu_percent) / 100, max(probe.other_cpu_percent) / 100
-        programs = [it.rpartition(" (")[0] or it for it in probe.programs] or [Message("disturbed.others")]
-        found.append(Message("probe-doubt.busy", programs=programs, mean=mean, most=most))
+        found.append(Message("probe-doubt.busy", programs=names_of(probe.programs), mean=mean, most=most))
     first = probe.target_ms.points[0].ms
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
         found.append(Message("probe-doubt.uncertain", ms=first.point, low=first.low, high=first.high))

@@ -145,11 +145,10 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
     for it, arm in zip(found, spec.drafting, strict=True):
         also, shorter = accepted(arm).id, spec.shorter.get(arm.id, ())
         shares = (loads[name] for name in (plain, arm.id, also, *(one.id for one in shorter)) if name in loads)
-        steady = [(one.gamma or longest, _step_ms(waves[one.id])) for one in shorter]
+        timed = [(one.gamma, _step_ms(waves[one.id])) for one in shorter]
+        timed += [(arm.gamma, it.step_ms)] if shorter else []
         changed = {
-            "steady_ms": {gamma: ms[gamma] for gamma, ms in [*steady, (arm.gamma, it.step_ms)] if gamma in ms}
-            if shorter
-            else {},
+            "steady_ms": {gamma: ms[gamma] for gamma, ms in timed if gamma in ms},
             "accepted_ms": _step_ms(waves.get(also, ())),
             "other_cpu_percent": tuple(share for each in shares for share in each),
         }

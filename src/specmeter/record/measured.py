@@ -8,6 +8,7 @@ What is worked out beside the requests: margins, profiles, probes, experts, pred
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -161,13 +162,11 @@ class StepRound(Record):
     """Of a plain token: decode time over tokens after the first, the median request. Of several requests at once: of a
     step that emits a token for each of them."""
     step_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]]
-    """Tokens drafted -> median time of such a step, drafting included. Those of the longest draft follow another one as
-    long; shorter ones follow one of another length."""
+    """Tokens drafted -> median time of such a step, drafting included; if below the longest, after another length."""
     steady_ms: Annotated[
         dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]], Field(exclude_if=lambda value: not value)
     ] = {}
-    """The same of steps that all follow one as long, where a change of length was seen to cost time: a GPU's work is
-    prepared anew for each shape."""
+    """The same of steps that follow one as long, where a new length was seen to cost time, as on a GPU."""
     accepted_ms: dict[Annotated[int, Field(ge=0)], Annotated[float, Field(gt=0)]] = {}
     """The same where everything was accepted, of MoE targets: steps over new text alone, whose experts were not just
     read by the step before."""
@@ -492,6 +491,11 @@ Cause = Literal["others", "gpu", "clock"]
 """What disturbed a block: other programs, a GPU slowed down by heat or its hardware, the processor's clock."""
 
 
+def names_of(programs: Sequence[str]) -> list[str | Message]:
+    """What programs are called, without the cores that each took; `others` where none is known."""
+    return [it.rpartition(" (")[0] or it for it in programs] or [Message("disturbed.others")]
+
+
 class Disturbance(Record):
     """A block that was set aside by telemetry alone, with all its numbers, which are kept and do not count."""
 
@@ -531,7 +535,7 @@ class Disturbance(Record):
     @property
     def others(self) -> list[str | Message]:
         """Who disturbed it, as far as is known."""
-        return [it.rpartition(" (")[0] or it for it in self.programs] or [Message("disturbed.others")]
+        return names_of(self.programs)
 
     def threads_beside(self, host: Host) -> int:
         """Threads of an engine that leaves them the cores that they took; 0 where none would be left."""

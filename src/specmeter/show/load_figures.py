@@ -55,15 +55,8 @@ def load_matrix(document: Document) -> Figure | None:
                 continue
             row = {f"row_{one}": words(one).render(document.names.alone(arm.arm_id)) for one in LANGUAGES}
             at = {f"at_{one}": words(one).render(load_name(it.load)) for one in LANGUAGES}
-            cells.append(
-                {
-                    **who(document, arm.arm_id),
-                    **row,
-                    **at,
-                    **shown(document.run.cited(arm), 2),
-                    **cell_colour(document.run.cited(arm)),
-                }
-            )
+            cited = document.run.cited(arm)
+            cells.append({**who(document, arm.arm_id), **row, **at, **shown(cited, 2), **cell_colour(cited)})
         if any(cell["cell"] for cell in cells):
             loads = loads_of(document.run, target)
             columns = {one: [words(one).render(load_name(load)) for load in loads] for one in LANGUAGES}

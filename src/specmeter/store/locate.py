@@ -57,8 +57,8 @@ def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Pa
 
 def find_all(runs: Path = RUNS_FOLDER) -> list[Path]:
     """Runs, studies, advices and schedules under `runs`, the one written to last at the end."""
-    found = (*find_runs(runs), *find_studies(runs), *find_advices(runs), *find_schedules(runs))
-    return sorted(found, key=_written_at)
+    sorts = (is_run, is_study, is_advice, is_schedule)
+    return sorted((it for it in _folders(runs, None) if any(is_one(it) for is_one in sorts)), key=_written_at)
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
@@ -135,7 +135,7 @@ def _with_record(record: str, runs: Path, name: str | None) -> list[Path]:
 
 def _written_at(folder: Path) -> int:
     """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
-    places = (place for name in _RECORDS for place in (folder / name, *folder.glob(f"*/{name}")))
+    places = (place / name for place in (folder, *folder.glob("*")) for name in _RECORDS)
     return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)
 
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from specmeter.analysis.answer import least_units
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, between, exceeds
 from specmeter.numbers.stats import STUDENT, simultaneous
@@ -28,7 +29,7 @@ NOTHING = Message("study.none_measured")
 SHOWN = "study.shown"
 _MOST = 12
 """Rows that are listed one by one."""
-LEAST_BLOCKS = 3
+LEAST_BLOCKS = least_units(1)
 """Of a speedup that something rests on."""
 LOOKS = (LEAST_BLOCKS, 6, 12)
 """Blocks after which claims are looked at where they decide how many there are; the last are the most."""

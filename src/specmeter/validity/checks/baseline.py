@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from specmeter.analysis.answer import least_units
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
@@ -337,7 +338,6 @@ _WILD = 0.15
 """A baseline that varies by this much between blocks cannot serve as a yardstick."""
 _CALM = 0.05
 """A baseline varies by so much on a quiet machine."""
-_PAIRS = 3
 
 
 def baseline_unstable(data: RunData) -> Findings:
@@ -374,7 +374,7 @@ def baseline_unstable(data: RunData) -> Findings:
             yield unseen(arm.id, Message("unchecked.baseline_once"))
             continue
         effect = abs(math.log(speedup.point))
-        quiet = noise.of_a_block <= _CALM and speedup.low is not None and speedup.n >= _PAIRS
+        quiet = noise.of_a_block <= _CALM and speedup.low is not None and speedup.n >= least_units(1)
         if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD and not quiet:
             yield about_arm(
                 "baseline-unstable",
