@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from specmeter.analysis import progress as progress_module
+from specmeter.analysis.progress import read_progress
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
 from specmeter.messages import words
-from specmeter.record import Estimate, Request
+from specmeter.record import Estimate, Request, Session
 from specmeter.show.names import Names
-from specmeter.show.terminal.console import Screen
-from specmeter.show.terminal.progress import Interim, RunProgress, _so_far  # pyright: ignore[reportPrivateUsage]
-from specmeter.store import RequestKey, RunStore
+from specmeter.show.terminal.console import JsonScreen, Screen
+from specmeter.show.terminal.progress import RunProgress, so_far
+from specmeter.store import RunStore
 
 EXPERIMENT = """
 name: watched
@@ -30,118 +36,125 @@ generation: {max_tokens: 16}
 """
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A run that is told again, request by request."""
+
+    prepared: Prepared
+    requests: list[Request]
+    sessions: dict[str, Session]
+    folder: Path
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, list[Request], Path]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     folder = tmp_path_factory.mktemp("watched")
     file = folder / "watched.yaml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     assert invoke(["run", str(file), "--out", str(folder / "run")]) == 0
     with RunStore.open(folder / "run", readonly=True) as store:
-        return prepare(load(str(file), ())), list(store.requests()), folder / "run"
+        sessions = {session.id: session for session in store.sessions()}
+        return Measured(prepare(load(str(file), ())), list(store.requests()), sessions, folder / "run")
 
 
-def called(prepared: Prepared, request: Request) -> str:
-    return Names(prepared.work.arms.values()).render(request.arm_id, words("en"))
+@contextmanager
+def going_on(run: Measured, done: int, folder: Path, screen: Screen) -> Generator[RunProgress]:
+    """The same run after its first `done` requests, as it goes on, and what was shown of it."""
+    work = run.prepared.work
+    text = work.experiment.model_dump_json()
+    with RunStore.create(folder, experiment_yaml="", experiment_json=text, plan=work.keys()) as store:
+        store.begin(0.0)
+        store.set_arms(work.arms.values())
+        store.set_models(work.models.values())
+        view = RunProgress(folder, screen)
+        view.opened(resumed=False)
+        cells = {(cell.invocation, cell.block, cell.arm_id): cell for cell in work.cells}
+        last = None
+        for request in run.requests[:done]:
+            cell = cells[request.invocation, request.block, request.arm_id]
+            if cell != last:
+                view.session_starting(cell, 2)
+                store.add_session(run.sessions[request.session_id])
+                last = cell
+            store.add_request(request)
+            view.request_done(request)
+        yield view
 
 
-def watch(prepared: Prepared, requests: list[Request], console: Screen) -> RunProgress:
-    """Let a view see these requests as a run would show them."""
-    keys = [RequestKey(*key) for key in prepared.work.keys()]  # noqa: SIM118
-    view = RunProgress(prepared.work, keys, len(keys), console)
-    cells = {(cell.invocation, cell.block, cell.arm_id): cell for cell in prepared.work.cells}
-    last = None
-    for request in requests:
-        cell = cells[request.invocation, request.block, request.arm_id]
-        if cell != last:
-            view.session_starting(cell, 2)
-            last = cell
-        view.request_done(request)
-    return view
-
-
-def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: tuple[Prepared, list[Request], Path]) -> None:
-    prepared, requests, _ = run
-    console = Screen(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
-    view = watch(prepared, requests[:-3], console)
+def shown(view: RunProgress, console: Screen) -> str:
     with console.capture() as capture:
-        console.print(view._display())
-    shown = capture.get()
-    assert "21/24" in shown
-    assert "left" in shown
-    assert "interim: unfinished, not checked" in shown
-    lines = shown.splitlines()
+        console.print(view._display())  # pyright: ignore[reportPrivateUsage]
+    return capture.get()
+
+
+def called(run: Measured, request: Request) -> str:
+    return Names(run.prepared.work.arms.values()).render(request.arm_id, words("en"))
+
+
+def terminal(width: int, height: int) -> Screen:
+    return Screen(force_terminal=True, width=width, height=height, file=io.StringIO(), color_system=None)
+
+
+def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: Measured, tmp_path: Path) -> None:
+    console = terminal(100, 20)
+    with going_on(run, 21, tmp_path / "run", console) as view:
+        text = shown(view, console)
+    assert "21/24" in text
+    assert "left" in text
+    assert "interim: unfinished, not checked" in text
+    lines = text.splitlines()
     (now,) = [line for line in lines if line.startswith("> ")]
-    assert called(prepared, requests[-4]) in now
+    assert called(run, run.requests[20]) in now
     assert all("~" in line for line in lines if "small draft" in line and "block" not in line)
     assert sum("baseline" in line for line in lines) == 1
 
 
-def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(
-    run: tuple[Prepared, list[Request], Path],
-) -> None:
-    prepared, requests, _ = run
-    console = Screen(force_terminal=True, width=80, height=7, file=io.StringIO(), color_system=None)
-    view = watch(prepared, requests[:-1], console)
-    with console.capture() as capture:
-        console.print(view._display())
-    shown = capture.get()
-    assert len(shown.splitlines()) <= 7
-    assert "2 more arms" in shown
-    assert f"> {called(prepared, requests[-2])}" in shown
+def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(run: Measured, tmp_path: Path) -> None:
+    console = terminal(80, 7)
+    with going_on(run, 23, tmp_path / "run", console) as view:
+        text = shown(view, console)
+    assert len(text.splitlines()) <= 7
+    assert "2 more arms" in text
+    assert f"> {called(run, run.requests[22])}" in text
 
 
-def test_off_a_terminal_each_block_begins_with_interim_speedups(run: tuple[Prepared, list[Request], Path]) -> None:
-    prepared, requests, _ = run
+def test_off_a_terminal_each_block_begins_with_interim_speedups(run: Measured, tmp_path: Path) -> None:
     out = io.StringIO()
-    watch(prepared, requests, Screen(file=out, width=200))
-    told = [
-        line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not checked)")
-    ]
+    with going_on(run, 24, tmp_path / "run", Screen(file=out, width=200)):
+        told = [line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not ch")]
     assert len(told) == 2  # before the second and the third block
     assert told[0].count("~") == 3
 
 
 def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
     wide = Estimate(point=2.03, low=0.04, high=110.68, n=2, unit="x", method="")
-    assert _so_far(wide) == "~2.03x"
-    assert _so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"
+    assert so_far(wide) == "~2.03x"
+    assert so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"
 
 
-def test_interim_numbers_are_those_of_the_summary(run: tuple[Prepared, list[Request], Path]) -> None:
-    prepared, requests, folder = run
-    interim = Interim(prepared.work.arms, [], [], len(requests))
-    for request in requests:
-        interim.add(request)
-    interim.update()
-    final = {arm.arm_id: arm for arm in read_run(folder).summary.arms}
-    assert {arm_id: speedup.point for arm_id, speedup in interim.speedups()} == {
-        arm_id: arm.speedup.point for arm_id, arm in final.items() if arm.speedup is not None
-    }
+def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:
+    found = read_progress(run.folder)
+    final = {arm.arm_id: arm.speedup for arm in read_run(run.folder).summary.arms}
+    assert {it.arm_id: it.speedup for it in found.arms} == final
+    assert (found.state, found.done, found.planned, found.seconds_left) == ("complete", 24, 24, 0)
 
 
-def test_a_resumed_run_counts_what_was_there(run: tuple[Prepared, list[Request], Path]) -> None:
-    prepared, _, folder = run
-    with RunStore.open(folder, readonly=True) as store:
-        before = list(store.rows())[:16]
-    done = {row.key for row in before}
-    missing = [key for key in (RequestKey(*key) for key in prepared.work.keys()) if key not in done]  # noqa: SIM118
-    console = Screen(force_terminal=True, width=100, height=20, file=io.StringIO(), color_system=None)
-    view = RunProgress(prepared.work, missing, 24, console, before)
-    with view.shown(), console.capture() as capture:
-        console.print(view._display())
-    shown = capture.get()
-    assert "16/24" in shown
-    assert (
-        sum(("no speculation" in line or "small draft" in line) and " 4/6 " in line for line in shown.splitlines()) >= 4
-    )
+def test_another_process_reads_how_far_a_run_has_come(run: Measured, tmp_path: Path) -> None:
+    with going_on(run, 16, tmp_path / "run", Screen(file=io.StringIO())):
+        found = read_progress(tmp_path / "run")
+    assert (found.state, found.done, found.planned) == ("measuring", 16, 24)
+    assert (found.block, found.blocks) == (2, 3)
+    assert [(it.done, it.planned) for it in found.arms] == [(4, 6)] * 4
+    each = [it.seconds_each or 0.0 for it in found.arms]
+    assert found.seconds_left == pytest.approx(2 * sum(each))
+    assert read_progress(tmp_path / "run").state == "partial"  # its writer has ended
 
 
-def test_long_runs_are_not_summarised_on_the_way(run: tuple[Prepared, list[Request], Path]) -> None:
-    prepared, requests, _ = run
-    interim = Interim(prepared.work.arms, [], [], 100_000)
-    interim.add(requests[0])
-    interim.update()
-    assert interim.speedups() == []
+def test_long_runs_are_not_summarised_on_the_way(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "MOST_REQUESTS", 23)
+    found = read_progress(run.folder)
+    assert [it.speedup for it in found.arms] == [None] * 4
+    assert all(it.seconds_each for it in found.arms)
 
 
 def test_cells_under_load_have_interim_speedups(tmp_path: Path) -> None:
@@ -149,18 +162,40 @@ def test_cells_under_load_have_interim_speedups(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("[2, 4, 8]", "4").replace("blocks: 3", "blocks: 2")
     file.write_text(text + "load: {clients: [1, 2], rate: 0.3, requests: 8}\n", encoding="utf-8")
     assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) == 0
-    with RunStore.open(tmp_path / "run", readonly=True) as store:
-        requests = list(store.requests())
-    prepared = prepare(load(str(file), ()))
-    interim = Interim(prepared.work.arms, [], [], len(requests))
-    for request in requests:
-        interim.add(request)
-    assert interim.speedups() == []  # a cell counts when it is finished, which is between sessions
-    interim.update()
     final = {arm.arm_id: arm.speedup for arm in read_run(tmp_path / "run").summary.arms}
-    assert {arm_id.rpartition("/")[2] for arm_id, _ in interim.speedups()} == {"c1", "c2", "r0.3"}
-    for arm_id, speedup in interim.speedups():
+    found = {it.arm_id: it for it in read_progress(tmp_path / "run").arms if it.speedup is not None}
+    assert {arm_id.rpartition("/")[2] for arm_id in found} == {"c1", "c2", "r0.3"}
+    for arm_id, it in found.items():
         # With ramp and drain, which the summary leaves out.
-        assert speedup.n == 2
-        assert speedup.point == pytest.approx(getattr(final[arm_id], "point", None), rel=0.35)
-        assert interim.rate(arm_id)
+        assert it.speedup is not None
+        assert it.speedup.n == 2
+        assert it.speedup.point == pytest.approx(getattr(final[arm_id], "point", None), rel=0.35)
+        assert it.tokens_per_second
+
+
+def test_programs_read_a_json_object_a_line(run: Measured, tmp_path: Path) -> None:
+    out = io.StringIO()
+    screen = JsonScreen(file=out)
+    with going_on(run, 24, tmp_path / "run", screen):
+        screen.say("warning: \x1b[31m\u202e", "none")
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {it["event"] for it in told} == {"progress", "message"}
+    steps = [it for it in told if it["event"] == "progress"]
+    assert all(it["interim"] for it in steps)
+    assert [it["done"] for it in steps] == sorted(it["done"] for it in steps)
+    assert {"arm_id", "done", "planned", "tokens_per_second", "speedup"} <= steps[-1]["arms"][0].keys()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_run_tells_programs_everything_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("watched.yaml")
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    assert invoke(["run", str(file), "--progress", "json", "--out", "run"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert told[-1]["event"] == "progress"
+    assert (told[-1]["done"], told[-1]["seconds_left"]) == (24, 0)
+    assert any("measuring 24 of 24 requests" in it["text"] for it in told if it["event"] == "message")
+    assert read_progress(Path("run")).document() == told[-1] | {"state": "complete"}

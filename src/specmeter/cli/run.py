@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -41,16 +40,15 @@ from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
 from specmeter.laboratory.run import choose_folder, foresee, prepare, run
-from specmeter.measure import Work
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import load_probe
 from specmeter.show import certification, probe_report
 from specmeter.show.run_report import found, report
-from specmeter.show.terminal.console import Screen, errors, output, say_json
+from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
 from specmeter.show.terminal.plan import print_plan
-from specmeter.show.terminal.progress import MOST_REQUESTS, RunProgress, model_progress
+from specmeter.show.terminal.progress import RunProgress, model_progress
 from specmeter.show.terminal.report import print_blocks, print_report
-from specmeter.store import RequestKey, RequestRow, RunState, RunStore
+from specmeter.store import RunState
 from specmeter.store.locate import RUNS_FOLDER, find_run
 from specmeter.text import counted
 
@@ -78,7 +76,7 @@ _GROUPS = {
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new", "save"),
-    "What is shown": ("dry_run", "quiet", "details", "as_json", "schema", "example"),
+    "What is shown": ("dry_run", "quiet", "progress_as", "details", "as_json", "schema", "example"),
 }
 
 
@@ -159,6 +157,13 @@ _GROUPS = {
     "(--gamma; default: 1,2,3,4,6,8,12,16) beside them, and rule.",
 )
 @click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
+@click.option(
+    "--progress",
+    "progress_as",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: one JSON object a line on standard error, for programs.",
+)
 @click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.option(
@@ -199,6 +204,7 @@ def command(
     probe_files: tuple[Path, ...],
     certify: bool,
     quiet: bool,
+    progress_as: str,
     details: bool,
     as_json: bool,
     **settings: Any,
@@ -249,9 +255,10 @@ def command(
         asked = [_to_certify(name, described, changes, variants, save, lengths) for name in described.targets or ("",)]
     else:
         asked = [_loaded(described, what, changes, variants, save)]
+    screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
     probes = [(file.name, load_probe(file)) for file in probe_files]
     for name, probe in probes:
-        errors().say_all(probe_report.warnings(probe, name), wrap=False)
+        screen.say_all(probe_report.warnings(probe, name), wrap=False)
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
@@ -260,7 +267,7 @@ def command(
                 print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    screen, folders, unfinished = errors(quiet=quiet), list[Path](), list["RunState"]()
+    folders, unfinished = list[Path](), list["RunState"]()
     for loaded in asked:
         if isinstance(loaded, Path):
             folders.append(loaded)
@@ -275,7 +282,7 @@ def command(
         for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
             screen.say(f"warning: {warning}", tone="doubtful")
         try:
-            with shown_on(screen, prepared.work, folder, resumed) as (observer, opened):
+            with shown_on(screen, folder, resumed) as (observer, opened):
                 state = run(prepared, folder, observer, probes=probes, opened=opened)
         except KeyboardInterrupt:
             screen.say(f"stopped; the same command resumes {folder}", wrap=False)
@@ -410,30 +417,13 @@ def _kept(save: Path) -> bytes | None:
 
 
 @contextmanager
-def shown_on(
-    screen: Screen, work: Work, folder: Path, resumed: bool
-) -> Generator[tuple[RunProgress, Callable[[], None]]]:
+def shown_on(screen: Screen, folder: Path, resumed: bool) -> Generator[tuple[RunProgress, Callable[[], None]]]:
     """Progress of a run on `screen`: its observer, and what says how much is left, to be called when the folder is
     open. Ctrl-C passes through, and polite requests to end do as it does."""
-    missing = [RequestKey(*key) for key in work.keys()]  # noqa: SIM118
-    total = len(missing)
-    before: list[RequestRow] = []
-    if resumed:
-        with RunStore.open(folder, readonly=True) as store:
-            missing = store.missing()
-            before = list(islice(store.rows(), MOST_REQUESTS))
-
-    def say_what_is_left() -> None:
-        verb = "resuming" if resumed else "measuring"
-        text = f"{verb} {len(missing)} of {total} requests into {folder}"
-        if not missing:
-            text = f"nothing left to measure: all {total} requests are in {folder}; checking them"
-        screen.say(text, wrap=False)
-
-    observer = RunProgress(work, missing, total, screen, before)
+    observer = RunProgress(folder, screen)
     stop_like_ctrl_c()
     with observer.shown():
-        yield observer, say_what_is_left
+        yield observer, lambda: observer.opened(resumed=resumed)
 
 
 ONE_PRESS_S = 0.5

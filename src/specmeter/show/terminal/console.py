@@ -22,7 +22,7 @@ from specmeter.messages import Message, words
 from specmeter.text import as_started, encodable, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -123,6 +123,25 @@ class Screen(Console):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
+
+
+class JsonScreen(Screen):
+    """Standard error for programs: one JSON object a line, whatever is said. `event` says what it is: `message`, which
+    has a `text`, or what `tell` is given."""
+
+    def __init__(self, *, quiet: bool = False, **more: Any) -> None:
+        super().__init__(width=_ENDLESS, stderr=True, quiet=quiet, force_terminal=False, **more)
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Each line of it as a message."""
+        with self.capture() as captured:
+            super().print(*objects, **how)
+        for line in filter(None, map(str.strip, captured.get().splitlines())):
+            self.tell({"event": "message", "text": line})
+
+    def tell(self, document: Mapping[str, object]) -> None:
+        """One object."""
+        super().print(json.dumps(document), soft_wrap=True)
 
 
 def output(width: int = WIDTH) -> Screen:

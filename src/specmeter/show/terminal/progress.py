@@ -1,17 +1,15 @@
-"""What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere.
+"""What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere; or what a
+program reads there, a line of JSON each time.
 
-What a run says so far, by the same summary as at its end; nothing here is checked, and all of it may change.
+What a run says so far comes from its folder (`analysis.progress`); nothing here is checked, and all of it may change.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -30,234 +28,44 @@ from rich.table import Table
 from rich.text import Text
 
 from specmeter.analysis.answer import says_nothing
-from specmeter.analysis.summary import summarize
-from specmeter.errors import EngineError
+from specmeter.analysis.progress import read_progress
+from specmeter.errors import EngineError, StoreError
 from specmeter.messages import words
-from specmeter.numbers.rates import decode_rate, target_forwards
-from specmeter.numbers.stats import Pool, geometric_speedup
-from specmeter.record import Arm, Disturbance, Estimate, Request
+from specmeter.numbers.rates import decode_rate
+from specmeter.record import Disturbance, Estimate, Request
 from specmeter.show.names import Names
 from specmeter.show.sentence import set_aside
+from specmeter.show.terminal.console import JsonScreen
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
 if TYPE_CHECKING:
-    from specmeter.analysis.summary import ArmSummary, RequestCounts
+    from pathlib import Path
+
+    from specmeter.analysis.progress import ArmProgress
+    from specmeter.analysis.progress import Progress as RunSoFar
     from specmeter.experiments.schedule import Turn
-    from specmeter.measure import Work
     from specmeter.show.terminal.console import Screen
-    from specmeter.store import RequestKey
-
-
-MOST_REQUESTS = 20_000
-"""Longer runs are not summarised on the way: it would take time from their sessions."""
-
-
-class Done(NamedTuple):
-    """A request as `summary` needs it."""
-
-    arm_id: str
-    invocation: int
-    block: int
-    prompt_id: str
-    kind: str
-    status: Literal["ok", "failed"]
-    started_at: float
-    prompt_n: int | None
-    prompt_ms: float | None
-    predicted_n: int | None
-    predicted_ms: float | None
-    draft_n: int | None
-    draft_n_accepted: int | None
-    target_forwards: int | None
-
-
-@dataclass
-class _Cell:
-    """A cell under load, added up request by request."""
-
-    session_id: str
-    tokens: int = 0
-    decoded: int = 0
-    decode_ms: float = 0.0
-    began_at: float = math.inf
-    ended_at: float = -math.inf
-
-    def add(self, request: Request) -> None:
-        if (reply := request.reply) is None:
-            return
-        self.tokens += reply.timings.predicted_n
-        self.decoded += max(0, reply.timings.predicted_n - 1)
-        self.decode_ms += reply.timings.predicted_ms
-        self.began_at = min(self.began_at, request.started_at)
-        self.ended_at = max(self.ended_at, request.started_at + reply.wall_ms / 1000)
-
-    @property
-    def ms(self) -> float:
-        return max(0.0, 1000 * (self.ended_at - self.began_at))
-
-    def pool(self, *, by_rate: bool) -> Pool:
-        """Throughput; where requests arrive by a rate that is what was offered, and time per output token counts."""
-        return Pool(self.decoded, self.decode_ms) if by_rate else Pool(self.tokens, self.ms)
-
-
-class Interim:
-    """Collects requests; summarises them when asked, which is done between sessions."""
-
-    def __init__(
-        self, arms: Mapping[str, Arm], timing_only: Sequence[str], before: Iterable[RequestCounts], total: int
-    ) -> None:
-        self._arms = list(arms.values())
-        self._timing_only = timing_only
-        self._rows: list[RequestCounts] = list(before) if total <= MOST_REQUESTS else []
-        self._kept = total <= MOST_REQUESTS
-        self._cells: dict[str, dict[tuple[int, int], _Cell]] = {arm.id: {} for arm in self._arms if arm.load}
-        self.arms: dict[str, ArmSummary] = {}
-        """As of the last `update`, by arm; controls included."""
-        self._under_load: dict[str, Estimate] = {}
-
-    def add(self, request: Request) -> None:
-        """A request has ended."""
-        if (cells := self._cells.get(request.arm_id)) is not None:
-            at = (request.invocation, request.block)
-            if at not in cells or cells[at].session_id != request.session_id:  # or it is measured again
-                cells[at] = _Cell(request.session_id)
-            cells[at].add(request)
-        if not self._kept:
-            return
-        timings = request.reply.timings if request.reply else None
-        self._rows.append(
-            Done(
-                request.arm_id,
-                request.invocation,
-                request.block,
-                request.prompt_id,
-                request.kind,
-                request.status,
-                request.started_at,
-                timings.prompt_n if timings else None,
-                timings.prompt_ms if timings else None,
-                timings.predicted_n if timings else None,
-                timings.predicted_ms if timings else None,
-                timings.draft_n if timings else None,
-                timings.draft_n_accepted if timings else None,
-                target_forwards(timings, request.reply.steps) if timings and request.reply else None,
-            )
-        )
-
-    def drop(self, invocation: int, block: int) -> Counter[str]:
-        """Forget a block; arm -> how many of its requests that were."""
-        gone = [it for it in self._rows if (it.invocation, it.block) == (invocation, block)]
-        self._rows = [it for it in self._rows if (it.invocation, it.block) != (invocation, block)]
-        for cells in self._cells.values():
-            cells.pop((invocation, block), None)
-        return Counter(it.arm_id for it in gone if it.status == "ok")
-
-    def update(self) -> None:
-        """Summarise what there is; between sessions, so that every cell under load is finished."""
-        self._under_load = {
-            arm.id: found for arm in self._arms if arm.id in self._cells and (found := self._of_cells(arm))
-        }
-        if not self._rows:
-            return
-
-        summary = summarize(self._rows, self._arms, timing_only=self._timing_only)
-        self.arms = {arm.arm_id: arm for arm in (*summary.arms, *summary.controls)}
-
-    def speedups(self) -> list[tuple[str, Estimate]]:
-        """(arm id, speedup so far) of arms that are results, in the order of the experiment."""
-        found = ((arm.id, self.speedup(arm.id)) for arm in self._arms if arm.role == "speculative")
-        return [(arm_id, speedup) for arm_id, speedup in found if speedup is not None]
-
-    def speedup(self, arm_id: str) -> Estimate | None:
-        """As of the last `update`; None where there is none yet."""
-        return self._under_load.get(arm_id) or (self.arms[arm_id].speedup if arm_id in self.arms else None)
-
-    def rate(self, arm_id: str) -> float | None:
-        """Tokens per second: under load of all its cells together, from first to last request."""
-        if (cells := self._cells.get(arm_id)) is not None:
-            ms = sum(it.ms for it in cells.values())
-            return 1000 * sum(it.tokens for it in cells.values()) / ms if ms > 0 else None
-        rate = self.arms[arm_id].decode_rate if arm_id in self.arms else None
-        return rate.point if rate else None
-
-    def _of_cells(self, arm: Arm) -> Estimate | None:
-        """The speedup of the cells that both it and its baseline have finished, ramp and drain included."""
-        mine, theirs = self._cells[arm.id], self._cells.get(arm.baseline_id or "", {})
-        by_rate = arm.load is not None and arm.load.clients is None
-        both = [(mine[at].pool(by_rate=by_rate), theirs[at].pool(by_rate=by_rate)) for at in mine if at in theirs]
-        pairs = [pair for pair in both if all(it.tokens > 0 and it.ms > 0 for it in pair)]
-        return geometric_speedup(pairs) if pairs else None
 
 
 _ARMS_TOLD = 6
 """In one line off a terminal."""
-
-
-class TimeLeft:
-    """Time left, from how long requests of each arm have taken so far, session start and warm-up included."""
-
-    def __init__(self, missing: Sequence[RequestKey]) -> None:
-        self._left: dict[str, int] = defaultdict(int)
-        for key in missing:
-            self._left[key.arm_id] += 1
-        self._seconds: dict[str, float] = defaultdict(float)
-        self._done: dict[str, int] = defaultdict(int)
-        self._last = time.monotonic()
-
-    def request_done(self, arm_id: str) -> None:
-        """A request of the arm has just ended; all time since the last one is its own."""
-        now = time.monotonic()
-        self._seconds[arm_id] += now - self._last
-        self._done[arm_id] += 1
-        self._left[arm_id] -= 1
-        self._last = now
-
-    def to_do_again(self, arm_id: str, count: int) -> None:
-        """So many requests of the arm do not count."""
-        self._left[arm_id] += count
-
-    def waited(self) -> None:
-        """What passed since the last request belongs to none."""
-        self._last = time.monotonic()
-
-    def seconds(self) -> float | None:
-        """None before anything has been measured. Arms not measured yet count with the mean of the others."""
-        done = sum(self._done.values())
-        if not done:
-            return None
-        mean = sum(self._seconds.values()) / done
-        return sum(
-            left * (self._seconds[arm] / self._done[arm] if self._done[arm] else mean)
-            for arm, left in list(self._left.items())
-        )
+_LINE_S = 1.0
+"""Between lines for programs within a session."""
 
 
 class RunProgress:
-    """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left."""
+    """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left.
 
-    def __init__(
-        self,
-        work: Work,
-        missing: Sequence[RequestKey],
-        total: int,
-        screen: Screen,
-        before: Iterable[RequestCounts] = (),
-    ) -> None:
+    All of it is read from the run's folder when it is opened and between sessions; requests are counted in between.
+    """
+
+    def __init__(self, folder: Path, screen: Screen) -> None:
+        self._folder = folder
         self._screen = screen
-        self._blocks = work.experiment.design.blocks * work.experiment.design.invocations
-        self._per_invocation = work.experiment.design.blocks
-        self._total = total
-        self._done = total - len(missing)
-        self._time_left = TimeLeft(missing)
-        self._arms = work.arms
-        names = Names(work.arms.values())
-        self._called = {arm_id: words().render(names.in_full(arm_id)) for arm_id in work.arms}
-        self._of_arm = Counter(arm_id for _, _, arm_id, _ in work.keys())  # noqa: SIM118
-        self._done_of_arm = self._of_arm - Counter(key.arm_id for key in missing)
-        timing_only = [model.name for model in work.models.values() if model.timing_only]
-        self._interim = Interim(work.arms, timing_only, before, total)
+        self._run: RunSoFar | None = None
+        self._called: dict[str, str] = {}
         self._block: int | None = None
-        self._now: tuple[str, int, int] | None = None
+        self._said_at = -_LINE_S
         self._progress: Progress | None = None
         self._task = TaskID(0)
         if screen.is_terminal:
@@ -270,107 +78,118 @@ class RunProgress:
                 transient=True,
                 auto_refresh=False,
             )
-            self._task = self._progress.add_task("starting", total=total, completed=self._done, left="")
+            self._task = self._progress.add_task("starting", total=None, left="")
 
     @contextmanager
     def shown(self) -> Generator[None]:
         """Keep the display on the screen meanwhile. It is drawn once a second: more would take from the engine."""
         if self._progress is None:
             yield
+        else:
+            with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
+                yield
+        self._read()
+
+    def opened(self, *, resumed: bool) -> None:
+        """The folder is open: how much is left."""
+        self._read()
+        if self._run is None:
             return
-        self._interim.update()
-        with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
-            yield
+        missing, total = self._run.planned - self._run.done, self._run.planned
+        verb = "resuming" if resumed else "measuring"
+        text = f"{verb} {missing} of {total} requests into {self._folder}"
+        if not missing:
+            text = f"nothing left to measure: all {total} requests are in {self._folder}; checking them"
+        self._line(text)
 
     def looking_ahead(self, arm_id: str) -> None:
         """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
         if self._progress is not None:
-            text = f"probing what steps of {self._called[arm_id]} cost"
+            text = f"probing what steps of {self._called.get(arm_id, arm_id)} cost"
             self._progress.update(self._task, description=printable(text))
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
-        block = cell.invocation * self._per_invocation + cell.block + 1
-        text = f"block {block}/{self._blocks}  {self._called[cell.arm_id]}"
-        self._now = (cell.arm_id, 0, requests)
+        self._read(cell)
+        if (run := self._run) is None:
+            return
+        text = f"block {run.block}/{run.blocks}  {self._called[cell.arm_id]}"
         if self._progress is not None:
-            self._interim.update()
             self._progress.update(self._task, description=printable(text))
-        else:
-            if block != self._block:
-                self._interim.update()
-                self._print_interim()
+        elif not isinstance(self._screen, JsonScreen):
+            if run.block != self._block:
+                self._print_interim(run)
             left = self._left_text(", about ")
-            self._line(f"[{self._done}/{self._total}] {text}: {counted(requests, 'request')}{left}")
-        self._block = block
+            self._line(f"[{run.done}/{run.planned}] {text}: {counted(requests, 'request')}{left}")
+        self._block = run.block
 
     def request_done(self, request: Request) -> None:
         """See `measure.Observer`."""
-        self._done += 1
-        self._done_of_arm[request.arm_id] += 1
-        self._time_left.request_done(request.arm_id)
-        self._interim.add(request)
-        if self._now is not None:
-            self._now = (self._now[0], self._now[1] + 1, self._now[2])
+        if self._run is None:
+            return
+        self._run = self._run.after(request)
         if self._progress is not None:
             reached = decode_rate(request.reply.timings) if request.reply else None
             shown = f"{rate(reached)}  " if reached else ""
-            self._progress.update(self._task, completed=self._done, left=shown + self._left_text(""))
+            self._progress.update(self._task, completed=self._run.done, left=shown + self._left_text(""))
+        elif time.monotonic() - self._said_at >= _LINE_S:
+            self._tell()
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """See `measure.Observer`."""
-        self._line(f"warning: {self._called[arm_id]}: {error.message}")
+        self._line(f"warning: {self._called.get(arm_id, arm_id)}: {error.message}")
 
     def block_set_aside(self, found: Disturbance) -> None:
         """See `measure.Observer`."""
-        for arm_id, count in self._interim.drop(found.invocation, found.block).items():
-            self._done_of_arm[arm_id] -= count
-            self._time_left.to_do_again(arm_id, count if found.again else 0)
-        self._done -= found.requests
-        self._total -= 0 if found.again else found.requests
         self._line(words().render(set_aside(found)))
 
-    def further(self, keys: Iterable[tuple[int, int, str, str]]) -> None:
-        """More is planned now: further blocks of a run that ends when it decides."""
-        counts = Counter(arm_id for _, _, arm_id, _ in keys)
-        for arm_id, count in counts.items():
-            self._of_arm[arm_id] += count
-            self._time_left.to_do_again(arm_id, count)
-        self._total += counts.total()
-        if self._progress is not None:
-            self._progress.update(self._task, total=self._total)
+    def _read(self, now: Turn | None = None) -> None:
+        """Look into the folder; a run does not end because that fails."""
+        with suppress(StoreError):
+            self._run = read_progress(self._folder, now)
+            names = Names(self._run.asked)
+            self._called = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
+            if self._progress is not None:
+                self._progress.update(self._task, completed=self._run.done, total=self._run.planned)
+            self._tell()
+
+    def _tell(self) -> None:
+        """A line for programs."""
+        if isinstance(self._screen, JsonScreen) and self._run is not None:
+            self._said_at = time.monotonic()
+            self._screen.tell(self._run.document())
 
     def _display(self) -> RenderableType:
         """The bar, and below it the arms as far as they fit on the screen."""
         assert self._progress is not None
+        if (run := self._run) is None:
+            return self._progress
         table = Table(box=None, pad_edge=False)
         table.add_column("interim: unfinished, not checked", overflow="ellipsis", no_wrap=True, style="dim")
         for column in ("done", "tok/s", "speedup"):
             table.add_column(column, justify="right", no_wrap=True, style="dim")
         room = max(0, self._screen.height - 5)
-        arms = list(self._arms)
-        running = self._now[0] if self._now is not None else None
-        place = arms.index(running) if running is not None and running in self._arms else 0
-        first = max(0, min(place - room // 2, len(arms) - room))
-        for arm_id in arms[first : first + room]:
-            table.add_row(*self._row(arm_id), style="bold" if arm_id == running else None)
-        hidden = len(arms) - len(arms[first : first + room])
+        place = next((at for at, arm in enumerate(run.arms) if arm.arm_id == run.arm_id), 0)
+        first = max(0, min(place - room // 2, len(run.arms) - room))
+        shown = run.arms[first : first + room]
+        for arm in shown:
+            table.add_row(*self._row(arm, run.arm_id), style="bold" if arm.arm_id == run.arm_id else None)
+        hidden = len(run.arms) - len(shown)
         more = [Text(f"{hidden} more arms", style="dim")] if hidden else []
         return Group(self._progress, table, *more)
 
-    def _row(self, arm_id: str) -> tuple[str, str, str, str]:
-        reached = self._interim.rate(arm_id)
-        speedup = "baseline" if self._arms[arm_id].role == "baseline" else _so_far(self._interim.speedup(arm_id))
-        marker = "> " if self._now is not None and arm_id == self._now[0] else "  "
-        done = f"{self._done_of_arm[arm_id]}/{self._of_arm[arm_id]}"
-        return marker + self._called[arm_id], done, f"{reached:.1f}" if reached else "", speedup
+    def _row(self, arm: ArmProgress, running: str | None) -> tuple[str, str, str, str]:
+        speedup = "baseline" if arm.role == "baseline" else so_far(arm.speedup)
+        marker = "> " if arm.arm_id == running else "  "
+        reached = f"{arm.tokens_per_second:.1f}" if arm.tokens_per_second else ""
+        return marker + self._called[arm.arm_id], f"{arm.done}/{arm.planned}", reached, speedup
 
-    def _print_interim(self) -> None:
+    def _print_interim(self, run: RunSoFar) -> None:
         """One line at the start of a block: how speedups stand."""
-        found = self._interim.speedups()
+        found = [it for it in run.arms if it.role == "speculative" and it.speedup is not None]
         if not found:
             return
-        told = "; ".join(f"{self._called[arm_id]} {_so_far(speedup)}" for arm_id, speedup in found[:_ARMS_TOLD])
+        told = "; ".join(f"{self._called[it.arm_id]} {so_far(it.speedup)}" for it in found[:_ARMS_TOLD])
         more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
         self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 
@@ -378,11 +197,11 @@ class RunProgress:
         self._screen.say(text, wrap=False)
 
     def _left_text(self, before: str) -> str:
-        seconds = self._time_left.seconds()
+        seconds = None if self._run is None else self._run.seconds_left
         return "" if seconds is None else f"{before}{duration(seconds)} left"
 
 
-def _so_far(speedup: Estimate | None) -> str:
+def so_far(speedup: Estimate | None) -> str:
     """A speedup on the way: with its interval where there is one already that says anything."""
     if speedup is None:
         return ""

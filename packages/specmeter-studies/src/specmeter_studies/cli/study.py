@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from specmeter.errors import SpecmeterError
-    from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
     from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
-    from specmeter.store import RunState, RunStore
+    from specmeter.store import RunState
     from specmeter_studies.folder import Part, StudyFolder, StudyOrder
     from specmeter_studies.quality.measure import Progress as QualityProgress
 
@@ -293,14 +291,8 @@ class _Watch:
         from specmeter.show.terminal.report import print_blocks
 
         print_blocks(self._screen, found(foresee(prepared), with_notes=False))
-        with shown_on(self._screen, prepared.work, folder, resumed) as (observer, opened):
-
-            def further(store: RunStore) -> Sequence[Turn] | None:
-                more = then(store) if then is not None else None
-                observer.further(replace(prepared.work, cells=tuple(more or ())).keys())
-                return more
-
-            return run(prepared, folder, observer, opened=opened, then=None if then is None else further)
+        with shown_on(self._screen, folder, resumed) as (observer, opened):
+            return run(prepared, folder, observer, opened=opened, then=then)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
         from specmeter.show.terminal.progress import part_progress

@@ -1,0 +1,229 @@
+"""How far a run has come and what it says so far, read from its folder: on the way, for terminals, programs and pages.
+
+Nothing here is checked and all of it may change. It is read between sessions by the run itself, and every few seconds
+by a page that is looked at: it costs milliseconds, which the whole report would not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from specmeter.analysis.summary import summarize
+from specmeter.experiments.schedule import Turn
+from specmeter.numbers.stats import Pool, geometric_speedup
+from specmeter.record import Arm, Estimate, Record
+from specmeter.store import RunStore
+from specmeter.store.database import unreadable
+from specmeter.store.guarded import is_written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.record import Request
+    from specmeter.store import RequestRow, RunReader
+
+
+MOST_REQUESTS = 20_000
+"""Longer runs are not summarised on the way: it would take time from their sessions."""
+_DONE = "SELECT arm_id, count(*) FROM request WHERE superseded = 0 AND status = 'ok' GROUP BY arm_id"
+_BY_SESSION = """SELECT session_id, min(arm_id), count(*), max(started_at + coalesce(wall_ms, 0) / 1000) FROM request
+    WHERE superseded = 0 GROUP BY session_id"""
+
+
+class ArmProgress(Record):
+    """How far an arm has come."""
+
+    arm_id: str
+    role: str
+    done: int
+    planned: int
+    seconds_each: float | None
+    """That a request of it has taken so far, start of its session and warm-up included."""
+    tokens_per_second: float | None
+    """Under load of all its finished cells together, from first to last request."""
+    speedup: Estimate | None
+    """So far, over finished blocks; under load with ramp and drain, which the summary leaves out."""
+
+
+class Progress(Record):
+    """How far a run has come. Interim: unfinished, unchecked, and no result."""
+
+    name: str
+    """Of the experiment."""
+    state: Literal["measuring", "checking", "complete", "partial", "failed"]
+    """`measuring` and `checking` while a process writes to the run."""
+    done: int
+    """Requests that were answered and count."""
+    planned: int
+    failed: int
+    block: int | None
+    """The one that is measured, from 1."""
+    blocks: int
+    arm_id: str | None
+    """What is measured now, where that is known."""
+    seconds_left: float | None
+    """From how long requests have taken so far; None before anything was measured."""
+    arms: tuple[ArmProgress, ...]
+    asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
+    """What the arms are, for those who name them."""
+
+    def after(self, request: Request) -> Progress:
+        """The same once a request has been answered, without looking into the folder."""
+        if request.status != "ok":
+            return self
+        arms = tuple(
+            it.model_copy(update={"done": it.done + 1}) if it.arm_id == request.arm_id else it for it in self.arms
+        )
+        return self.model_copy(update={"done": self.done + 1, "arms": arms, "seconds_left": _seconds_left(arms)})
+
+    def document(self) -> dict[str, Any]:
+        """The line that programs read."""
+        return {"event": "progress", "interim": True, **self.model_dump(mode="json")}
+
+
+def read_progress(folder: Path, now: Turn | None = None) -> Progress:
+    """How far a run has come; `now` is the cell that starts, where the caller knows. Raises `StoreError`."""
+    with RunStore.open(folder, readonly=True) as store:
+        arms, planned, state = store.arms(), store.planned(), store.state()
+        done = {str(arm_id): int(count) for arm_id, count in store.raw(_DONE)}
+        rows = list(store.rows()) if state.planned <= MOST_REQUESTS else []
+        blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
+        sessions = _sessions(store)
+        timing_only = [model.name for model in store.models() if model.timing_only]
+        each = _seconds_each(store, {it.id: it.started_at for it in sessions})
+        name = store.experiment().name
+    written = is_written(folder)
+    last = now or (sessions[-1] if written and sessions else None)
+    at = (last.invocation, last.block) if last else None
+    arm_id = last.arm_id if last and (isinstance(last, Turn) or last.ended_at is None) else None
+    summary = summarize(rows, arms, timing_only=timing_only) if rows else None
+    told = {it.arm_id: it for it in (*summary.arms, *summary.controls)} if summary else {}
+    cells = _cells(rows, {arm.id for arm in arms if arm.load})
+    found: list[ArmProgress] = []
+    for arm in arms:
+        alone = told.get(arm.id)
+        rate = alone.decode_rate.point if alone and alone.decode_rate else None
+        speedup = alone.speedup if alone else None
+        if arm.load is not None:
+            rate, speedup = _rate(cells.get(arm.id, {})), _speedup(arm, cells)
+        found.append(
+            ArmProgress(
+                arm_id=arm.id,
+                role=arm.role,
+                done=done.get(arm.id, 0),
+                planned=planned.get(arm.id, 0),
+                seconds_each=each.get(arm.id),
+                tokens_per_second=rate,
+                speedup=speedup,
+            )
+        )
+    return Progress(
+        name=name,
+        state=("measuring" if state.ok < state.planned else "checking") if written else state.state,
+        done=state.ok,
+        planned=state.planned,
+        failed=state.failed,
+        block=blocks.index(at) + 1 if at in blocks else None,
+        blocks=len(blocks),
+        arm_id=arm_id,
+        seconds_left=_seconds_left(found),
+        arms=tuple(found),
+        asked=tuple(arms),
+    )
+
+
+class _Started(BaseModel):
+    """What is needed of a `Session`, whose bulk would take longer."""
+
+    id: str
+    arm_id: str
+    invocation: int
+    block: int
+    started_at: float
+    ended_at: float | None = None
+
+
+def _sessions(store: RunReader) -> list[_Started]:
+    try:
+        return [_Started.model_validate_json(text) for (text,) in store.raw("SELECT json FROM session ORDER BY seq")]
+    except ValueError as error:
+        raise unreadable(store.path, "a row of the table session", error) from None
+
+
+def _seconds_each(store: RunReader, started: Mapping[str, float]) -> dict[str, float]:
+    """Arm -> seconds per request, from the start of each session to the end of its last request."""
+    seconds, requests = defaultdict[str, float](float), defaultdict[str, int](int)
+    for session, arm_id, count, end in store.raw(_BY_SESSION):
+        if session in started:
+            seconds[arm_id] += max(0.0, end - started[session])
+            requests[arm_id] += count
+    return {arm_id: seconds[arm_id] / count for arm_id, count in requests.items()}
+
+
+def _seconds_left(arms: Sequence[ArmProgress]) -> float | None:
+    """Arms not measured yet count with the mean of the others."""
+    known = [it.seconds_each for it in arms if it.seconds_each is not None]
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    return sum((mean if it.seconds_each is None else it.seconds_each) * max(0, it.planned - it.done) for it in arms)
+
+
+@dataclass
+class _Cell:
+    """A cell under load, added up request by request."""
+
+    tokens: int = 0
+    decoded: int = 0
+    decode_ms: float = 0.0
+    began_at: float = math.inf
+    ended_at: float = -math.inf
+
+    def add(self, row: RequestRow) -> None:
+        if row.predicted_n is None:
+            return
+        self.tokens += row.predicted_n
+        self.decoded += max(0, row.predicted_n - 1)
+        self.decode_ms += row.predicted_ms or 0.0
+        self.began_at = min(self.began_at, row.started_at)
+        self.ended_at = max(self.ended_at, row.started_at + (row.wall_ms or 0.0) / 1000)
+
+    @property
+    def ms(self) -> float:
+        return max(0.0, 1000 * (self.ended_at - self.began_at))
+
+    def pool(self, *, by_rate: bool) -> Pool:
+        """Throughput; where requests arrive by a rate that is what was offered, and time per output token counts."""
+        return Pool(self.decoded, self.decode_ms) if by_rate else Pool(self.tokens, self.ms)
+
+
+_Cells = dict[tuple[int, int], _Cell]
+
+
+def _cells(rows: Iterable[RequestRow], under_load: set[str]) -> dict[str, _Cells]:
+    """Cells under load, which are in the folder when they are finished."""
+    found: dict[str, _Cells] = {arm_id: {} for arm_id in under_load}
+    for row in rows:
+        if row.arm_id in under_load:
+            found[row.arm_id].setdefault((row.invocation, row.block), _Cell()).add(row)
+    return found
+
+
+def _rate(cells: _Cells) -> float | None:
+    ms = sum(it.ms for it in cells.values())
+    return 1000 * sum(it.tokens for it in cells.values()) / ms if ms > 0 else None
+
+
+def _speedup(arm: Arm, cells: Mapping[str, _Cells]) -> Estimate | None:
+    """The speedup of the cells that both it and its baseline have finished, ramp and drain included."""
+    mine, theirs = cells[arm.id], cells.get(arm.baseline_id or "", {})
+    by_rate = arm.load is not None and arm.load.clients is None
+    both = [(mine[at].pool(by_rate=by_rate), theirs[at].pool(by_rate=by_rate)) for at in mine if at in theirs]
+    pairs = [pair for pair in both if all(it.tokens > 0 and it.ms > 0 for it in pair)]
+    return geometric_speedup(pairs) if pairs else None
