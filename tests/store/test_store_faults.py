@@ -94,8 +94,7 @@ def test_a_file_that_is_not_sqlite(store):
     for readonly in (True, False):
         with pytest.raises(StoreError, match="is damaged") as failure:
             RunStore.open(store.folder, readonly=readonly)
-        assert "run.sqlite and run.sqlite-wal together" in failure.value.fix
-        assert ".recover" in failure.value.fix
+        assert f"specmeter rescue {store.folder}" in failure.value.fix
     assert not is_written(store.folder)
 
 
@@ -108,21 +107,6 @@ def test_damage_in_the_middle_is_found_when_it_is_read(store, make_request, plan
     store.path.write_bytes(data)
     with pytest.raises(StoreError, match="is damaged"), RunStore.open(store.folder, readonly=True) as reader:
         list(reader.requests())
-
-
-def test_a_run_rescued_by_dump_is_a_run(store, make_request, plan):
-    """As the fix for a damaged file says; a dump loses `application_id` and `user_version`."""
-    store.add_request(make_request())
-    store.close()
-    rescued = store.folder / "rescued.sqlite"
-    source, target = sqlite3.connect(store.path), sqlite3.connect(rescued)
-    target.executescript("\n".join(source.iterdump()))
-    source.close()
-    target.close()
-    rescued.replace(store.path)
-    with RunStore.open(store.folder) as again:
-        assert list(again.requests()) == [make_request()]
-        again.add_request(make_request(plan[1]))
 
 
 def test_a_reply_that_cannot_be_unpacked_is_named(store, make_request):

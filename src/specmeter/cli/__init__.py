@@ -40,6 +40,7 @@ COMMANDS = {
     "report": "Write what a run found as a web page, figures and tables; several as a site.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
+    "rescue": "Save what can be read of a damaged run into a new folder.",
     "audit": "Audit published results: which rows can be true?",
     "models": "List, build, inspect and compare models.",
     "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
@@ -47,12 +48,12 @@ COMMANDS = {
     "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
 """Name -> one line of help."""
-_PLACES = {"list": "runs:list_runs", "show": "runs:show", "export": "runs:export"}
+_PLACES = {"list": "runs:list_runs", "show": "runs:show", "export": "runs:export", "rescue": "runs:rescue"}
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
     "Measure and judge": ("run", "advise", "audit", "study", "report"),
-    "Read what was measured": ("list", "show", "check", "explain", "compare", "export"),
+    "Read what was measured": ("list", "show", "check", "explain", "compare", "export", "rescue"),
     "Costs, models, quality": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),
 }

@@ -32,6 +32,7 @@ from specmeter.store.locate import (
     is_study,
 )
 
+_LOST_SHOWN = 5
 _ENDLESS = 10_000
 """Width of a table that is not read on a terminal: programs want one row per line."""
 
@@ -264,3 +265,28 @@ def export(run: str, chosen: str | None, table: str, out: Path | None) -> None:
     count = RunTable(find_run(run), table).write(out or printed, chosen)
     if out is not None:
         errors().say(f"{count} rows written to {out}", wrap=False)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--out", type=click.Path(path_type=Path), help="The new folder.  [default: RUN-rescued]")
+def rescue(run: Path, out: Path | None) -> None:
+    """Save what can be read of a damaged run into a new folder, and list what is lost.
+
+    The damaged folder stays as it is. `specmeter run` resumes the new one and measures again what was lost.
+
+    \b
+    Examples:
+      specmeter rescue specmeter-runs/demo-20261121-101500
+    """
+    from specmeter.store.rescue import rescue as save
+
+    screen = output()
+    found = save(run, out or run.with_name(f"{run.name}-rescued"))
+    screen.say(f"saved {sum(found.saved.values())} rows of {len(+found.saved)} tables in {found.folder}", wrap=False)
+    for what, lost in found.lost.items():
+        screen.say(f"lost of {what}: {len(lost)}", wrap=False)
+        for one in lost[:_LOST_SHOWN]:
+            screen.say(f"  {one}", wrap=False)
+        if len(lost) > _LOST_SHOWN:
+            screen.say(f"  and {len(lost) - _LOST_SHOWN} more", wrap=False)

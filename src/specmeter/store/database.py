@@ -174,10 +174,10 @@ def missing_objects(db: sqlite3.Connection) -> list[str]:
     return sorted(_ours() - _objects(db))
 
 
-def tables() -> frozenset[str]:
-    """Names of all tables."""
-    made = (sql.removeprefix("CREATE TABLE ") for sql in _ours() if sql.startswith("CREATE TABLE "))
-    return frozenset(re.split(r"\W", name, maxsplit=1)[0] for name in made)
+def tables() -> tuple[str, ...]:
+    """Names of all tables; one that refers to another comes after it."""
+    made = (sql.removeprefix("CREATE TABLE ") for sql in _STATEMENTS if sql.startswith("CREATE TABLE "))
+    return tuple(re.split(r"\W", name, maxsplit=1)[0] for name in made)
 
 
 def _objects(db: sqlite3.Connection) -> frozenset[str]:
@@ -315,29 +315,29 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     why = first_fault(error, "record") if isinstance(error, ValidationError) else str(error)
     return StoreError(
         f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
-        fix="it was changed or written by another version: get the run folder from where it was made, or measure again",
+        fix="it was damaged, changed, or written by another version: get the run folder from where it was made, or "
+        f"save the rest of it with `specmeter rescue {path.parent}`",
     )
 
 
 def damaged(path: Path, detail: str) -> StoreError:
-    name = path.name
     return StoreError(
-        f"{path}: is damaged ({detail})",
-        fix=f"copy {name} and {name}-wal together first (the newest requests are in the -wal), then in the copy: "
-        f"sqlite3 {name} .recover | sqlite3 rescued.sqlite (.dump where .recover is missing), "
-        f"and put rescued.sqlite in place of {name} and {name}-wal",
+        f"{path}: is damaged ({detail[:_LONGEST_REASON]})",
+        fix=f"`specmeter rescue {path.parent}` saves what can be read of it into a new folder",
     )
 
 
 @contextmanager
 def sqlite_errors(path: Path) -> Generator[None]:
-    """Turns what SQLite raises about files into a `StoreError`; mistakes in our SQL pass through."""
+    """Turns what SQLite raises into a `StoreError`: damage, unless it names another cause."""
     try:
         yield
+    except sqlite3.ProgrammingError:  # a mistake of the caller
+        raise
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise damaged(path, str(error)) from None
+        if code == sqlite3.SQLITE_AUTH:  # a statement that is not ours
+            raise
         if code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
             raise damaged(path, f"it yields more data than its size allows: {error}") from None
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -355,7 +355,7 @@ def sqlite_errors(path: Path) -> Generator[None]:
                 f"{path}: another program keeps the file locked",
                 fix="close the program that has it open, then try again",
             ) from None
-        raise
+        raise damaged(path, str(error)) from None
 
 
 def _tune(db: sqlite3.Connection) -> None:

@@ -219,7 +219,7 @@ class GuardedDatabase:
         """A private copy, with what lay beside the file merged."""
         self._scratch = tempfile.TemporaryDirectory(prefix="specmeter-")
         try:
-            _copy(folder, Path(self._scratch.name))
+            copy_database(folder, Path(self._scratch.name))
             return self._limited(sqlite3.connect(Path(self._scratch.name) / DATABASE_NAME, isolation_level=None))
         except BaseException:
             self._scratch.cleanup()
@@ -257,7 +257,7 @@ def is_run(folder: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
         try:
             refuse_odd_files(folder)
-            _copy(folder, Path(scratch))
+            copy_database(folder, Path(scratch))
             with closing(sqlite3.connect(Path(scratch) / DATABASE_NAME)) as db:
                 return format_of(db) is not None
         except (sqlite3.Error, OSError, StoreError):
@@ -270,7 +270,7 @@ def leftovers(folder: Path) -> bool:
     return (folder / _JOURNAL).exists() or (wal.exists() and wal.stat().st_size > 0)
 
 
-def _copy(folder: Path, to: Path) -> None:
+def copy_database(folder: Path, to: Path) -> None:
     """Copy the database with what a killed writer left beside it. Raises `StoreError`."""
     for name in DATABASE_FILES:
         if name.endswith("-shm"):  # made anew from the WAL
@@ -307,7 +307,7 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 def _authorizer() -> Callable[[int, str | None, str | None, str | None, str | None], int]:
     """Says which statements may be prepared: SELECTs of our own tables, with a few functions."""
-    readable = tables() | {"sqlite_master", "sqlite_schema"}
+    readable = {*tables(), "sqlite_master", "sqlite_schema"}
 
     def allowed(action: int, first: str | None, second: str | None, where: str | None, trigger: str | None) -> int:
         if trigger is not None:

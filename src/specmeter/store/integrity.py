@@ -256,7 +256,10 @@ def _same_findings(run: RunReader) -> bool:
     if not isinstance(shown, list) or not isinstance(left_out, int):
         return False
     # As they were written, with their English text: what a reader sees was no more certified anew than the numbers.
-    kept = [json.loads(row) for (row,) in run.raw("SELECT json FROM finding ORDER BY rowid")]
+    try:
+        kept = [json.loads(row) for (row,) in run.raw("SELECT json FROM finding ORDER BY rowid")]
+    except (TypeError, ValueError, RecursionError):
+        return False
     listed = cast("list[Any]", shown)
     return len(listed) + left_out == len(kept) and _present(listed) == _present(kept[: len(listed)])
 

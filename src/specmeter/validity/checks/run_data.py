@@ -613,7 +613,7 @@ def _queued(run: RunReader) -> dict[str, float]:
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
-    ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
+    ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0 ORDER BY id")
     rows = {RequestKey(*key): row_id for row_id, *key in ids}
     texts = {it.key: RunText(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
     return {it.key: it.position for it in find_divergences(run, arms, texts)}

@@ -1,0 +1,228 @@
+"""Saving what can be read of a damaged run: row by row, into a new folder that is read, checked and resumed like any.
+
+Its certificate goes along: where something was lost, the next check finds that the data are not those certified.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specmeter.errors import StoreError
+from specmeter.files import read_inside
+from specmeter.record import (
+    Arm,
+    Certificate,
+    Disturbance,
+    DraftPair,
+    EngineIdentity,
+    Finding,
+    Host,
+    LoadCell,
+    Margin,
+    MatchProfile,
+    ModelIdentity,
+    Prediction,
+    Profiled,
+    Prompt,
+    PromptTokens,
+    Record,
+    RequestEnergy,
+    StepProbe,
+    Telemetry,
+    TextRouting,
+)
+from specmeter.store.database import DATABASE_NAME, create_database, make_schema, tables
+from specmeter.store.guarded import GuardedDatabase, copy_database, is_written
+from specmeter.store.reader import CERTIFICATE_NAME
+from specmeter.store.rows import REQUEST_COLUMNS, RequestRow, restore, unpacked
+from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, SIGNATURE_NAME
+
+_RECORDS: dict[str, type[Record]] = {
+    "host": Host,
+    "arm": Arm,
+    "prompt": Prompt,
+    "model": ModelIdentity,
+    "engine": EngineIdentity,
+    "telemetry": Telemetry,
+    "energy": RequestEnergy,
+    "disturbance": Disturbance,
+    "load_cell": LoadCell,
+    "prediction": Prediction,
+    "step_probe": StepProbe,
+    "prompt_tokens": PromptTokens,
+    "profile": MatchProfile,
+    "profiled": Profiled,
+    "routing": TextRouting,
+    "pair": DraftPair,
+    "margin": Margin,
+    "finding": Finding,
+    "certificate": Certificate,
+}
+"""What lies in the column `json` or `zlib_json` of a table. That of a session lacks its engine, that of a reply its
+request."""
+_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (str,), "BLOB": (bytes,)}
+_HEADER = 100
+"""Bytes before the first page of an SQLite file."""
+_MOST_BYTES = 2**30
+"""Of one file beside the database."""
+_UNANSWERED = "status = 'ok' AND id NOT IN (SELECT request_id FROM reply)"
+
+
+@dataclass
+class Rescued:
+    """What was saved of a run, and what was not."""
+
+    folder: Path
+    saved: Counter[str] = field(default_factory=Counter[str])
+    """Table -> rows."""
+    lost: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Table or file -> what is wrong with each thing in it that was left out."""
+
+
+def rescue(folder: Path, to: Path) -> Rescued:
+    """Save what can be read of the run in `folder` into the new folder `to`; `folder` stays as it is.
+
+    A request whose answer was lost is left out, so that resuming the run measures it again. Raises `StoreError` where
+    nothing can be saved, `to` exists, or the run is being written.
+    """
+    if is_written(folder):
+        raise StoreError(f"{folder}: is being written", fix="wait until it has ended")
+    found = Rescued(to)
+    with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
+        scratch = Path(name)
+        copy_database(folder, scratch)
+        with closing(_opened(folder, scratch)) as source:
+            try:
+                (to / LOGS_NAME).mkdir(parents=True)
+                create_database(to / DATABASE_NAME, lambda db: _fill(db, source, found)).close()
+            except FileExistsError:
+                raise StoreError(f"{to}: exists already", fix="name a new folder with --out") from None
+            except OSError as error:
+                raise StoreError(
+                    f"{to}: cannot be written ({error.strerror})", fix="name a folder with --out"
+                ) from None
+    beside = (EXPERIMENT_NAME, ENVIRONMENT_NAME, CERTIFICATE_NAME, SIGNATURE_NAME)
+    logs = (f"{LOGS_NAME}/{it.name}" for it in sorted((folder / LOGS_NAME).glob("*.log")))
+    for name in (*beside, *logs):
+        try:
+            (to / name).write_bytes(read_inside(folder, name, _MOST_BYTES))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            found.lost[name] = [error.strerror or str(error)]
+    return found
+
+
+def _opened(folder: Path, scratch: Path) -> GuardedDatabase:
+    """The copy of a run, to be read; with a new header where its own is what is damaged."""
+    try:
+        return GuardedDatabase(scratch)
+    except StoreError as first:
+        try:
+            _write_header(scratch / DATABASE_NAME)
+            return GuardedDatabase(scratch)
+        except (StoreError, OSError):
+            raise StoreError(first.message.replace(str(scratch), str(folder)), fix=_FROM_ELSEWHERE) from None
+
+
+_FROM_ELSEWHERE = "get the run folder from where it was measured, or measure again"
+
+
+def _write_header(path: Path) -> None:
+    """The header that specmeter's databases have: all have pages of one size, and nothing else in it is needed."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        make_schema(db)
+        header = bytearray(db.serialize()[:_HEADER])
+    pages = path.stat().st_size // int.from_bytes(header[16:18])
+    header[28:32] = pages.to_bytes(4)
+    with path.open("r+b") as file:
+        file.write(header)
+
+
+def _fill(db: sqlite3.Connection, source: GuardedDatabase, found: Rescued) -> None:
+    make_schema(db)
+    db.execute("DELETE FROM format")
+    source.db.text_factory = bytes
+    for table in tables():
+        columns = [(str(it[1]), str(it[2])) for it in db.execute(f"PRAGMA table_info({table})")]
+        names = ", ".join(name for name, _ in columns)
+        places = ", ".join("?" * len(columns))
+        for rowid, values in _rows(source, table, names, found):
+            try:
+                kept = [_sound(value, kind) for value, (_, kind) in zip(values, columns, strict=True)]
+                _refuse_unreadable(db, table, dict(zip((name for name, _ in columns), kept, strict=True)))
+                db.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", kept)
+            except (ValueError, zlib.error, sqlite3.Error, RecursionError) as error:
+                found.lost.setdefault(table, []).append(f"row {rowid}: {_in_a_line(error)}")
+            else:
+                found.saved[table] += 1
+    if not found.saved["run"] or not found.saved["format"]:
+        raise StoreError(f"{source.path.name}: the run's own record is gone", fix=_FROM_ELSEWHERE)
+    for (row,) in db.execute(f"SELECT id FROM request WHERE {_UNANSWERED} ORDER BY id").fetchall():
+        _leave_out(db, "request", row, "its answer was lost", found)
+    while orphans := db.execute("PRAGMA foreign_key_check").fetchall():
+        for table, row in {(str(it[0]), int(it[1])) for it in orphans}:
+            _leave_out(db, table, row, "what it belongs to was lost", found)
+
+
+def _leave_out(db: sqlite3.Connection, table: str, row: int, why: str, found: Rescued) -> None:
+    db.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))
+    found.saved[table] -= 1
+    found.lost.setdefault(table, []).append(f"row {row}: {why}")
+
+
+def _rows(source: GuardedDatabase, table: str, names: str, found: Rescued) -> Iterator[tuple[int, Sequence[Any]]]:
+    """(number, values) of the rows of a table: from its start and from its end, up to what cannot be read."""
+    last, problem = 0, None
+    orders: tuple[tuple[str, Callable[[int], bool]], ...] = (("ASC", lambda _: False), ("DESC", lambda it: it <= last))
+    for order, met in orders:
+        problem_before, problem = problem, None
+        try:
+            with source.bounded():
+                for rowid, *values in source.db.execute(f"SELECT rowid, {names} FROM {table} ORDER BY rowid {order}"):
+                    if met(rowid):
+                        break
+                    last = rowid if order == "ASC" else last
+                    yield rowid, values
+        except sqlite3.Error as error:
+            problem = error
+        if problem is None:
+            if problem_before is not None:
+                found.lost.setdefault(table, []).append(f"rows after {last}: {problem_before}")
+            return
+    found.lost.setdefault(table, []).append(f"rows after {last}: {problem}")
+
+
+def _sound(value: Any, kind: str) -> Any:
+    """A value of a column. Raises `ValueError` where it is none of its kind."""
+    if isinstance(value, bytes) and kind == "TEXT":
+        return value.decode("utf-8")
+    if value is not None and not isinstance(value, _KINDS[kind]):
+        raise ValueError(f"{value!r:.40} where a column has {kind}")
+    return value
+
+
+def _refuse_unreadable(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
+    """Raises `ValueError` or `zlib.error` for a row whose document is not what a run stores."""
+    if table == "reply":
+        row = db.execute(f"SELECT {REQUEST_COLUMNS} FROM request WHERE id = ?", (values["request_id"],)).fetchone()
+        if row is not None:
+            restore(RequestRow._make(row), values["zlib_json"])
+    elif (record := _RECORDS.get(table)) is not None:
+        bulk = values.get("zlib_json")
+        record.model_validate_json(values["json"] if bulk is None else unpacked(bulk))
+    elif "json" in values:
+        json.loads(values["json"])
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,130 @@
+"""A flipped bit anywhere in `run.sqlite`: what is damaged is named, and the rest of the run is saved."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specmeter.cli import invoke
+from specmeter.errors import StoreError
+from specmeter.store import RunStore
+from specmeter.store.database import tables
+from specmeter.store.rescue import rescue
+from test_measure import measured, write
+
+READERS = ("show", "explain", "check", "export")
+HEADER = 100
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    measured(write(folder, design={"blocks": 2}), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What specmeter does not foresee is raised."""
+    monkeypatch.setenv("SPECMETER_DEBUG", "1")
+
+
+def texts(run: Path) -> Iterator[tuple[str, str, str]]:
+    with closing(sqlite3.connect(run / "run.sqlite")) as db:
+        for table in tables():
+            for _, name, kind, *_ in db.execute(f"PRAGMA table_info({table})"):
+                if db.execute(f"SELECT count({name}) FROM {table}").fetchone()[0]:
+                    yield table, name, kind
+
+
+def flip(content: bytes, at: int, bit: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
+
+
+def read_all(run: Path, out: Path) -> None:
+    """By every reading command; what cannot be read is told, never a defect of specmeter."""
+    for reader in READERS:
+        assert invoke([reader, str(run), *(["--out", str(out)] if reader == "export" else [])]) != 3
+    with RunStore.open(rescued(run), readonly=True) as again:
+        again.check()
+        assert list(again.attempts())
+
+
+def rescued(run: Path) -> Path:
+    to = run.with_name("rescued")
+    shutil.rmtree(to, ignore_errors=True)
+    return rescue(run, to).folder
+
+
+def test_a_bit_in_each_column(run: Path, tmp_path: Path):
+    rng = random.Random(4)
+    original = (run / "run.sqlite").read_bytes()
+    for table, name, kind in texts(run):
+        if table in ("run", "format"):  # without these there is nothing to save
+            continue
+        with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as db:
+            db.execute("PRAGMA ignore_check_constraints = ON")
+            row, value = db.execute(
+                f"SELECT rowid, CAST({name} AS BLOB) FROM {table} WHERE {name} IS NOT NULL"
+            ).fetchone()
+            wrong = flip(value, rng.randrange(len(value)), 7)
+            made = "?" if kind == "BLOB" else "CAST(? AS TEXT)"
+            try:
+                db.execute(f"UPDATE {table} SET {name} = {made} WHERE rowid = ?", (wrong, row))
+            except sqlite3.IntegrityError:  # the number of a row cannot be a text
+                continue
+        read_all(run, tmp_path / "out.csv")
+        (run / "run.sqlite").write_bytes(original)
+
+
+@pytest.mark.parametrize("byte", [0, 16, 18, 24, 28, 44, 47, 56, 59, 92])
+def test_a_bit_in_the_header(run: Path, tmp_path: Path, byte: int):
+    file = run / "run.sqlite"
+    file.write_bytes(flip(file.read_bytes(), byte, byte % 8))
+    read_all(run, tmp_path / "out.csv")
+
+
+def test_bits_anywhere(run: Path, tmp_path: Path):
+    file, rng = run / "run.sqlite", random.Random(5)
+    original = file.read_bytes()
+    for _ in range(15):
+        file.write_bytes(flip(original, rng.randrange(4096, len(original)), rng.randrange(8)))
+        read_all(run, tmp_path / "out.csv")
+
+
+def test_a_request_whose_answer_is_lost_is_measured_again(run: Path):
+    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        db.execute("UPDATE reply SET zlib_json = x'00' WHERE request_id = 3")
+    found = rescue(run, run.with_name("rescued"))
+    assert found.lost == {"reply": ["row 3: ends too early"], "request": ["row 3: its answer was lost"]}
+    with RunStore.open(run, readonly=True) as was, RunStore.open(found.folder, readonly=True) as now:
+        assert now.state().planned == was.state().planned
+        assert now.state().ok == was.state().ok - 1
+        assert len(now.missing()) == 1
+    assert (found.folder / "logs").is_dir()
+
+
+def test_what_can_be_saved_is_no_other_run(run: Path, tmp_path: Path):
+    assert invoke(["rescue", str(run), "--out", str(tmp_path / "rescued")]) == 0
+    assert invoke(["check", str(tmp_path / "rescued")]) == invoke(["check", str(run)])
+    with pytest.raises(StoreError, match="exists already"):
+        rescue(run, tmp_path / "rescued")
+
+
+def test_nothing_to_save(run: Path):
+    (run / "run.sqlite").write_bytes(b"garbage " * 1000)
+    with pytest.raises(StoreError, match="is damaged"):
+        rescue(run, run.with_name("rescued"))
+    assert not run.with_name("rescued").exists()
