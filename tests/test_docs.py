@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 import specmeter
 from pasted_line import timings_of
-from specmeter.cli import all_commands, invoke
+from specmeter.cli import all_commands, invoke, root
 from specmeter.experiments.experiment import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,3 +113,26 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 def _code(text: str) -> str:
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))])
+
+
+def test_options_that_pages_show_are_those_of_the_commands() -> None:
+    """Each command line of the how-to pages and the tutorial, read as the program reads it."""
+    seen = 0
+    for page in (*(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "docs" / "tutorial.md", ROOT / "README.md"):
+        blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        text = "\n".join(blocks).replace("\\\n", " ")
+        for line in re.findall(r"^(?:.* && )?(?:uv run )?specmeter (.*)$", text, re.MULTILINE):
+            words = shlex.split(re.split(r" [|>] | && ", line)[0], comments=True)
+            found: click.Command = root
+            while isinstance(found, click.Group):
+                name = words.pop(0)
+                command = found.get_command(click.Context(found), name)
+                assert command is not None, f"{page.name}: {line}"
+                found = command
+            context = click.Context(found, info_name=found.name)
+            given, _, order = found.make_parser(context).parse_args(words)
+            for param in (it for it in order if isinstance(it, click.Option)):
+                if not isinstance(param.type, click.Path):
+                    param.type_cast_value(context, given[param.name or ""])
+            seen += 1
+    assert seen > 80

@@ -132,6 +132,8 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
         "suspect: the machine was busy (host-load)",
     ]
     assert [note.said for note in found][2:] == few
+    layers = about_arm("memory-fit", "note", FAST, Message("20 of 33 layers are on the GPU"), Message("ask for all"))
+    assert str(told(replace(measured, findings=(layers,)))[0].said).startswith("note: 20 of 33 layers are on the GPU")
     # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
     other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
     apart = tuple(

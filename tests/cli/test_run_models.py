@@ -16,7 +16,10 @@ from specmeter.api import Experiment, audit
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
+from specmeter.laboratory import doctor
+from specmeter.laboratory import run as laboratory
 from specmeter.models import bench
+from specmeter.record import Gpu
 from specmeter.store import RunStore
 
 MOCK = ["run", "-m", "mock:dense", "-md", "mock:small", "--engine", "mock", "--max-tokens", "8"]
@@ -199,6 +202,37 @@ def test_settings_are_keys_for_experiments_too(capsys: pytest.CaptureFixture[str
     plan = json.loads(capsys.readouterr().out)
     assert plan["sessions"] == 5 * len(plan["arms"])
     assert plan["arms"][0]["arm"]["engine"]["gpu_layers"] == 100_000
+    Path("mine.yaml").write_text(
+        "target: bench:dense\narms: [{method: ngram-simple}]\nengine: {gpu_layers: all, draft_gpu_layers: 3}\n"
+    )
+    assert invoke(["run", "mine.yaml", "--dry-run", "--json"]) == 0
+    engine = json.loads(capsys.readouterr().out)["arms"][0]["arm"]["engine"]
+    assert (engine["gpu_layers"], engine["draft_gpu_layers"]) == (100_000, 3)
+    assert "gpu_layers" in said("run", "mine.yaml", "--set", "engine.gpu_layers=some", "--dry-run", capsys=capsys)
+
+
+def test_a_table_of_prompts_begins_with_its_header(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.csv").write_text("prompt,kind\nWhy is the sky blue?,fact\nSort a list.,code\n", encoding="utf-8")
+    assert invoke(["run", "bench:dense", "--ngram", "--prompts", "mine.csv", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompts"] == 2
+
+
+def test_a_dry_run_refuses_what_the_run_would(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = copy("dense", "dense.gguf")
+    Path("long.txt").write_text("Short.\n" + "word " * 500, encoding="utf-8")
+    asked = ("run", target, "--ngram", "-c", "256", "-n", "32")
+    found = said(*asked, "--prompts", "long.txt", "--dry-run", capsys=capsys)
+    assert "file/long-2: the prompt has" in found
+    monkeypatch.setattr(laboratory, "allow_open_files", lambda wanted: wanted - 1)
+    for how in ([], ["--dry-run"]):
+        found = said(*asked, "--gamma", "4", "--clients", "4", *how, capsys=capsys)
+        assert "4 clients need" in found
+    monkeypatch.setattr(doctor, "read_gpus", lambda: [Gpu(index=0, name="H200", vendor="NVIDIA", driver="570")])
+    for command in ("run", "advise"):
+        assert invoke([command, target, *(["--ngram"] if command == "run" else []), "--dry-run"]) == 3
+        assert "no installed engine can use this GPU" in capsys.readouterr().err
 
 
 def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -286,6 +286,30 @@ def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path)
     assert specmeter("run", written(tmp_path), "--dry-run").returncode == 0
 
 
+def test_the_code_of_the_how_to_runs_as_printed(shelf: Path, tmp_path: Path) -> None:
+    """Its engine is found by its entry point, and its file of conformance tests is one, here of the toy."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "write-an-engine.md").read_text(encoding="utf-8")
+    engine, kit = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    entry, place = re.findall(r'^(\w+) = "(.*)"$', re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0], re.MULTILINE)[
+        0
+    ]
+    (arms,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (shelf / "my_engine.py").write_text(engine, encoding="utf-8")
+    package(shelf, "my-engine", {entry: place})
+    written(tmp_path)
+    spec = FILE | {"targets": {"bird": "bench:dense"}} | yaml.safe_load(arms)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(spec))
+    arms_of = [arm for arm in load(str(tmp_path / "mine.yaml")).experiment.expand() if arm.speculates]
+    assert [(arm.gamma, arm.engine.options["window"]) for arm in arms_of] == [(2, 8), (4, 8)]
+    toy = 'from toy_engine import Options, model\n\nMODEL = model(Options(), "m", "toy:parrot")\n'
+    file = tmp_path / "test_conformance_of_mine.py"
+    file.write_text(toy + kit.replace('"mine"', '"toy"').replace("lookahead", "parrot"), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "repeats or unicode", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
 def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_path: Path) -> None:
     (shelf / "clumsy.py").write_text(
         "from specmeter.engines.registry import EngineSpec\n"

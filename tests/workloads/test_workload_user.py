@@ -36,6 +36,39 @@ def test_jsonl(tmp_path: Path) -> None:
     assert (second.id, second.kind, second.text, second.max_tokens) == ("file/b", "poem", " Zweite ✓\n", 9)
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_the_first_row_of_a_csv_names_its_columns(tmp_path: Path, delimiter: str) -> None:
+    assert [it.kind for it in load([files("mine.csv")], base_dir=tmp_path)] == ["edit", "fact"], "that of the page"
+    rows = ("Prompt,kind,max_tokens", '"Two\nlines, and ""quotes""",poem,9', "", "Plain?,,")
+    table = "\ufeff" + "\r\n".join(rows).replace(",", delimiter)
+    (tmp_path / "mine.csv").write_text(table, encoding="utf-8", newline="")
+    first, second = load([files("mine.csv")], base_dir=tmp_path)
+    assert (first.id, first.kind, first.max_tokens) == ("file/mine-1", "poem", 9)
+    assert first.text == f'Two\nlines{delimiter} and "quotes"'
+    assert (second.kind, second.text, second.max_tokens) == ("user", "Plain?", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no prompt"),
+        ("Why is the sky blue?\nWhy?\n", "its first row names no column `prompt` or `text`"),
+        ("prompt,kind\nWhy, then?,fact,x\n", "row 2: has more cells than the first row"),
+        ("prompt,answer\nWhy?,So.\n", "row 2: answer: unknown key"),
+        ("prompt,kind\n,fact\n", 'row 2: needs either "prompt" or "text"'),
+        ("prompt,max_tokens\nWhy?,many\n", "row 2: max_tokens: "),
+        ('prompt\n"Why?\n', "not CSV: "),
+        ("prompt\n" + "x" * 200_000, "not CSV: field larger"),
+    ],
+)
+def test_faults_in_csv_name_their_row(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "bad.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(ExperimentError, match=re.escape(message)) as caught:
+        load([files("bad.csv")], base_dir=tmp_path)
+    assert "bad.csv" in caught.value.message
+    assert caught.value.fix
+
+
 def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
     (tmp_path / "b.md").write_text("Three.\n\n", encoding="utf-8")
@@ -136,7 +169,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-prompts.md"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files that the page shows."""
     shown = re.findall(r"`([a-z]+\.[a-z]+)`:\n\n```[a-z]+\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(shown) == 6
+    assert len(shown) == 7
     for name, content in shown:
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

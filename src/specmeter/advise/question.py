@@ -19,7 +19,6 @@ lengths alone: whatever else its arms have in common is measured once (a pilot),
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +27,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmeter import workloads
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion, LeftOutDraft
-from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
-from specmeter.errors import ExperimentError, UsageError
+from specmeter.errors import UsageError
 from specmeter.experiments.experiment import (
     LOOKUP,
     file_workload,
@@ -41,15 +39,14 @@ from specmeter.experiments.experiment import (
 )
 from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
-from specmeter.laboratory.run import most_tokens, resolve_models, working_engine
-from specmeter.models.reference import ONLINE, Fetching, absolute
+from specmeter.models.reference import absolute
 from specmeter.record import Prompt, Record
 from specmeter.workloads.spec import ALL_KINDS, Folder
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
     from specmeter.advise.candidates import Candidates
-    from specmeter.record import Arm, EngineTraits, MethodTraits
+    from specmeter.record import EngineTraits, MethodTraits
 
 
 class TriedDraft(Record):
@@ -214,53 +211,6 @@ def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperimen
         disk_bytes=needs.disk_bytes,
         problems=(*needs.problems, *(() if candidates.looked else ("drafts are looked for once the target is here",))),
     )
-
-
-def refuse_long_prompts(grid: LoadedExperiment, fetching: Fetching = ONLINE) -> None:
-    """Raise `ExperimentError` for a prompt that does not fit into the context together with its answer.
-
-    A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
-    has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
-    """
-
-    experiment = grid.experiment
-    specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
-    prompts = workloads.load(specs, base_dir=grid.base_dir)
-    tokens = {spec.name: most_tokens(experiment, spec) for spec in specs}
-    for arm in experiment.expand():
-        if arm.role != "baseline":
-            continue
-        room = arm.engine.context // arm.engine.slots
-        mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
-        long = [it for it in mine if _bytes(it) + (it.max_tokens or tokens[it.workload]) > room]
-        counts = _counted(grid, arm, long, fetching) if long else {}
-        for prompt in long:
-            answer = prompt.max_tokens or tokens[prompt.workload]
-            if counts[prompt.id] + answer > room:
-                longer = (counts[prompt.id] + answer + 256) * (1 if arm.load else arm.engine.slots)
-                raise ExperimentError(
-                    f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
-                    f"context has room for {room}",
-                    fix=f"use a longer context (-c {longer}) or shorter prompts",
-                )
-
-
-def _counted(grid: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching: Fetching) -> dict[str, int]:
-    """Prompt id -> tokens by the target's own tokenizer."""
-    engine, _, _ = working_engine(grid.experiment)
-    models = resolve_models(grid, [arm], fetching)
-    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
-        launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
-        with engine.start(launch) as session:
-            return {prompt.id: sum(len(session.tokenize(it)) for it in _texts(prompt)) for prompt in prompts}
-
-
-def _texts(prompt: Prompt) -> list[str]:
-    return [*(message.content for message in prompt.before), prompt.text]
-
-
-def _bytes(prompt: Prompt) -> int:
-    return sum(len(text.encode()) for text in _texts(prompt))
 
 
 def _once(grid: LoadedExperiment) -> LoadedExperiment:

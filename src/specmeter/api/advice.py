@@ -10,10 +10,11 @@ from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.advise.pipeline import advise as carry_out
 from specmeter.advise.pipeline import advise_loads, choose_folder
-from specmeter.advise.question import ask, grid_of, refuse_long_prompts
+from specmeter.advise.question import ask, grid_of
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
 from specmeter.api import is_number, need, need_type, path_of, several
+from specmeter.laboratory.plan import refuse_long_prompts
 from specmeter.models.reference import Fetching
 from specmeter.show.notebook import ShownAdvice, ShownSchedule
 
@@ -151,6 +152,7 @@ def _prepared(
 ) -> tuple[Candidates, Path]:
     """What can be tried, and the folder; refuses what the command refuses."""
     candidates = find_candidates(asked, fetching=fetching)
-    refuse_long_prompts(grid_of(asked, candidates), fetching)
+    grid = grid_of(asked, candidates)
+    refuse_long_prompts(grid, grid.experiment.targets, fetching)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
     return candidates, folder

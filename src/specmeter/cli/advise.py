@@ -15,7 +15,7 @@ from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.pipeline import advise, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.pipeline import again as measure_again
-from specmeter.advise.question import ask, grid_of, outline, refuse_long_prompts
+from specmeter.advise.question import ask, grid_of, outline
 from specmeter.advise.schedule import Schedule, amend_schedule, read_schedule
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
@@ -27,6 +27,7 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.errors import UsageError
+from specmeter.laboratory.plan import refuse_long_prompts
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
 from specmeter.show import advice_report, schedule_report
@@ -91,7 +92,7 @@ _GROUPS = {
     "--prompts",
     multiple=True,
     metavar="FILE",
-    help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
+    help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 @click.option(
     "--kind",
@@ -251,7 +252,7 @@ def _advise(
         shown = replace(fetching, progress=progress)
         candidates = find_candidates(asked, fetching=shown)
         grid = grid_of(asked, candidates)  # of all loads
-        refuse_long_prompts(grid, shown)
+        refuse_long_prompts(grid, grid.experiment.targets, shown)
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -72,7 +72,7 @@ def command(
     repeats: int | None,
     batch: str | None,
     threads: int | None,
-    gpu_layers: int | None,
+    gpu_layers: Any,
     binary: str | None,
     text_file: Path | None,
     routing: bool,

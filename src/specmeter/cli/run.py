@@ -106,7 +106,7 @@ _GROUPS = {
     "--prompts",
     multiple=True,
     metavar="FILE",
-    help="Your prompts: a .txt file with one per line, or .jsonl or .json (also chats); repeatable.",
+    help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 @load_options
 @click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)

@@ -90,14 +90,14 @@ def _within(
             kind.fail(f"{value:g} is listed twice", param, ctx)
 
 
-class _Layers(click.ParamType[int]):
+class _Layers(click.ParamType[Any]):
     """As llama.cpp has it: a number, or `all`."""
 
     name = "N|all"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if value == "all":
-            return 100_000
+            return value
         try:
             return int(value)
         except ValueError:

@@ -59,7 +59,7 @@ class KeptServers(Engine):
 
     def start(self, launch: Launch) -> EngineSession:
         """A session of a server that waits, or else of a new one. Raises what the engine's `start` raises."""
-        key = _key(launch, self.engine.identify())
+        key, alone = _key(launch, self.engine.identify()), replace(launch, reuse=False)
         if key in self._waiting:
             del self._waiting[key]
             try:
@@ -69,7 +69,7 @@ class KeptServers(Engine):
                 self._end(key)
         self._make_room(_files_bytes(launch))
         if not self._lasting(launch.arm) or key in self._running:
-            return self.engine.start(replace(launch, reuse=False))
+            return self.engine.start(alone)
         self._started += 1
         log_path = Path(self._scratch.name) / f"{self._started}.log"
         try:
@@ -77,10 +77,10 @@ class KeptServers(Engine):
         except EngineStartError:
             # Once more without the others, and with the log where it belongs.
             self._make_room(None)
-            return self.engine.start(replace(launch, reuse=False))
+            return self.engine.start(alone)
         if not isinstance(session, LlamaSession):
             session.close()
-            return self.engine.start(launch)
+            return self.engine.start(alone)
         session.log_to(launch)
         session.facts = replace(session.facts, server=uuid.uuid4().hex)
         size_bytes = _files_bytes(launch) + _buffers_bytes(session.facts) + self.prompts_mib * 2**20

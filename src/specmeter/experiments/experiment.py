@@ -61,7 +61,7 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import first_fault
-from specmeter.workloads.spec import Name, WorkloadSpec
+from specmeter.workloads.spec import STRUCTURED, Name, WorkloadSpec
 
 GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
@@ -110,7 +110,7 @@ class Described:
 
 def file_workload(paths: Sequence[str]) -> dict[str, Any]:
     """Prompts of files as a workload: of text files every line is one."""
-    lines = {} if all(it.lower().endswith((".jsonl", ".json")) for it in paths) else {"per_line": True}
+    lines = {} if all(it.lower().endswith(STRUCTURED) for it in paths) else {"per_line": True}
     return {"source": "file", "paths": list(paths), **lines}
 
 

@@ -9,6 +9,7 @@ or three; a run replaces it by what it measures.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
+from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
+from specmeter.errors import ExperimentError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.files import cache_dir
-from specmeter.laboratory.run import absent, most_tokens, refuse_too_long, used_models, working_engine
+from specmeter.laboratory.run import absent, engine_for, most_tokens, resolve_models, used_models, working_engine
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts
-from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_absent
-from specmeter.record import Arm, Record
+from specmeter.models.reference import OFFLINE, Fetching, locate, origin_of, peek, refuse_absent
+from specmeter.record import Arm, Prompt, Record
 from specmeter.text import counted, size
 
 if TYPE_CHECKING:
@@ -126,12 +129,12 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         check_arm(kind, arm, has_draft=arm.draft is not None)
-        refuse_too_long(experiment, arm)
-    working_engine(experiment)
+    engine_for(experiment, arms)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     refuse_absent(absent(loaded, arms, ask=False))
     here = _here(loaded, arms)
     preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)
+    refuse_long_prompts(loaded, here)
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
     passes = experiment.design.blocks * experiment.design.invocations
     plans = tuple(
@@ -173,6 +176,53 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
             *too_few(experiment, arms),
         ),
     )
+
+
+def refuse_long_prompts(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching = OFFLINE) -> None:
+    """Raise `ExperimentError` for a prompt that does not fit into the context of one of `targets` with its answer.
+
+    A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
+    has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
+    """
+
+    experiment = loaded.experiment
+    specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
+    prompts = experiment.chosen(workloads.load(specs, base_dir=loaded.base_dir))
+    tokens = {spec.name: most_tokens(experiment, spec) for spec in specs}
+    for arm in experiment.expand():
+        if arm.role != "baseline" or arm.target not in targets:
+            continue
+        room = arm.engine.context // arm.engine.slots
+        mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
+        long = [it for it in mine if _bytes(it) + (it.max_tokens or tokens[it.workload]) > room]
+        counts = _counted(loaded, arm, long, fetching) if long else {}
+        for prompt in long:
+            answer = prompt.max_tokens or tokens[prompt.workload]
+            if counts[prompt.id] + answer > room:
+                longer = (counts[prompt.id] + answer + 256) * (1 if arm.load else arm.engine.slots)
+                raise ExperimentError(
+                    f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
+                    f"context has room for {room}",
+                    fix=f"use a longer context (-c {longer}) or shorter prompts",
+                )
+
+
+def _counted(loaded: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching: Fetching) -> dict[str, int]:
+    """Prompt id -> tokens by the target's own tokenizer."""
+    engine, _, _ = working_engine(loaded.experiment)
+    models = resolve_models(loaded, [arm], fetching)
+    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
+        launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
+        with engine.start(launch) as session:
+            return {prompt.id: sum(len(session.tokenize(it)) for it in _texts(prompt)) for prompt in prompts}
+
+
+def _texts(prompt: Prompt) -> list[str]:
+    return [*(message.content for message in prompt.before), prompt.text]
+
+
+def _bytes(prompt: Prompt) -> int:
+    return sum(len(text.encode()) for text in _texts(prompt))
 
 
 def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:

@@ -89,12 +89,7 @@ def prepare(
 
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
-    for arm in arms:
-        refuse_too_long(experiment, arm)
-    engine, identity, traits = working_engine(experiment)
-    if not traits.simulated:
-        refuse_idle_gpu(experiment, engine)
-        _refuse_too_many(arms)
+    engine, identity, traits = engine_for(experiment, arms)
     models = resolve_models(loaded, arms, fetching)
     pairs = preflight.check(arms, models, experiment.engine.kind)
     prompts = _prompts(loaded, arms, models, engine)
@@ -148,7 +143,18 @@ def working_engine(experiment: Experiment) -> tuple[Engine, EngineIdentity, Engi
     return engine, identity, _stated(experiment.engine.kind, identity)
 
 
-def refuse_too_long(experiment: Experiment, arm: Arm) -> None:
+def engine_for(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Engine, EngineIdentity, EngineTraits]:
+    """The working engine, where it and this machine can measure the arms. Raises `ExperimentError` or `EngineError`."""
+    for arm in arms:
+        _refuse_too_long(experiment, arm)
+    engine, identity, traits = working_engine(experiment)
+    if not traits.simulated:
+        refuse_idle_gpu(experiment, engine)
+        _refuse_too_many(arms)
+    return engine, identity, traits
+
+
+def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
     """Prompts of a length that is written in the experiment, and the text before them, have to fit into the context
     together with the answer."""
     room, depth = arm.engine.context // arm.engine.slots, 0 if arm.load is None else arm.load.depth

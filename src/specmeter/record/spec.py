@@ -142,6 +142,20 @@ def _switch(value: object) -> object:
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
+ALL_LAYERS = 100_000
+
+
+def _layers(value: object) -> object:
+    return ALL_LAYERS if value == "all" else value
+
+
+Layers = Annotated[
+    int,
+    Field(ge=0, le=ALL_LAYERS),
+    BeforeValidator(_layers, json_schema_input_type=Annotated[int, Field(ge=0, le=ALL_LAYERS)] | Literal["all"]),
+]
+"""As llama.cpp has it: a number, or `all`."""
+
 FlashAttention = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
 
 ProbeSetting = Annotated[Literal["auto", "off", "always"], BeforeValidator(_switch)]
@@ -200,9 +214,9 @@ class EngineSettings(Record):
     """Type of the draft model's V cache."""
     flash_attention: FlashAttention | None = None
     """Flash attention."""
-    gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    """Layers of the target to offload; None: the engine decides (all of them where a GPU is)."""
-    draft_gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    gpu_layers: Layers | None = None
+    """Layers of the target to offload, or `all`; None: the engine decides (all of them where a GPU is)."""
+    draft_gpu_layers: Layers | None = None
     """Layers of the draft to offload."""
     devices: tuple[str, ...] = ()
     """Devices for the target, by the engine's names (`CUDA0`, `RPC0`); empty: the engine decides."""

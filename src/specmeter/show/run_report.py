@@ -218,7 +218,7 @@ def notes(run: RunReport, names: Names) -> Iterator[Text]:
         yield Text(Message("note.mock"), "strong")
     told = main_answers(run)
     answered = {arm_id for answer in told for arm_id in (answer.arm_id, answer.baseline_id)}
-    groups = [it for it in grouped(run.findings) if it.first.severity != "note"]
+    groups = [it for it in grouped(run.findings) if it.first.severity != "note" or it.first.check == "memory-fit"]
     concerned = [it for it in groups if not it.arms or answered & set(it.arms)]
     yield from (_finding(it, names) for it in concerned)
     if run.certificate is None:

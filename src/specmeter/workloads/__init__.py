@@ -16,7 +16,8 @@ The user's own prompts, from files.
 and if wanted `id`, `kind` and `max_tokens`; or a conversation as others keep them (OpenAI's messages, ShareGPT), of
 which `id`, `kind` and `max_tokens` are read too and everything else is left aside. What is generated is the answer to
 the last turn of the user; the answers before it stay as they were said. Blank lines are skipped. Prompts without an id
-are named after file and line (or place in the list), `mine-12`.
+are named after file and line (or place in the list), `mine-12`. `*.csv` is a table of prompts: its first row names the
+same keys.
 
 Any other file is one prompt, named after the file, or one prompt per line where that is asked for. Prompts have
 paragraphs and blank lines of their own, so a file is not split unasked. The line break that editors put at its very end
@@ -28,9 +29,11 @@ place.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -41,6 +44,7 @@ from specmeter.record import ChatMessage, Prompt, Record
 from specmeter.record.base import first_fault
 from specmeter.text import counted, size
 from specmeter.workloads.spec import (
+    STRUCTURED,
     BenchWorkload,
     FileWorkload,
     Item,
@@ -147,7 +151,7 @@ def _file_items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str,
     """(place, prompt) for each prompt of a file."""
     text = read_text(path)
     ending = path.suffix.lower()
-    if ending not in (".jsonl", ".json") and not per_line:
+    if ending not in STRUCTURED and not per_line:
         yield str(path), Item(path.stem, kind, _bounded(text.removesuffix("\n"), str(path)))
         return
     if not text.strip():
@@ -159,6 +163,9 @@ def _file_items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str,
             place = f"{path}, entry {number}"
             yield place, _item(entry, place, f"{path.stem}-{number}", kind)
         return
+    if ending == ".csv":
+        yield from _rows(text, path, kind)
+        return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             place, own_id = f"{path}, line {number}", f"{path.stem}-{number}"
@@ -166,6 +173,27 @@ def _file_items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str,
                 yield place, _item(_parsed(line, place), place, own_id, kind)
             else:
                 yield place, Item(own_id, kind, _bounded(line, place))
+
+
+def _rows(text: str, path: Path, kind: str) -> Iterator[tuple[str, Item]]:
+    """Prompts of a table, whose first row names the columns; an empty cell says nothing."""
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    try:
+        head, *rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    except csv.Error as error:
+        raise ExperimentError(f"{path}: not CSV: {error}", fix="quote cells; keep long prompts in .jsonl") from None
+    columns = [name.strip().lower() for name in head]
+    if not {"prompt", "text"} & set(columns):
+        raise ExperimentError(
+            f"{path}: its first row names no column `prompt` or `text`",
+            fix="write a first row such as prompt,kind; or keep prompts without a table in a .txt file, one per line",
+        )
+    for number, row in enumerate(rows, start=2):
+        place = f"{path}, row {number}"
+        if len(row) > len(columns):
+            raise ExperimentError(f"{place}: has more cells than the first row", fix="quote cells that hold a comma")
+        if entry := {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}:
+            yield place, _item(entry, place, f"{path.stem}-{number - 1}", kind)
 
 
 _HOW = 'write one JSON object per line: {"prompt": "..."}'

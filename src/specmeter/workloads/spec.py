@@ -39,6 +39,9 @@ from specmeter.record.base import NAME_PATTERN
 Kind = Literal["fact", "code", "reason", "zh", "edit"]
 """Short factual questions, code, long reasoning, Chinese, and text that is mostly copied from the prompt."""
 
+STRUCTURED = (".jsonl", ".json", ".csv")
+"""Endings of files that hold several prompts; of others each line is one, or the whole."""
+
 PromptFormat = Literal["completion", "chat"]
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -142,8 +145,8 @@ class FileWorkload(WorkloadBase):
         Field(min_length=1, max_length=10_000),
         AfterValidator(_distinct),
     ]
-    """Files, relative to the experiment file: `*.jsonl` and `*.json` hold prompts or conversations, any other file is
-    one prompt."""
+    """Files, relative to the experiment file: `*.jsonl` and `*.json` hold prompts or conversations, `*.csv` a table
+    whose first row names its columns (`prompt`, `kind`, ...); any other file is one prompt."""
     per_line: bool = False
     """Every line of those other files is a prompt."""
     count: Annotated[int, Field(ge=1, le=100_000)] | None = None

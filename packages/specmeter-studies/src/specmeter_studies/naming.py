@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from specmeter.messages import Message, Value
 from specmeter_studies.study import Axis, Point, StudyCell, StudyFigure, StudyFindings
@@ -21,7 +22,7 @@ def of_stand_ins(found: StudyFindings) -> StudyFindings:
     names = {model.name for model in found.data.models if model.reference.startswith("bench:")}
     if not names or found.data.origin == "published":
         return found
-    naming = _Naming(set(names))
+    naming = _Naming(frozenset(names))
     data = replace(
         found.data,
         arms=tuple(
@@ -38,9 +39,16 @@ def of_stand_ins(found: StudyFindings) -> StudyFindings:
     return replace(found, data=data, claims=claims, tables=tables, figures=tuple(map(naming.figure, found.figures)))
 
 
+@lru_cache(maxsize=8)
+def _pattern(names: frozenset[str]) -> re.Pattern[str]:
+    longest = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    # "7 Q6_K" counts tensors of a type, and names no model.
+    return re.compile(rf"(?<![\w.-])(?<!\d )(?:{longest})(?![\w-])")
+
+
 @dataclass
 class _Naming:
-    names: set[str]
+    names: frozenset[str]
     """What models are called, in ids and in texts."""
 
     def whole(self, name: str | None) -> str | None:
@@ -49,7 +57,7 @@ class _Naming:
     def told(self, said: Value) -> Value:
         if isinstance(said, Message):
             if LABEL in said.code:
-                self.names.add(str(said))
+                self.names |= {str(said)}
                 return Message("study.bench", name=said)
             return Message(said.code, **{name: self.told(value) for name, value in said.values.items()})
         if isinstance(said, str):
@@ -57,9 +65,7 @@ class _Naming:
         return [self.told(it) for it in said] if isinstance(said, list | tuple) else said
 
     def _text(self, text: str) -> str:
-        longest = "|".join(re.escape(name) for name in sorted(self.names, key=len, reverse=True))
-        # "7 Q6_K" counts tensors of a type, and names no model.
-        known = re.compile(rf"(?<![\w.-])(?<!\d )(?:{longest})(?![\w-])")
+        known = _pattern(self.names)
         if "/" in text:  # an arm's id names its models more than once
             return f"bench {text}" if known.match(text) else text
         return known.sub(lambda it: f"bench {it[0]}", text)

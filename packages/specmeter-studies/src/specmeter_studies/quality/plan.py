@@ -27,6 +27,7 @@ from specmeter.models.facts import read_header
 from specmeter.models.quantize import MIXES
 from specmeter.models.reference import ONLINE, Fetching, origin_of, resolve
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity, Record
+from specmeter.record.spec import Layers
 from specmeter.text import size
 from specmeter.workloads.spec import Name
 from specmeter_studies.quality.measure import Origin, Progress, QualitySpec, measure
@@ -121,7 +122,7 @@ class QualityPlan(Record):
     `specmeter engines build` or of your own; `mlx`: rates of models in MLX's format, by `mlx_lm`."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Default: all physical cores."""
-    gpu_layers: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    gpu_layers: Layers | None = None
     """Layers to offload; default: the engine decides."""
     without_mlx: Name | None = None
     """Variant that takes the plan's place where its engine is `mlx` and there is none."""
