@@ -117,8 +117,13 @@ def test_sessions_that_measure_for_less_than_a_second_are_sampled_at_their_end(w
 def test_a_prediction_is_what_its_inputs_give() -> None:
     inputs = foretold(EPOCH).inputs
     shared = foretold(EPOCH, speedup=1 / (0.5 + 0.5 / 1.6), inputs=inputs | {"prompts": 0.5})
-    assert codes(replace(run_data(), predictions=(foretold(EPOCH), shared))) == []
-    for wrong in (foretold(EPOCH, speedup=2.1), foretold(EPOCH, inputs={})):
+    first = foretold(EPOCH, speedup=2.0 / 1.45, inputs=inputs | {"first": 0.2})
+    assert codes(replace(run_data(), predictions=(foretold(EPOCH), shared, first))) == []
+    for wrong in (
+        foretold(EPOCH, inputs=inputs | {"first": 0.2}),
+        foretold(EPOCH, speedup=2.1),
+        foretold(EPOCH, inputs={}),
+    ):
         assert codes(replace(run_data(), predictions=(wrong,))) == [(SD, "prediction")]
 
 

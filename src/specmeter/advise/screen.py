@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.forecast import Sources
     from specmeter.laboratory.run import Prepared
+    from specmeter.measure import Work
     from specmeter.record import Arm, Estimate, Host, StepProbe
     from specmeter.store import RunReader, RunStore
     from specmeter.theory.arguments import Floats
@@ -150,7 +151,7 @@ def look(
         host=host,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
-    forecaster.scout = _Evidence(work, store)
+    forecaster.scout = _Evidence(work, store, goal)
     forecaster.saw(store.requests())
     seen = _BaselineFacts(whole, store, goal)
     found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
@@ -165,6 +166,14 @@ def owed_to_luck(outlooks: Sequence[Outlook]) -> float:
 
 class _Evidence(Evidence):
     """A screen goes on with what it has: rounds beside other programs say more than none, if less than calm ones."""
+
+    def __init__(self, work: Work, store: RunReader, goal: Goal) -> None:
+        super().__init__(work, store)
+        self._goal = goal
+
+    def tokens(self, baseline_id: str) -> float | None:
+        """None for whole answers: what a first step takes is part of reading the prompt there."""
+        return super().tokens(baseline_id) if self._goal == "throughput" else None
 
     def price(self, arm: Arm) -> StepProbe | None:
         probe = super().price(arm)
@@ -210,19 +219,6 @@ class _BaselineFacts:
             for it in store.probes()
             if it.rounds and it.draft is not None
         }
-        self._first: dict[tuple[str, str | None], float] = {
-            (it.baseline_id, it.draft): median(first)
-            for it in store.probes()
-            if it.draft is not None
-            and goal == "throughput"  # of whole answers it is part of reading the prompt
-            and (first := [one.first_ms / one.plain_ms for one in it.rounds or it.left_out if one.first_ms is not None])
-        }
-
-    def with_first_step(self, arm: Arm, draws: Floats) -> Floats:
-        """The speedup with what a request's first step takes beyond the others: the draft model reads the prompt."""
-        first = self._first.get((arm.baseline_id or "", arm.draft))
-        counts = [count for _, count, _ in self._times.get(arm.baseline_id or "", {}).values()]
-        return draws if first is None or not counts else 1 / (1 / draws + first / fmean(counts))
 
     def is_sample(self, arm: Arm, acceptance: Acceptance) -> bool:
         """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
@@ -297,11 +293,9 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         disturbed = seen.is_disturbed(arm)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
         draws, tau = draw.speedups(known.acceptance)
-        draws = seen.with_first_step(arm, draws)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
-                speedups = seen.with_first_step(arm, draw.speedups(own)[0])
-                by_kind[kind] = of_draws(seen.whole_time(arm, speedups, prompts), "x", level=LEVEL)
+                by_kind[kind] = of_draws(seen.whole_time(arm, draw.speedups(own)[0], prompts), "x", level=LEVEL)
     except SpecmeterError as error:
         return Outlook(arm, None, {}, Message("text.outside", text=error.message), None)
     if arm.load is not None:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from specmeter.engines import Engine
     from specmeter.measure import Work
     from specmeter.probe.replay import Limits, ProfileKey, Round
-    from specmeter.record import Host, MatchProfile, Prompt
+    from specmeter.record import Host, MatchProfile, Prompt, Reply
     from specmeter.store import RunReader, RunStore
 
 
@@ -139,9 +139,18 @@ class Evidence:
             cells = [it for it in self._cells(baseline_id) if it.full_tokens and it.full_ms]
             steps = [(it.full_ms or 0.0) * at_once(arm) / (it.full_tokens or 1) for it in cells]
             return median(steps) if steps else None
-        replies = [it.reply for it in self._texts.get(baseline_id, {}).values()]
-        each = [plain_ms(reply) for reply in replies if reply is not None and reply.timings.predicted_n > 1]
+        each = [plain_ms(reply) for reply in self._timed(baseline_id)]
         return median(each) if each else None
+
+    def tokens(self, baseline_id: str) -> float | None:
+        """Tokens after the first of a baseline's requests, on average."""
+        each = [reply.timings.predicted_n - 1 for reply in self._timed(baseline_id)]
+        return fmean(each) if each else None
+
+    def _timed(self, baseline_id: str) -> list[Reply]:
+        """A baseline's first answer to each prompt, where it has a time for a token."""
+        replies = (it.reply for it in self._texts.get(baseline_id, {}).values())
+        return [reply for reply in replies if reply is not None and reply.timings.predicted_n > 1]
 
     def prompts_share(self, baseline_id: str) -> float | None:
         """The part of a loaded baseline's steady window that prompts take: what is left when every token after the

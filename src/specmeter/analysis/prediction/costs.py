@@ -29,7 +29,7 @@ that grow with the context, a server around the forwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from specmeter.probe import Probe
-    from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe
+    from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe, StepRound
     from specmeter.theory.arguments import Floats
     from specmeter.theory.catalogue import DeviceEntry
     from specmeter.theory.curves import CostCurve
@@ -60,10 +60,14 @@ memory lies otherwise, the machine drifts. Seen in sessions of an MoE with gamma
 STEP = 0.01
 """The same of one length of draft in one session, beside that."""
 ROUGH = 0.03
-"""The same of how costs of three lengths in a row depart from a line. Rougher ones are noise: beside other work there
-is more than `STEP` of it, above all where a length was timed once."""
+"""The same of how costs of three lengths in a row depart from a line, where kernels take one row after the other. Those
+that take rows in pairs make every second length dear: rounds agree in that, and not in noise."""
 CALM = 2 * STEP
 """Costs with less noise than this are taken as they are."""
+_TWICE = 2.0
+"""Neighbours that lie so many times as far from a line as noise explains are not noise."""
+_MEDIAN = 0.6745
+"""Of the size of a normal error, in standard deviations."""
 _FEW = 5
 """Of fewer lengths it cannot be told what is noise."""
 NEW_TEXT = (1.0, 2.0)
@@ -95,6 +99,8 @@ class DrawnCosts:
     """Rejections are replayed."""
     measured: int
     """Drafts up to this length need no cost beyond what was measured (or is computed)."""
+    first: float = 0.0
+    """What the first step of a request takes beyond others of its length, for each token of the request."""
 
     def verify_at(self, drafts: Floats) -> Floats:
         """T(d + 1) for one number of drafts per draw, not necessarily whole. Shape (draws,)."""
@@ -227,11 +233,17 @@ def _drafting(forwards: Floats) -> Floats:
 
 
 def stepped(
-    probe: StepProbe, plain_ms: float | None = None, *, stops_early: bool = False, recurrent: bool = False
+    probe: StepProbe,
+    plain_ms: float | None = None,
+    *,
+    tokens: float | None = None,
+    stops_early: bool = False,
+    recurrent: bool = False,
 ) -> Costs:
     """Costs from steps that were measured in the run itself.
 
     `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
+    `tokens` of a request after its first one share what its first step takes beyond others.
     `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more,
     and one is seldom as long as the one before it.
     A `recurrent` target restores and replays after a rejection; the probe's steps without a draft are such replays, of
@@ -242,10 +254,11 @@ def stepped(
     steady = not stops_early
     known, points = _step_points(probe, plain_ms, steady=steady)
     # Lengths that were timed one by one lie apart, and kernels change between them: bends are no noise.
-    noise = STEP if steady and any(it.steady_ms for it in probe.rounds) else _noise(known, points)
+    noise = STEP if steady and any(it.steady_ms for it in probe.rounds) else _noise(probe.rounds)
     drafting = [it.drafting_ms / it.plain_ms for it in probe.rounds if it.drafting_ms is not None]
     per_token = median(drafting) if drafting and probe.draft is not None else 0.0
     replays = [it.step_ms[0] / it.plain_ms for it in probe.rounds if 0 in it.step_ms]
+    first = [it.first_ms / it.plain_ms for it in probe.rounds if it.first_ms is not None and probe.draft is not None]
 
     def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
         rounds = len(probe.rounds)
@@ -279,6 +292,7 @@ def stepped(
             restore=restore,
             recurrent=recurrent,
             measured=int(known[-1]),
+            first=median(first) / tokens if first and tokens else 0.0,
         )
 
     return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)
@@ -328,28 +342,42 @@ def _over_new_text(probe: StepProbe) -> float:
     return min(most, max(least, median(found))) if found else 1.0
 
 
-def _noise(known: Floats, points: Floats) -> float:
-    """Standard deviation of the logarithm of single points, by how far they lie from the line between their neighbours.
+def _noise(rounds: Sequence[StepRound]) -> float:
+    """Standard deviation of the logarithm of one length's cost in one round: by what rounds disagree on, beside a level
+    of each; of a single round by how far lengths lie from the line between their neighbours, or those next but one.
 
-    The median of such departures leaves out the few places where a curve really bends: kernels that take several rows.
-    `STEP` where there is hardly any, or too little to tell it by.
+    Medians leave out the few places that something disturbed. `STEP` where there is hardly any noise, or too little to
+    tell it by.
     """
-    if len(known) < _FEW:
+    lengths = sorted(set[int].intersection(*(set(it.step_ms) for it in rounds)) - {0})
+    if len(lengths) < _FEW:
         return STEP
-    logs = np.log(points)
-    before, here, after = known[:-2], known[1:-1], known[2:]
-    share = (here - before) / (after - before)
-    apart = logs[1:-1] - (logs[:-2] * (1 - share) + logs[2:] * share)
-    # Of independent noise the departure has the variance 1 + (1 - share)^2 + share^2.
-    found = float(np.median(np.abs(apart) / np.sqrt(1 + (1 - share) ** 2 + share**2))) / 0.6745
+    logs = np.log([[it.step_ms[length] / it.plain_ms for length in lengths] for it in rounds])
+    if len(rounds) > 1:
+        apart = logs - np.median(logs, axis=0)
+        apart -= np.median(apart, axis=1, keepdims=True)
+        found = float(np.median(np.abs(apart))) * math.sqrt(len(rounds) / (len(rounds) - 1))
+        found /= _MEDIAN
+    else:
+        next_one, next_but_one = (_departure(np.array(lengths), logs[0], reach) for reach in (1, 2))
+        found = next_but_one if next_one > _TWICE * next_but_one else next_one
     return STEP if found <= CALM else found
+
+
+def _departure(lengths: Floats, logs: Floats, reach: int) -> float:
+    """The median departure from the line between neighbours so far away, as that of independent noise in one point."""
+    before, here, after = lengths[: -2 * reach], lengths[reach:-reach], lengths[2 * reach :]
+    share = (here - before) / (after - before)
+    apart = logs[reach:-reach] - (logs[: -2 * reach] * (1 - share) + logs[2 * reach :] * share)
+    return float(np.median(np.abs(apart) / np.sqrt(1 + (1 - share) ** 2 + share**2))) / _MEDIAN
 
 
 def _smooth(known: Floats, points: Floats, noise: float, draws: int, rng: Generator) -> tuple[Floats, Floats]:
     """(every length from the first to the last known one, costs drawn for each); the first row is the mean.
 
-    Logarithms of costs are taken for a curve whose second differences are about `ROUGH`, seen through `noise`: a
-    Gaussian with precision seen / noise^2 + D'D / ROUGH^2 (Whittaker 1923; Eilers 2003, doi:10.1021/ac034173t).
+    Logarithms of costs are taken for a curve whose second differences are about `ROUGH`, or what they are beyond the
+    noise, seen through `noise`: a Gaussian with precision seen / noise^2 + D'D / rough^2 (Whittaker 1923; Eilers 2003,
+    doi:10.1021/ac034173t).
     """
     lengths: Floats = np.arange(int(known[0]), int(known[-1]) + 1).astype(np.float64)
     place = (known - known[0]).astype(np.int64)
@@ -357,7 +385,9 @@ def _smooth(known: Floats, points: Floats, noise: float, draws: int, rng: Genera
     seen[place] = 1 / noise**2
     logs = np.zeros(len(lengths))
     logs[place] = np.log(points)
-    bends = np.diff(np.eye(len(lengths)), n=2, axis=0) / ROUGH
+    apart = _departure(known, logs[place], 1)
+    rough = math.sqrt(6 * (apart**2 - noise**2)) if apart > _TWICE * noise else 0.0
+    bends = np.diff(np.eye(len(lengths)), n=2, axis=0) / max(ROUGH, rough)
     covariance = np.linalg.inv(np.diag(seen) + bends.T @ bends)
     mean = covariance @ (seen * logs)
     spread = np.linalg.cholesky(covariance) @ _normal(1.0, draws, len(lengths), rng).T

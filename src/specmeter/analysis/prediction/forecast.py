@@ -88,6 +88,11 @@ class Looking(Protocol):
         """Time of a plain token of a baseline, as measured so far."""
         ...
 
+    def tokens(self, baseline_id: str) -> float | None:
+        """Tokens after the first that its requests generated on average, which share what their first step takes; None
+        where the time of that step does not count."""
+        ...
+
     def prompts_share(self, baseline_id: str) -> float | None:
         """The part of its time that a baseline under load spends on prompts, as measured so far."""
         ...
@@ -177,7 +182,8 @@ class Forecaster:
         elif probe is not None and probe.rounds:
             # Of a cell under load there is only the mean, which holds whatever disturbed it.
             plain_ms = self.scout.plain_ms(probe.baseline_id) if arm.load is None else None
-            self._costs[arm.id] = stepped(probe, plain_ms, stops_early=early, recurrent=recurrent)
+            tokens = self.scout.tokens(probe.baseline_id)
+            self._costs[arm.id] = stepped(probe, plain_ms, tokens=tokens, stops_early=early, recurrent=recurrent)
         elif probe is not None and probe.failure is not None:
             self._unprobed[arm.id] = probe.failure
         if not arm.synthetic_rates:
@@ -349,7 +355,7 @@ def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
         "tau": found.tau,
         "drafted": found.drafted,
         "extrapolated": found.extrapolated,
-        **{name: getattr(found.parts, name) for name in ("draft", "verify", "restore", "rest")},
+        **dict(found.parts),
     }
 
 

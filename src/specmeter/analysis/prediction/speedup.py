@@ -60,11 +60,16 @@ class Parts(Record):
     """Restoring and replaying a recurrent target's state."""
     rest: float
     """Choosing tokens and the like."""
+    first: float = 0.0
+    """Its share of what the first step of a request takes beyond the others: a draft model reads the prompt in it."""
 
     @property
     def total(self) -> float:
         """The whole step."""
-        return self.draft + self.verify + self.restore + self.rest
+        return self.draft + self.verify + self.restore + self.rest + self.first
+
+
+PARTS = tuple(Parts.model_fields)
 
 
 class AtGamma(Record):
@@ -207,8 +212,9 @@ def _speedup(gamma: int, yields: Yields, table: DrawnCosts) -> tuple[Floats, Par
         # A replay goes over what was accepted and the token in place of the rejected one, and emits one more.
         restore = chance * (table.verify_at(kept + 1) + table.restore)
         tau = tau + chance
-    parts = Parts(draft=float(draft[0]), verify=float(verify[0]), restore=float(restore[0]), rest=float(table.rest[0]))
-    return tau / (draft + verify + restore + table.rest), parts, float(tau[0])
+    means = (it[0] for it in (draft, verify, restore, table.rest, table.first * tau))
+    parts = Parts(**dict(zip(PARTS, map(float, means), strict=True)))
+    return tau / (draft + verify + restore + table.rest + table.first * tau), parts, float(tau[0])
 
 
 def _break_even(gamma: int, table: DrawnCosts) -> Estimate | None:
@@ -245,6 +251,7 @@ def _first(table: DrawnCosts) -> DrawnCosts:
         restore=table.restore[:1],
         recurrent=table.recurrent,
         measured=table.measured,
+        first=table.first,
     )
 
 

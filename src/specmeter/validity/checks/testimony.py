@@ -172,8 +172,9 @@ def _recomputed(prediction: Prediction) -> Finding | None:
     told, inputs = prediction.speedup.point, prediction.inputs
     parts = [inputs.get(name) for name in ("tau", "draft", "verify", "restore", "rest")]
     numbers = [float(it) for it in parts if isinstance(it, int | float)]
-    cost = sum(numbers[1:])
-    given = math.nan if len(numbers) < len(parts) or cost <= 0 else numbers[0] / cost
+    first = inputs.get("first", 0.0)
+    cost = sum(numbers[1:]) + (first if isinstance(first, int | float) else math.nan)
+    given = math.nan if len(numbers) < len(parts) or not cost > 0 else numbers[0] / cost
     share = inputs.get("prompts")
     if isinstance(share, int | float) and share > 0 and given > 0:
         given = 1 / (share + (1 - share) / given)
