@@ -226,8 +226,7 @@ class Prediction(Record):
     rates, or an assumed range."""
     inputs: dict[str, bool | int | float | str | None] = {}
     """The numbers behind it: `gamma`, `tau`, `drafted` tokens per step, and the parts of a step's cost in target
-    forwards of one token: `draft`, `verify`, `restore`, `rest`, and `first`, its share of what a request's first step
-    takes beyond others."""
+    forwards of one token: `draft`, `verify`, `restore`, `rest`, and what the `first` step of a request adds."""
 
 
 Telemetry.model_rebuild()
