@@ -271,6 +271,28 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_folder_that_is_moved_or_replaced_stops_the_run(store, make_request, plan, replaced):
+    store.add_request(make_request())
+    moved = store.folder.with_name("moved")
+    store.folder.rename(moved)
+    if replaced:
+        shutil.copytree(moved, store.folder)
+    for write in (
+        lambda: store.add_request(make_request(plan[1])),
+        lambda: store.log_path("s2", "base"),
+        lambda: store.write_environment("x"),
+    ):
+        with pytest.raises(StoreError, match="was moved, removed or replaced"):
+            write()
+    store.close()
+    store.close()
+    assert store.folder.exists() == replaced
+    for folder in (moved, store.folder) if replaced else (moved,):
+        with RunStore.open(folder, readonly=True) as again:
+            assert list(again.requests()) == [make_request()]
+
+
 def test_a_second_writer_is_refused_until_the_first_is_killed(store):
     store.close()
     with subprocess.Popen(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -236,9 +237,17 @@ def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
     return db
 
 
-def close_written(db: sqlite3.Connection) -> None:
-    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so by itself."""
+def close_written(db: sqlite3.Connection, *, moved: bool = False) -> None:
+    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so by itself.
+
+    Of a run that was `moved` SQLite would remove what lies beside the file that has its name now; Python 3.11 cannot
+    tell it not to.
+    """
+    if moved and sys.version_info >= (3, 12):
+        db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
     try:
+        if moved:
+            return
         db.execute("PRAGMA busy_timeout = 500")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.Error:  # a full disk; what was committed lies in the WAL

@@ -84,6 +84,15 @@ class RunLock:
         """The last holder did not release it: it was killed."""
         _write(self._file, json.dumps({"pid": os.getpid(), "since": time.time()}))
 
+    def was_moved_from(self, folder: Path) -> bool:
+        """Whether the lock is held and no longer that of `folder`, which was moved, removed or replaced."""
+        if self._file is None:
+            return False
+        try:
+            return not os.path.samestat(os.fstat(self._file), (folder / LOCK_NAME).lstat())
+        except OSError:
+            return True
+
     def release(self, *, clean: bool = True) -> None:
         """Let others in; safe to call twice. Unless `clean`, the next holder finds it as after a kill.
 

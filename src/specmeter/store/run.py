@@ -179,7 +179,7 @@ class RunStore(RunReader):
             self._guard.close()
             return
         try:
-            close_written(self._db)
+            close_written(self._db, moved=self._lock is not None and self._lock.was_moved_from(self.folder))
         finally:
             if self._lock is not None:
                 self._lock.release()
@@ -201,6 +201,7 @@ class RunStore(RunReader):
         """
         arm = re.sub(r"[^A-Za-z0-9._-]+", "-", arm_id)[:80].strip("-.")
         name = f"{LOGS_NAME}/{arm}-{session_id}.log"
+        self._refuse_moved()
         try:
             make_folder_inside(self.folder, LOGS_NAME)
             os.close(open_to_change(self.folder, name))
@@ -217,6 +218,7 @@ class RunStore(RunReader):
 
     def write_environment(self, markdown: str) -> None:
         """Write BENCHMARK_ENV.md."""
+        self._refuse_moved()
         write_document(self.folder, ENVIRONMENT_NAME, markdown)
 
     def _remove(self, name: str) -> None:
@@ -466,6 +468,7 @@ class RunStore(RunReader):
     def _transaction(self) -> Generator[sqlite3.Connection]:
         if self._lock is None:
             raise StoreError(f"{self.folder}: is open for reading only", fix="open it with readonly=False")
+        self._refuse_moved()
         with sqlite_errors(self.path):
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -475,6 +478,14 @@ class RunStore(RunReader):
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+
+    def _refuse_moved(self) -> None:
+        """Raises `StoreError` where the folder is no longer this run's."""
+        if self._lock is not None and self._lock.was_moved_from(self.folder):
+            raise StoreError(
+                f"{self.folder}: the run folder was moved, removed or replaced while it was written to",
+                fix="where it was moved it holds all that was measured before: start the same run with --out there",
+            )
 
     def _replace(self, table: str, key: str, rows: Iterable[Sequence[str]]) -> None:
         with self._transaction() as db:
