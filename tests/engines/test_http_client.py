@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specmeter.engines.http_client import HttpLimits, HttpResponse, LoopbackClient, Stream, Watch
+from specmeter.engines.http_client import HttpClient, HttpLimits, HttpResponse, Stream, Watch
 
 
 def answer_with(pieces: Sequence[bytes]) -> HttpResponse | Stream:
@@ -27,7 +27,7 @@ def answer_with(pieces: Sequence[bytes]) -> HttpResponse | Stream:
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            client = LoopbackClient(server.getsockname()[1], "key")
+            client = HttpClient(server.getsockname()[1], "key")
             return client.stream(
                 "/completion", {}, HttpLimits(idle_s=5, events=10, size_bytes=10_000), Watch(lambda: True)
             )

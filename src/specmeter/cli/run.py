@@ -28,6 +28,7 @@ from specmeter.cli.settings import (
     setting_options,
 )
 from specmeter.engines.registry import spec_of
+from specmeter.engines.url import KEY, address
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import (
     Described,
@@ -74,6 +75,7 @@ _GROUPS = {
     ),
     "How much of it": ("blocks", "max_tokens", "temp"),
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
+    "A server that runs": ("url", "baseline_url"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new", "save"),
     "What is shown": ("dry_run", "quiet", "progress_as", "details", "as_json", "schema", "example"),
@@ -109,6 +111,15 @@ _GROUPS = {
     help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 @load_options
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Measure a server that already runs, such as http://127.0.0.1:8080; TARGET is then what it calls a model. Its "
+    f"key is read from {KEY}.",
+)
+@click.option(
+    "--baseline-url", metavar="URL", help="The same model without speculation, by another server; for a speedup."
+)
 @click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
 @setting_options(repeats=True)
 @click.option(
@@ -192,6 +203,8 @@ def command(
     ngram: bool,
     methods: tuple[str, ...],
     prompts: tuple[str, ...],
+    url: str | None,
+    baseline_url: str | None,
     hub: tuple[str, ...],
     save: Path | None,
     out: Path | None,
@@ -227,6 +240,7 @@ def command(
       specmeter run big.gguf --draft small.gguf
       specmeter run big.gguf --draft small.gguf --gamma 2,4,8 --ngram --prompts mine.txt --save mine.yaml
       specmeter run big.gguf --draft small.gguf --gamma 4 --clients 1,2,4,8
+      specmeter run --url http://127.0.0.1:8080 --baseline-url http://127.0.0.1:8081
       specmeter run mine.yaml --dry-run
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
@@ -247,6 +261,7 @@ def command(
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     clients, lengths = load_by(settings), gamma or ()
     described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, clients)
+    described = replace(described, servers=_servers(described, url, baseline_url, certify=certify))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     if certify:
@@ -327,11 +342,43 @@ def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     return all(it.passes for it in found)
 
 
+def _servers(described: Described, url: str | None, baseline_url: str | None, *, certify: bool) -> dict[str, str]:
+    """The servers that are named; none where nothing is. Raises `UsageError` for what only those can be told that
+    specmeter starts."""
+    if url is None:
+        if baseline_url is not None:
+            raise UsageError(
+                "--baseline-url: there is nothing to compare with it", fix="name the other server by --url"
+            )
+        return {}
+    given = {
+        "--draft": described.drafts,
+        "--gamma": described.gamma,
+        "--ngram": described.ngram,
+        "--method": described.methods,
+        "--certify": certify,
+    }
+    if told := [option for option, value in given.items() if value]:
+        raise UsageError(
+            f"{', '.join(told)}: a server that runs drafts as it was started", fix="leave it out, or start it so"
+        )
+    found: dict[str, str] = {}
+    for option, key, value in (("--url", "url", url), ("--baseline-url", "baseline_url", baseline_url)):
+        if value is not None:
+            try:
+                found[key] = address(value)
+            except ValueError as error:
+                raise UsageError(f"{option}: {error}", fix="write it as http://HOST:PORT") from None
+    return found
+
+
 def _loaded(
     described: Described, what: Sequence[str], changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     """The experiment that is named, or that is described by its models."""
 
+    if described.servers:
+        return _described(described, changes, variants, save)
     if not described.targets:
         raise UsageError("run: nothing is named", fix="name an experiment (`specmeter run demo`) or a GGUF file")
     others = [it for it in what if not means_a_model(it)]

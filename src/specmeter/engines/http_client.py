@@ -1,4 +1,4 @@
-"""HTTP with one server on this machine: bounded, impatient, and cheap while tokens arrive.
+"""HTTP with one server, on this machine or another: bounded, impatient, and cheap while tokens arrive.
 
 Built on sockets and the standard library, because what runs beside the engine takes time from it: per streamed token
 this costs 15-20 microseconds of CPU, an HTTP library 60 (measured; on a machine whose cores all decode, that is what
@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
+import ssl
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -27,6 +29,7 @@ _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5
 _LAST_CHUNK = b"0\r\n\r\n"
+_EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 
 
 def json_object(data: bytes | str, what: str) -> dict[str, Any]:
@@ -86,6 +89,8 @@ class HttpResponse:
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By their names in lower case."""
 
 
 @dataclass
@@ -104,12 +109,12 @@ class Stream:
         Raises `EngineProtocolError` for anything but a complete chunked stream of JSON objects.
         """
         found: list[tuple[float, dict[str, Any]]] = []
-        payload, origin = self._payload(what)
+        payload, origin = self.payload(what)
         at = 0
-        while (end := payload.find(b"\n\n", at)) >= 0:
-            raw_end = origin[bisect_left(origin, (end + 2, 0))][1] if origin else end + 2
+        while (end := _EVENT_ENDS.search(payload, at)) is not None:
+            raw_end = origin[bisect_left(origin, (end.end(), 0))][1] if origin else end.end()
             arrival = self.times[min(bisect_left(self.ends, raw_end), len(self.times) - 1)]
-            event, at = bytes(payload[at:end]).strip(), end + 2
+            event, at = bytes(payload[at : end.start()]).strip(), end.end()
             if event.startswith(b"data:"):
                 if (content := event[5:].strip()) != b"[DONE]":
                     found.append((arrival, json_object(content, what)))
@@ -117,7 +122,7 @@ class Stream:
                 found.append((arrival, {"error": json_object(event[6:], what)}))
         return found
 
-    def _payload(self, what: str) -> tuple[bytearray, list[tuple[int, int]]]:
+    def payload(self, what: str) -> tuple[bytearray, list[tuple[int, int]]]:
         """Body without chunk framing, and for each chunk (its end in the body, its end in the raw bytes)."""
         header_end = self.data.find(b"\r\n\r\n")
         if header_end < 0 or b"chunked" not in bytes(self.data[:header_end]).lower():
@@ -140,20 +145,32 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class LoopbackClient:
-    """Talks to a server on 127.0.0.1 with an API key."""
+class HttpClient:
+    """Talks to one server, with an API key where there is one."""
 
     port: int
     api_key: str = field(repr=False)
+    host: str = LOOPBACK
+    tls: ssl.SSLContext | None = None
+    """None: in the clear."""
+    below: str = ""
+    """What stands before each path."""
 
     def call(
         self, method: str, path: str, body: object = None, *, timeout_s: float = 30.0, with_key: bool = True
     ) -> HttpResponse:
-        """One request. Raises `OSError` (timeouts too) or `http.client.HTTPException` when there is no answer."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=timeout_s)
+        """One request; a redirection is not followed. Raises `OSError` (timeouts and TLS too) or
+        `http.client.HTTPException` when there is no answer."""
+        if self.tls is None:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        else:
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls)
         try:
             connection.request(
-                method, path, body=_json(body) if body is not None else None, headers=self._headers(with_key)
+                method,
+                self.below + path,
+                body=_json(body) if body is not None else None,
+                headers=self._headers(with_key),
             )
             response = connection.getresponse()
             data = response.read(_MAX_ANSWER + 1)
@@ -161,7 +178,7 @@ class LoopbackClient:
             connection.close()
         if len(data) > _MAX_ANSWER:
             raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
-        return HttpResponse(response.status, data)
+        return HttpResponse(response.status, data, {name.lower(): value for name, value in response.getheaders()})
 
     def stream(
         self, path: str, body: object, limits: HttpLimits, watch: Watch, stop: Stop | None = None
@@ -174,10 +191,10 @@ class LoopbackClient:
         head = "".join(f"{name}: {value}\r\n" for name, value in self._headers(True).items())
         stream = Stream()
         try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=limits.idle_s) as connection:
+            with self._connected(limits.idle_s) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.sendall(
-                    f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}:{self.port}\r\n{head}"
+                    f"POST {self.below}{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{head}"
                     f"Content-Length: {len(request)}\r\n\r\n".encode()
                     + request
                 )
@@ -188,11 +205,25 @@ class LoopbackClient:
         except OSError as error:
             raise StreamClosedError from error
         status, headers, content = _parts(stream.data)
-        return stream if status == 200 and "chunked" in headers else HttpResponse(status, content)
+        if status == 200 and "chunked" in headers:
+            return stream
+        if "chunked" in headers:
+            content = bytes(stream.payload(path)[0])
+        return HttpResponse(status, content, dict(re.findall(r"(?m)^([a-z-]+): *(.*?)\r?$", headers)))
+
+    def _connected(self, timeout_s: float) -> socket.socket:
+        plain = socket.create_connection((self.host, self.port), timeout=timeout_s)
+        if self.tls is None:
+            return plain
+        try:
+            return self.tls.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
 
     def _headers(self, with_key: bool) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Connection": "close"}
-        return headers | {"Authorization": f"Bearer {self.api_key}"} if with_key else headers
+        return headers | {"Authorization": f"Bearer {self.api_key}"} if with_key and self.api_key else headers
 
 
 def _break_off(connection: socket.socket) -> None:

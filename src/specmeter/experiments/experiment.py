@@ -31,6 +31,7 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_v
 
 from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
+from specmeter.engines.url import ANY, SERVED
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
@@ -87,9 +88,28 @@ class Described:
     """Files; of text files every line is a prompt."""
     load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """Keys of `load`; none: one request after the other."""
+    servers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """`url` of a server that runs, and perhaps `baseline_url`; targets are then what it calls its models."""
 
     def keys(self, folder: Path = Path()) -> dict[str, Any]:
         """The keys of a file that lies in `folder`."""
+        keys = self._served() if self.servers else self._started(folder)
+        if self.prompts:
+            keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
+        if self.load:
+            keys["load"] = dict(self.load)
+        return keys
+
+    def _served(self) -> dict[str, Any]:
+        alone: dict[str, Any] = {} if "baseline_url" in self.servers else {"baseline": False}
+        where = _as_name(self.servers["url"].partition("://")[2])
+        return {
+            "targets": {name_of(it): it for it in self.targets} or {where: ANY},
+            "arms": [{"method": SERVED, **alone}],
+            "engine": {"kind": "url", "options": dict(self.servers)},
+        }
+
+    def _started(self, folder: Path) -> dict[str, Any]:
         gamma = tuple(dict.fromkeys(self.gamma)) or GAMMA
         arms: list[dict[str, Any]] = []
         if self.methods or self.drafts:
@@ -101,10 +121,6 @@ class Described:
         if self.drafts:
             keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
         keys["arms"] = arms
-        if self.prompts:
-            keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
-        if self.load:
-            keys["load"] = dict(self.load)
         return keys
 
 
@@ -381,8 +397,11 @@ class Experiment(Record):
         listed: list[Arm] = []
         known: dict[str, Arm] = {}
         named: set[str] = set()
+        alone: set[str] = set()
         for index, spec in enumerate(self.arms):
             for arm in self._expand_spec(index, spec, traits):
+                if spec.baseline is False:
+                    alone.add(arm.id)
                 other = known.get(arm.id)
                 if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
                     raise ExperimentError(
@@ -400,7 +419,7 @@ class Experiment(Record):
         if not listed:
             raise ExperimentError("arms: exclusions and constraints leave no arm", fix="loosen them")
         _refuse_other_baselines(known, named)
-        return self._chosen(self._with_baselines(listed, named, traits))
+        return self._chosen(self._with_baselines(listed, named, alone, traits))
 
     def _chosen(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Those that `only` names. Raises `ExperimentError` for one that is not there, or lacks its baseline."""
@@ -472,8 +491,8 @@ class Experiment(Record):
                 "synthetic_rates": () if methods == (PLAIN,) else spec.synthetic_rates,
                 "refused_draft": "refuse" if choice["draft"] is None else spec.refused_draft,
                 "workloads": tuple(name for name in as_tuple(spec.workloads) if name is not None),
-                "role": _role(methods, spec.baseline),
-                "baseline_id": None if spec.baseline is None else id_under(f"{choice['target']}/{spec.baseline}", load),
+                "role": _role(methods, spec.baseline or None),
+                "baseline_id": id_under(f"{choice['target']}/{spec.baseline}", load) if spec.baseline else None,
                 "load": load,
             }
             arm = _checked_arm(index, {**fields, "id": "-"})
@@ -503,7 +522,9 @@ class Experiment(Record):
         needed = any(known.draft_model == "needed" for name in methods if (known := traits.method(name)) is not None)
         return tuple(self.drafts) if needed and spec.draft is None and self.drafts else as_tuple(spec.draft)
 
-    def _with_baselines(self, listed: Sequence[Arm], named: Collection[str], traits: EngineTraits) -> tuple[Arm, ...]:
+    def _with_baselines(
+        self, listed: Sequence[Arm], named: Collection[str], alone: Collection[str], traits: EngineTraits
+    ) -> tuple[Arm, ...]:
         """`listed` with the baselines that are not named, each made of all arms that need it."""
         shared: dict[str, Arm] = {}
         standing: set[str] = set()
@@ -511,7 +532,7 @@ class Experiment(Record):
         needed: list[str | None] = []
         """Of each arm, the baseline that is not named."""
         for arm in listed:
-            if arm.baseline_id is not None or (arm.id in named and not arm.speculates):
+            if arm.id in alone or arm.baseline_id is not None or (arm.id in named and not arm.speculates):
                 needed.append(None)
                 continue
             baseline = self._baseline_for(arm, traits)

@@ -107,9 +107,9 @@ class ArmSpec(Record):
     """Engine settings that these arms change; others stay as in the whole experiment."""
     workloads: Name | tuple[Name, ...] | None = None
     """Run only these workloads; default: all."""
-    baseline: Name | None = None
-    """Compare with the plain arm of this name instead of an automatic baseline. A plain arm with a baseline is a
-    control."""
+    baseline: Name | Literal[False] | None = None
+    """Compare with the plain arm of this name instead of an automatic baseline; `false`: with nothing, so that there is
+    no speedup. A plain arm with a baseline is a control."""
 
     @field_serializer("engine")
     def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class ArmSpec(Record):
                     f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
                     "or write an arm for each value"
                 )
-        if self.baseline is not None and self.name is None and "none" in as_tuple(self.method):
+        if self.baseline and self.name is None and "none" in as_tuple(self.method):
             raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
         return self
 

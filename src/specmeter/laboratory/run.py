@@ -197,12 +197,12 @@ def most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
 def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
     """The traits of an engine, which have to be those that its identity keeps. Raises `EngineStartError`."""
     traits = spec_of(kind).traits
-    if identity.kind != kind or identity.traits != traits:
+    if identity.kind != kind or identity.traits is None or not traits.stated_by(identity.traits):
         raise EngineStartError(
             f"engine.kind: {kind}: it reports another engine's identity, or other traits than registered",
             fix="report this to its authors: `identify` must give its kind and its traits",
         )
-    return traits
+    return identity.traits
 
 
 def resolve_models(
@@ -307,7 +307,7 @@ def run(
     )
     with (
         _opened(folder, loaded, work, identity) as store,
-        EnergyMeter(EnergySources() if work.simulated else find_sources()) as meter,
+        EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
     ):
         opened()
@@ -315,7 +315,7 @@ def run(
         work = replace(work, cells=store.cells())
         # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
         meters: dict[str, object] = {}
-        if not work.simulated:
+        if work.watched:
             meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
@@ -448,9 +448,10 @@ def _prompts(
     depths = sorted({arm.load.depth for arm in arms if arm.load is not None and arm.load.depth})
     behind: dict[int, tuple[Prompt, ...]] = {}
     if depths or any(workloads.needs_tokenizer(spec) for spec in specs):
-        baseline = next(arm for arm in arms if not arm.speculates)
+        plain = next((arm for arm in arms if not arm.speculates), arms[0])
         with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
-            launch = Launch(baseline, models[baseline.target], None, Path(scratch) / "tokenizer.log")
+            draft = models[plain.draft] if plain.draft else None
+            launch = Launch(plain, models[plain.target], draft, Path(scratch) / "tokenizer.log")
             with engine.start(launch) as session:
                 prompts = workloads.load(
                     specs, base_dir=loaded.base_dir, tokenize=session.tokenize, detokenize=session.detokenize

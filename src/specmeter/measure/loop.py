@@ -107,6 +107,11 @@ class Work:
         """Time is virtual: there is no machine to watch."""
         return self.traits.simulated
 
+    @property
+    def watched(self) -> bool:
+        """Whether this machine is the one that computes."""
+        return self.traits.watched and not self.simulated
+
     def keys(self) -> Iterator[tuple[int, int, str, str]]:
         """Every (invocation, block, arm id, prompt id) that makes the run complete."""
         for cell in self.cells:
@@ -232,7 +237,7 @@ class _Bench:
     def set_aside(self, block: tuple[int, int]) -> bool:
         """Set a block aside that was disturbed, and wait for a calm machine; whether it is to be measured again."""
         design = self.work.experiment.design
-        if self.work.simulated or design.disturbed == "keep" or design.order == "grouped":
+        if not self.work.watched or design.disturbed == "keep" or design.order == "grouped":
             return False
         *_, host = self.store.hosts()
         found = disturbance(self.store, block, self.work.arms, host, design.repeat_s)
@@ -366,7 +371,7 @@ class _Bench:
                 self._refuse_too_long(session, arm)
                 if not warm:
                     record = record.model_copy(update=self._warm_up(session, arm, cell, first))
-                if not self.work.simulated:
+                if self.work.watched:
                     stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
                 yield session, samples
             finally:

@@ -61,9 +61,9 @@ class MethodTraits(Record):
 
     name: MethodName
     """Name for `method` in experiments."""
-    drafter: Literal["model", "lookup", "states"]
-    """What drafts: a model that reads the text, a lookup in the text, or heads or a model that read the target's own
-    states."""
+    drafter: Literal["model", "lookup", "states", "unknown"]
+    """What drafts: a model that reads the text, a lookup in the text, heads or a model that read the target's own
+    states, or whatever a server was started with."""
     draft_model: Literal["needed", "allowed", "none"] = "none"
     """Whether it takes a separate draft model."""
     parameters: tuple[str, ...] = ()
@@ -106,6 +106,18 @@ class EngineTraits(Record):
     """It is the llama.cpp that comes with specmeter, so its rules, arithmetic and devices are known."""
     tells: tuple[Truth, ...] = ()
     """What it can tell of every session and request. What it cannot, no check takes as passed."""
+    asked: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """What it can tell is found out when it is met: its identity may tell less than is stated here, and be out of
+    sight."""
+    watched: Annotated[bool, Field(exclude_if=lambda value: value)] = True
+    """It computes in processes of this machine that can be told from others: telemetry and energy are of it."""
+
+    def stated_by(self, identity: EngineTraits | None) -> bool:
+        """Whether an engine of these traits may have an identity with those."""
+        if identity is None or not self.asked:
+            return identity == self
+        less = identity.model_copy(update={"tells": self.tells, "watched": self.watched})
+        return less == self and set(identity.tells) <= set(self.tells)
 
     def method(self, name: str) -> MethodTraits | None:
         """The way of drafting of that name; None where the engine knows none."""

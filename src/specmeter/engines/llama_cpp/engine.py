@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.engines import Launch, SessionFacts
-from specmeter.engines.http_client import LoopbackClient, json_object
+from specmeter.engines.http_client import HttpClient, json_object
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.log import LoadLog, parse_load
 from specmeter.engines.llama_cpp.options import known_flags, to_fields, to_flags
@@ -79,7 +79,7 @@ def start_session(launch: Launch, command: Callable[[int, str], ServerCommand]) 
     """
     for attempt in range(_PORT_ATTEMPTS):
         port = free_port()
-        client = LoopbackClient(port, secrets.token_urlsafe(24))
+        client = HttpClient(port, secrets.token_urlsafe(24))
         order = command(port, client.api_key)
         started = time.perf_counter()
         process = EngineProcess(order.argv, env=order.env, log_path=launch.log_path, stdin=order.stdin)
@@ -97,9 +97,7 @@ def start_session(launch: Launch, command: Callable[[int, str], ServerCommand]) 
     raise AssertionError("unreachable")
 
 
-def _wait_until_ready(
-    launch: Launch, process: EngineProcess, client: LoopbackClient, deadline: float
-) -> dict[str, Any]:
+def _wait_until_ready(launch: Launch, process: EngineProcess, client: HttpClient, deadline: float) -> dict[str, Any]:
     """`/props` of our server with our model, once it answers. Raises `EngineStartError`."""
     arm = launch.arm.id
     while time.perf_counter() < deadline:
@@ -119,7 +117,7 @@ def _wait_until_ready(
     )
 
 
-def _proven_props(launch: Launch, client: LoopbackClient) -> dict[str, Any]:
+def _proven_props(launch: Launch, client: HttpClient) -> dict[str, Any]:
     if client.call("GET", "/props", with_key=False).status not in (401, 403):
         raise EngineStartError(
             f"what answers on port {client.port} does not ask for the key that was set: it is not the engine of arm "
@@ -151,7 +149,7 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def _facts(
-    process: EngineProcess, client: LoopbackClient, shown: tuple[str, ...], props: dict[str, Any], ready_ms: float
+    process: EngineProcess, client: HttpClient, shown: tuple[str, ...], props: dict[str, Any], ready_ms: float
 ) -> SessionFacts:
     speculating = _speculating(client)
     load = _load_log(process.log_path)
@@ -191,7 +189,7 @@ def _load_log(path: Path) -> LoadLog:
         time.sleep(0.01)
 
 
-def _speculating(client: LoopbackClient) -> bool | None:
+def _speculating(client: HttpClient) -> bool | None:
     """What the slot says about activation; None for a server too old to say."""
     answer = client.call("GET", "/slots")
     try:

@@ -27,9 +27,9 @@ from typing import Any, cast
 
 from specmeter.engines import Candidate, Launch, SessionFacts, traffic
 from specmeter.engines.http_client import (
+    HttpClient,
     HttpLimits,
     HttpResponse,
-    LoopbackClient,
     Stream,
     StreamClosedError,
     StreamEndlessError,
@@ -316,7 +316,7 @@ _LINES_APART_S = 0.01
 class LlamaSession(ThreadedSession):
     """One running server with its models loaded. Made by an engine's `start`."""
 
-    def __init__(self, launch: Launch, process: EngineProcess, client: LoopbackClient, facts: SessionFacts) -> None:
+    def __init__(self, launch: Launch, process: EngineProcess, client: HttpClient, facts: SessionFacts) -> None:
         super().__init__()
         self.facts = facts
         self._launch = launch

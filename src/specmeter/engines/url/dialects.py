@@ -1,0 +1,255 @@
+"""What engines call what they count, and where they say it.
+
+Each dialect names its own paths and fields; `told_by` reads a reply whoever wrote it, since servers in front of others
+pass fields on. What is not there stays None: no count is worked out from another here (`analysis.reconciled` does).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from specmeter.engines.llama_cpp.log import parse_counters
+from specmeter.errors import EngineProtocolError
+from specmeter.record import Generation, Prompt
+
+DRAFTS, DRAFTED, ACCEPTED = (
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+)
+"""Counters, as vLLM and llama.cpp call them and as they are kept."""
+_MOST_STEPS = 1_000_000
+
+
+class Told(NamedTuple):
+    """What a reply says of its drafts; None: nothing."""
+
+    proposed: int | None = None
+    evaluated: int | None = None
+    accepted: int | None = None
+    steps: int | None = None
+    each: tuple[tuple[int, int], ...] = ()
+    """(drafted, accepted) of every step, where it says that."""
+    stated: Mapping[str, float] = {}
+    """The engine's own numbers under its own names, what it calls acceptance among them."""
+
+
+def field_of(value: Any, path: str) -> Any:
+    """What lies at `a.b.c` of nested objects; None where there is nothing."""
+    for name in path.split(".") if path else ():
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value if path else None
+
+
+def _count(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    """The numbers of an object, and of its short lists of numbers each under its place."""
+    found: dict[str, float] = {}
+    for name, it in cast("dict[str, Any]", value).items() if isinstance(value, dict) else ():
+        listed = cast("list[Any]", it)[:64] if isinstance(it, list) else []
+        named: list[tuple[str, Any]] = [(name, it), *((f"{name}.{at}", each) for at, each in enumerate(listed))]
+        for key, number in named:
+            if isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number):
+                found[key[:80]] = float(number)
+    return found
+
+
+_PLACES: tuple[tuple[str, tuple[str, str, str]], ...] = (
+    ("metrics.speculative_decoding", ("num_draft_tokens", "num_accepted_draft_tokens", "num_spec_steps")),
+    ("meta_info", ("spec_draft_token_num", "spec_accept_token_num", "spec_verify_ct")),
+    ("meta_info", ("spec_num_proposed_drafts", "spec_num_correct_drafts", "spec_verify_ct")),
+    ("sglext.spec_tokens_details", ("spec_num_proposed_drafts", "spec_num_correct_drafts", "spec_verify_ct")),
+    ("timings", ("draft_n", "draft_n_accepted", "draft_rounds")),
+    ("stats", ("total_draft_tokens_count", "accepted_draft_tokens_count", "")),
+    ("usage", ("total_draft_tokens_count", "accepted_draft_tokens_count", "")),
+)  # fmt: skip
+"""Where a reply says it, and under which names: proposed, accepted, steps (vLLM, SGLang, llama.cpp and what follows its
+names, LM Studio)."""
+
+
+def told_by(last: Mapping[str, Any]) -> Told:
+    """What the last part of a reply says of its drafts. Raises `EngineProtocolError` for counts that cannot be."""
+    for place, names in _PLACES:
+        said = field_of(last, place)
+        own = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+        proposed, accepted, steps = (_count(own.get(name)) for name in names)
+        if accepted is None:
+            continue
+        if proposed is not None and accepted > proposed:
+            raise EngineProtocolError(
+                f"a reply says that {accepted} of {proposed} drafted tokens were accepted",
+                fix="report this to the authors of that server; its acceptance cannot be used",
+            )
+        rejected = _count(own.get("rejected_draft_tokens_count"))
+        evaluated = None if rejected is None else accepted + rejected
+        stated = {it: number for it, number in _numbers(own).items() if not it.startswith("per_step_")}
+        return Told(proposed, evaluated, accepted, steps, _steps(own), stated)
+    return Told()
+
+
+def _steps(own: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """(drafted, accepted) of each step, where they are told and make sense."""
+    drafted, accepted = own.get("per_step_drafted"), own.get("per_step_accepted")
+    if not (isinstance(drafted, list) and isinstance(accepted, list)):
+        return ()
+    pairs = [
+        (_count(one), _count(other))
+        for one, other in zip(cast("list[Any]", drafted)[:_MOST_STEPS], cast("list[Any]", accepted), strict=False)
+    ]
+    found = tuple((one, other) for one, other in pairs if one is not None and other is not None and other <= one)
+    return found if len(found) == len(pairs) else ()
+
+
+def counters_of(text: str) -> dict[str, float]:
+    """Totals of `/metrics` by their names without the engine's prefix, over all labels but a position.
+
+    TensorRT-LLM answers in JSON, a list of what it counted since it was last asked.
+    """
+    if text.lstrip().startswith("["):
+        return _iterations(text)
+    try:
+        parsed = parse_counters(text)
+    except EngineProtocolError:
+        return {}
+    found: dict[str, float] = {}
+    for name, value in parsed.items():
+        plain, _, labels = name.partition("{")
+        position = re.search(r'position="(\d{1,4})"', labels)
+        key = f'{plain}{{position="{position[1]}"}}' if position else plain
+        found[key] = found.get(key, 0.0) + value
+    return found
+
+
+def _iterations(text: str) -> dict[str, float]:
+    try:
+        rows: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    names = {
+        DRAFTS: "specDecodingStats.numRequestsWithDraftTokens",
+        DRAFTED: "specDecodingStats.numDraftTokens",
+        ACCEPTED: "specDecodingStats.numAcceptedTokens",
+    }
+    told = [it for it in cast("list[Any]", rows) if isinstance(field_of(it, "specDecodingStats"), dict)]
+    return {name: float(sum(_count(field_of(it, path)) or 0 for it in told)) for name, path in names.items() if told}
+
+
+def _untold(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
+    return None
+
+
+def _by_metrics(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
+    return DRAFTS in counted if counts else None
+
+
+def _by_algorithm(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
+    return bool(info["speculative_algorithm"]) if "speculative_algorithm" in info else None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one engine speaks."""
+
+    name: str
+    owner: str = ""
+    """Who owns its models, by `/v1/models`."""
+    asked: str = ""
+    """Its own path that says more."""
+    version: str = "version"
+    """Where it says its version."""
+    metrics: str = ""
+    """Where it counts."""
+    counts: bool = False
+    """It counts drafts there, whether or not its replies say them."""
+    since_asked: bool = False
+    """What it counts there begins anew whenever it is asked."""
+    completions: str = "/v1/completions"
+    """Where prompts that are no chats go."""
+    chats: str = "/v1/chat/completions"
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of a request beyond OpenAI's."""
+    tokenizes: bool = False
+    """It has `/tokenize` and `/detokenize`, as vLLM has them."""
+    ends_early: bool = True
+    """It cannot be told to go on after the end of a text."""
+    knows: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    """Whether what was answered at `asked` is its own."""
+    active: Callable[[Mapping[str, Any], Mapping[str, float], bool], bool | None] = _untold
+    """Whether it speculates, by what it says of itself, by its counters, and whether it counts."""
+
+    def body(self, model: str, prompt: Prompt, generation: Generation, most: int) -> dict[str, Any]:
+        """A request: only what `generation` speaks of."""
+        if self.completions == "/generate" and prompt.format != "chat":
+            sampling = {"max_new_tokens": most, "temperature": generation.temperature}
+            sampling |= {"top_p": generation.top_p, "top_k": generation.top_k or -1} if generation.temperature else {}
+            return {"text": prompt.text, "sampling_params": sampling | {"ignore_eos": generation.ignore_eos}}
+        asked: dict[str, Any] = {
+            "model": model,
+            "max_tokens": most,
+            "temperature": generation.temperature,
+            "seed": generation.seed,
+            **self.extra,
+        }
+        if generation.temperature > 0:
+            asked |= {"top_p": generation.top_p}
+            asked |= {"top_k": generation.top_k} if generation.top_k and not self.ends_early else {}
+        if not self.ends_early:
+            asked["ignore_eos"] = generation.ignore_eos
+        if prompt.format == "chat":
+            return asked | {"messages": prompt.messages}
+        return asked | {"prompt": prompt.text}
+
+
+LLAMA = Dialect("llama-server", owner="llamacpp", version="build_info", metrics="/metrics", counts=True)
+"""It is measured by its own paths, as servers that specmeter starts are."""
+DIALECTS = (
+    LLAMA,
+    Dialect(
+        "vLLM",
+        owner="vllm",
+        asked="/version",
+        metrics="/metrics",
+        counts=True,
+        extra={"return_token_ids": True},
+        tokenizes=True,
+        ends_early=False,
+        active=_by_metrics,
+    ),
+    Dialect(
+        "SGLang",
+        owner="sglang",
+        asked="/get_server_info",
+        completions="/generate",
+        extra={"return_meta_info": True},
+        ends_early=False,
+        knows=lambda info: "speculative_algorithm" in info,
+        active=_by_algorithm,
+    ),
+    Dialect(
+        "TensorRT-LLM",
+        owner="tensorrt_llm",
+        asked="/version",
+        metrics="/metrics",
+        counts=True,
+        since_asked=True,
+        ends_early=False,
+    ),
+    Dialect(
+        "LM Studio",
+        owner="organization_owner",
+        asked="/api/v0/models",
+        completions="/api/v0/completions",
+        chats="/api/v0/chat/completions",
+        knows=lambda info: isinstance(info.get("data"), list),
+    ),
+    Dialect("Ollama", owner="library", asked="/api/version", knows=lambda info: isinstance(info.get("version"), str)),
+    Dialect("an OpenAI-compatible server"),
+)

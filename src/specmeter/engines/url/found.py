@@ -1,0 +1,405 @@
+"""Asks a server that already runs what it is, which models it serves, and what it can tell.
+
+Nothing is believed that was not answered: `/v1/models` says who speaks, and each engine's own paths say the rest. One
+short request shows which fields its replies have. What only a promise would tell stays untold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import psutil
+
+from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
+from specmeter.engines.registry import EngineStatus
+from specmeter.engines.session import Engine, Launch, SessionFacts
+from specmeter.engines.url import ANY, BASELINE_KEY, KEY, URL, UrlOptions
+from specmeter.engines.url.dialects import DIALECTS, LLAMA, Dialect, Told, counters_of, field_of, told_by
+from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
+from specmeter.files import without_links
+from specmeter.record import EngineIdentity, Generation, ModelIdentity, Prompt, Truth
+
+if TYPE_CHECKING:
+    from specmeter.engines.url.session import FoundLlama, OpenAiSession
+    from specmeter.record import Host
+
+_PATIENCE_S = 20.0
+_MOST_MODELS = 1000
+_SHOWN = ("id", "root", "meta", "max_model_len", "owned_by")
+"""What a server says of a model, as far as it is kept."""
+_TRIED = "One two three four five. One two three four five. One two three"
+_TRIED_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """A server, and what it said."""
+
+    url: str
+    client: HttpClient
+    dialect: Dialect
+    version: str
+    models: Mapping[str, Mapping[str, Any]]
+    """By the names that requests use."""
+    tells: frozenset[Truth]
+    speculating: bool | None
+    """None: it does not say."""
+    slots: int | None = None
+    context: int | None = None
+    pids: tuple[int, ...] = ()
+    """Its processes; none where they cannot be seen from here."""
+    replies: Told = field(default_factory=Told)
+    """What one short reply told."""
+
+    def model(self, reference: str) -> str:
+        """The name that requests use for a target. Raises `ModelError`."""
+        if reference != ANY:
+            if reference in self.models:
+                return reference
+            raise ModelError(
+                f"{self.url} serves no model {reference[:200]!r}", fix=f"name one of {_listed(self.models)}"
+            )
+        if len(self.models) != 1:
+            raise ModelError(
+                f"{self.url} serves {len(self.models)} models",
+                fix=f"name the one to measure, for example -m {_listed(self.models)}",
+            )
+        return next(iter(self.models))
+
+
+def _listed(models: Mapping[str, object]) -> str:
+    return ", ".join(list(models)[:8]) or "(it lists none)"
+
+
+def client_of(url: str, key: str) -> HttpClient:
+    """A client for a URL that `address` has seen."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    return HttpClient(
+        port=parts.port or (443 if secure else 80),
+        api_key=key,
+        host=parts.hostname or "",
+        tls=ssl.create_default_context() if secure else None,
+        below=parts.path,
+    )
+
+
+def key_of(url: str, options: UrlOptions) -> str:
+    """The key for one of the servers, from the environment; the baseline's may be that of the same host."""
+    own = os.environ.get(KEY, "")
+    if url != options.baseline_url:
+        return own
+    same = options.url is not None and urlsplit(options.url).hostname == urlsplit(url).hostname
+    return os.environ.get(BASELINE_KEY, own if same else "")
+
+
+def call(url: str, client: HttpClient, method: str, path: str, body: object = None) -> HttpResponse:
+    """One short question. Raises `EngineStartError` where nobody answers, or somebody who wants or sends us elsewhere;
+    a path that is not there is an answer."""
+    try:
+        answer = client.call(method, path, body, timeout_s=_PATIENCE_S)
+    except (OSError, http.client.HTTPException) as error:
+        raise unreachable(url, error) from None
+    if answer.status in (401, 403, 429) or 300 <= answer.status < 400:
+        raise refused(url, path, answer, EngineStartError)
+    return answer
+
+
+def unreachable(url: str, error: Exception) -> EngineStartError:
+    """Nobody answers, or nobody who can prove to be it."""
+    if isinstance(error, ssl.SSLError):
+        return EngineStartError(
+            f"{url}: no trusted TLS connection ({getattr(error, 'verify_message', '') or error.reason or error})",
+            fix="correct the name in the URL, or name the file of its certificate authority in SSL_CERT_FILE",
+        )
+    if isinstance(error, TimeoutError):
+        return EngineStartError(f"{url}: no answer for {_PATIENCE_S:g} s", fix="check that the server is not busy")
+    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return EngineStartError(f"{url}: cannot be reached ({why})", fix="check the URL, and that the server runs")
+
+
+def refused(url: str, path: str, answer: HttpResponse, kind: type[EngineError] = EngineProtocolError) -> EngineError:
+    """The error for an answer whose status is not 200."""
+    if answer.status in (401, 403):
+        return kind(
+            f"{url} refuses {path} without a valid key (status {answer.status})", fix=f"set {KEY} in the environment"
+        )
+    if answer.status == 429:
+        after = answer.headers.get("retry-after", "")[:40]
+        wait = f"wait {after} seconds" if after.isdigit() else f"wait until {after}" if after else "wait"
+        return kind(
+            f"{url} limits how many requests it takes (status 429)",
+            fix=f"{wait}, then run the same command again; a limit that strikes while it is measured belongs lifted",
+        )
+    if 300 <= answer.status < 400:
+        to = answer.headers.get("location", "another address")[:200]
+        return kind(f"{url} redirects {path} to {to!r}, which is not followed", fix="name the URL of the server itself")
+    said = answer.body[:300].decode("utf-8", "replace")
+    with suppress(EngineProtocolError):
+        error: Any = json_object(answer.body, path).get("error")
+        said = str(cast("dict[str, Any]", error).get("message", said))[:300] if isinstance(error, dict) else said
+    return kind(f"{url} refused {path} (status {answer.status}): {said}", fix="see the log of that server")
+
+
+def ask(url: str, key: str, wanted: str = ANY) -> Found:
+    """What a server says of itself, and one short reply about `wanted`. Raises `EngineError` or `ModelError`."""
+    client = client_of(url, key)
+
+    def get(path: str) -> dict[str, Any]:
+        answer = call(url, client, "GET", path)
+        try:
+            return json_object(answer.body, path) if answer.status == 200 else {}
+        except EngineProtocolError:
+            return {}
+
+    models = _models(url, call(url, client, "GET", "/v1/models"))
+    props, info = get("/props"), dict[str, Any]()
+    owners = {str(it.get("owned_by")) for it in models.values()}
+    dialect = next((it for it in DIALECTS if it.owner in owners), None)
+    if "default_generation_settings" in props:
+        dialect = LLAMA
+    for it in DIALECTS if dialect is None else (dialect,):
+        info = get(it.asked) if it.asked else {}
+        if dialect is None and it.asked and it.knows(info):
+            dialect = it
+            break
+    dialect = dialect or DIALECTS[-1]
+    version = str(field_of(info or props, dialect.version) or "unknown version")[:100]
+    found = Found(url, client, dialect, version, models, frozenset(), None, pids=processes(url))
+    metrics = call(url, client, "GET", dialect.metrics) if dialect.metrics else HttpResponse(404, b"")
+    counted = counters_of(metrics.body.decode("utf-8", "replace")) if metrics.status == 200 else {}
+    if dialect is LLAMA:
+        return _llama(found, props, counted)
+    return _other(found, info, counted, metrics.status == 200, wanted)
+
+
+def _models(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
+    try:
+        listed: Any = json_object(answer.body, "/v1/models").get("data") if answer.status == 200 else None
+    except EngineProtocolError:
+        listed = None
+    if not isinstance(listed, list):
+        raise EngineStartError(
+            f"{url} does not list its models at /v1/models (status {answer.status})",
+            fix="name the URL of a server that speaks OpenAI's interface, without /v1",
+        )
+    entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MOST_MODELS] if isinstance(it, dict))
+    return {
+        it["id"]: {name: it[name] for name in _SHOWN if name in it}
+        for it in entries
+        if isinstance(it.get("id"), str) and 0 < len(it["id"]) <= 1000
+    }
+
+
+def _llama(found: Found, props: Mapping[str, Any], counted: Mapping[str, float]) -> Found:
+    slots: Any = props.get("total_slots")
+    context: Any = field_of(props, "default_generation_settings.n_ctx")
+    active: Any = None
+    answer = call(found.url, found.client, "GET", "/slots")
+    if answer.status == 200:
+        try:
+            active = json.loads(answer.body)[0]["speculative"]
+        except (ValueError, TypeError, LookupError, RecursionError):
+            active = None
+    tells: set[Truth] = {"drafts", "tokens", "arrivals", "candidates"}
+    tells |= {"forwards"} if "n_decode_total" in counted else set()
+    tells |= {"activation"} if isinstance(active, bool) else set()
+    return _with(found, tells, active if isinstance(active, bool) else None, slots, context)
+
+
+def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float], counts: bool, wanted: str) -> Found:
+    from specmeter.engines.url.session import received
+
+    dialect = found.dialect
+    model = found.model(wanted)
+    body = dialect.body(model, Prompt(id="", workload="", kind="", text=_TRIED, sha256=""), Generation(), _TRIED_TOKENS)
+    answer = call(found.url, found.client, "POST", dialect.completions, body | {"stream": False})
+    if answer.status != 200:
+        raise refused(found.url, dialect.completions, answer, EngineStartError)
+    reply = received([(0.0, json_object(answer.body, dialect.completions))])
+    told = told_by(reply.last)
+    active = dialect.active(info, counted, counts)
+    tells: set[Truth] = set()
+    if told.accepted is not None or active is False or (counts and dialect.counts):
+        tells |= {"drafts"}
+    if reply.ids:
+        tells |= {"arrivals"}
+        asked = {"model": model, "prompt": _TRIED}
+        if dialect.tokenizes and call(found.url, found.client, "POST", "/tokenize", asked).status == 200:
+            tells |= {"tokens"}
+    if active is not None:
+        tells |= {"activation"}
+    context: Any = found.models[model].get("max_model_len") or info.get("max_total_num_tokens")
+    return _with(found, tells, active, None, context, told)
+
+
+def _with(
+    found: Found, tells: set[Truth], active: bool | None, slots: Any, context: Any, replies: Told | None = None
+) -> Found:
+    return replace(
+        found,
+        tells=frozenset(tells | ({"processes"} if found.pids else set())),
+        speculating=active,
+        slots=slots if isinstance(slots, int) and 1 <= slots <= 1024 else None,
+        context=context if isinstance(context, int) and context > 0 else None,
+        replies=replies or Told(),
+    )
+
+
+def is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        own = {it.address for of in psutil.net_if_addrs().values() for it in of}
+        found = {str(it[4][0]) for it in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return False
+    return any(it in own or it.startswith("127.") or it == "::1" for it in found)
+
+
+def processes(url: str) -> tuple[int, ...]:
+    """Processes of the server on this machine that listens at a URL, with all that they started."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if not is_here(parts.hostname or ""):
+        return ()
+    try:
+        listening = {
+            it.pid
+            for it in psutil.net_connections("tcp")
+            if it.status == psutil.CONN_LISTEN and it.laddr and it.laddr.port == port and it.pid
+        }
+        return tuple(
+            pid for it in listening for pid in (it, *(child.pid for child in psutil.Process(it).children(True)))
+        )
+    except psutil.Error:
+        return ()
+
+
+@cache
+def _asked_once(url: str, key: str, wanted: str) -> Found:
+    return ask(url, key, wanted)
+
+
+def served_model(options: UrlOptions, name: str, reference: str) -> ModelIdentity:
+    """What a server says of the model that a target names."""
+    found = _asked_once(options.url or "", key_of(options.url or "", options), reference)
+    return identity_of(found, name, reference)
+
+
+def identity_of(found: Found, name: str, reference: str) -> ModelIdentity:
+    """A model by what its server says of it: a digest of these words, not of weights."""
+    model = found.model(reference)
+    said = found.models[model]
+    size: Any = field_of(said, "meta.size")
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return ModelIdentity(
+        name=name,
+        reference=reference,
+        path=model,
+        sha256=digest,
+        size_bytes=size if isinstance(size, int) and size > 0 else 0,
+        origin="engine",
+    )
+
+
+def examine(host: Host) -> EngineStatus:  # noqa: ARG001
+    """It needs nothing here."""
+    return EngineStatus("ok", "measures a server that runs: specmeter run --url http://HOST:PORT")
+
+
+class UrlEngine(Engine):
+    """Finds sessions on the servers of its options."""
+
+    def __init__(self, options: UrlOptions) -> None:
+        self.options = options
+
+    @property
+    def _urls(self) -> Sequence[str]:
+        return [it for it in (self.options.url, self.options.baseline_url) if it is not None]
+
+    def _found(self, url: str, wanted: str = ANY) -> Found:
+        try:
+            return _asked_once(url, key_of(url, self.options), wanted)
+        except ModelError:
+            if wanted != ANY:
+                raise
+            # Which of several models is measured, a session says; what the server is does not depend on it.
+            first = next(iter(ask_models(url, key_of(url, self.options))), ANY)
+            return _asked_once(url, key_of(url, self.options), first)
+
+    def identify(self) -> EngineIdentity:
+        """Which servers these are, and what all of them can tell. Raises `EngineError`."""
+        if not self._urls:
+            raise EngineStartError("no server is named", fix="give --url http://HOST:PORT")
+        servers = [self._found(url) for url in self._urls]
+        tells = [truth for truth in URL.traits.tells if all(truth in it.tells for it in servers)]
+        named = [f"{it.dialect.name} {it.version}" for it in servers]
+        return EngineIdentity(
+            kind="url",
+            version=named[0] if len(set(named)) == 1 else " and ".join(named),
+            build=", ".join(f"{it.url}: {name}" for it, name in zip(servers, named, strict=True))[:400],
+            binary="",
+            binary_sha256="",
+            traits=URL.traits.model_copy(update={"tells": tuple(tells), "watched": "processes" in tells}),
+        )
+
+    def start(self, launch: Launch) -> FoundLlama | OpenAiSession:
+        """A session with the server of an arm. Raises `EngineStartError` where it is not what it was."""
+        from specmeter.engines.url.session import FoundLlama, OpenAiSession
+
+        url = self.options.url if launch.arm.speculates else self.options.baseline_url
+        assert url is not None, "check_arm refuses such arms"
+        started = time.perf_counter()
+        found = self._found(url, launch.target.reference)
+        client = found.client
+        now = _models(url, call(url, client, "GET", "/v1/models"))
+        model = found.model(launch.target.reference)
+        if now.get(model) != found.models[model]:
+            raise EngineStartError(
+                f"{url} does not serve {model[:200]} as it did when the run began",
+                fix="serve that model again and run the same command, or start a new run (--new)",
+            )
+        with open(launch.log_path, "w", encoding="utf-8", opener=without_links) as log:
+            log.write(json.dumps({"url": url, "server": found.dialect.name, "version": found.version}) + "\n")
+        seen = found.speculating
+        facts = SessionFacts(
+            argv=(url,),
+            ready_ms=(time.perf_counter() - started) * 1e3,
+            resolved={
+                "url": url,
+                "server_name": found.dialect.name,
+                "server_version": found.version,
+                "model": dict(found.models[model]),
+                "total_slots": found.slots,
+                "slot_context": found.context,
+                "here": is_here(urlsplit(url).hostname or ""),
+            },
+            speculating=seen,
+            pids=tuple(pid for it in self._urls for pid in processes(it)),
+            in_flight=found.slots or launch.arm.engine.slots,
+            server=hashlib.sha256(url.encode()).hexdigest()[:32],
+        )
+        kind = FoundLlama if found.dialect is LLAMA else OpenAiSession
+        return kind(launch, found, facts, model)
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+
+def ask_models(url: str, key: str) -> Mapping[str, Mapping[str, Any]]:
+    """The models that a server lists. Raises `EngineStartError`."""
+    client = client_of(url, key)
+    return _models(url, call(url, client, "GET", "/v1/models"))

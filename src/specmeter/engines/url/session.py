@@ -1,0 +1,383 @@
+"""Sessions with servers that were found: llama-server by its own paths, all others by OpenAI's.
+
+Times are those that a client sees, unless the server tells its own; tokens are those that it counts itself.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from specmeter.engines.http_client import (
+    HttpLimits,
+    Stream,
+    StreamClosedError,
+    StreamEndlessError,
+    StreamHungError,
+    Watch,
+    garbage,
+    json_object,
+)
+from specmeter.engines.llama_cpp.log import RequestLog
+from specmeter.engines.llama_cpp.server import MOST_AT_ONCE, LlamaSession, split_reasoning
+from specmeter.engines.process import EngineProcess
+from specmeter.engines.session import (
+    Candidate,
+    Flown,
+    GivenUpError,
+    Launch,
+    Overlaps,
+    SessionFacts,
+    Stop,
+    ThreadedSession,
+    differences,
+)
+from specmeter.engines.url.dialects import ACCEPTED, DRAFTED, DRAFTS, Told, counters_of, field_of, told_by
+from specmeter.engines.url.found import Found, refused, unreachable
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
+from specmeter.record import UNKNOWN_TOKEN, Generation, Prompt, Reply, Step, Timings
+from specmeter.record.base import utf8
+
+
+class _Found(EngineProcess):
+    """A process that is not ours: it is neither watched nor ended."""
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
+
+    def exit_code(self) -> int | None:
+        return None
+
+    def wait(self, timeout_s: float) -> int | None:  # noqa: ARG002
+        return None
+
+    def close(self) -> None:
+        """It goes on."""
+
+
+class FoundLlama(LlamaSession):
+    """A llama-server that somebody else started: without its log, and never ended."""
+
+    def __init__(self, launch: Launch, found: Found, facts: SessionFacts, model: str) -> None:  # noqa: ARG002
+        super().__init__(launch, _Found(launch.log_path), found.client, facts)
+        self._url, self._counts = found.url, "forwards" in found.tells
+
+    def settle(self, replies: Sequence[Reply]) -> Sequence[Reply]:
+        return replies
+
+    def _counters(self) -> dict[str, float]:
+        return super()._counters() if self._counts else {}
+
+    def _log(self, log_at: int, among: Timings | None) -> RequestLog:  # noqa: ARG002
+        return RequestLog((), complete=False)
+
+    def _hung(self, what: str) -> EngineError:
+        return _hung(self._url, what)
+
+    def _gone(self, when: str) -> EngineError:
+        return _gone(self._url, when)
+
+
+def _hung(url: str, what: str) -> EngineError:
+    return EngineHungError(f"{url}: {what}", fix="raise engine.idle_timeout_s if the model is slow")
+
+
+def _gone(url: str, when: str) -> EngineError:
+    return EngineDiedError(f"{url} closed the connection {when}", fix="see the log of that server")
+
+
+@dataclass
+class Received:
+    """An answer, put together from its parts."""
+
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    """All that stood beside the text; of what came several times, the last."""
+    text: str = ""
+    reasoning: str = ""
+    ids: list[int] = field(default_factory=list[int])
+    finish: str = ""
+    parts: list[tuple[float, int | None]] = field(default_factory=list[tuple[float, int | None]])
+    """(when it came, how many tokens it had) for each part with text."""
+
+    @property
+    def count(self) -> int | None:
+        """Tokens generated, as the server counts them."""
+        for path in ("usage.completion_tokens", "meta_info.completion_tokens"):
+            found = field_of(self.last, path)
+            if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+                return found
+        return len(self.ids) or None
+
+
+def received(events: Sequence[tuple[float, dict[str, Any]]]) -> Received:
+    """The parts of an answer in order. Raises `EngineProtocolError` for one that broke off or makes no sense."""
+    found = Received()
+    for at, event in events:
+        if event.get("error"):
+            raise EngineProtocolError(
+                f"the server broke off: {str(event['error'])[:300]}", fix="see the log of that server"
+            )
+        before = len(found.ids)
+        text, reasoning = (_native if "meta_info" in event and "choices" not in event else _openai)(found, event)
+        found.last |= {name: it for name, it in event.items() if it is not None and name not in ("choices", "text")}
+        if text or reasoning or len(found.ids) > before:
+            found.text, found.reasoning = found.text + text, found.reasoning + reasoning
+            found.parts.append((at, len(found.ids) - before if found.ids else None))
+    return found
+
+
+def _openai(found: Received, event: Mapping[str, Any]) -> tuple[str, str]:
+    choices: Any = event.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return "", ""
+    choice: Any = cast("list[Any]", choices)[0]
+    said: Any = next((it for name in ("delta", "message") if (it := field_of(choice, name)) is not None), choice)
+    ids: Any = field_of(choice, "token_ids")
+    if isinstance(ids, list):
+        found.ids += [it if isinstance(it, int) else UNKNOWN_TOKEN for it in cast("list[Any]", ids)]
+    for name in ("meta_info", "sglext"):
+        if isinstance(beside := field_of(choice, name), dict):
+            found.last[name] = beside
+    found.finish = str(field_of(choice, "finish_reason") or found.finish)[:40]
+    text, thought = (
+        next((it for name in names if isinstance(it := field_of(said, name), str)), "")
+        for names in (("content", "text"), ("reasoning_content", "reasoning"))
+    )
+    return text, thought
+
+
+def _native(found: Received, event: Mapping[str, Any]) -> tuple[str, str]:
+    """SGLang's own: each part has all that came before, or only what is new."""
+    text, ids = event.get("text"), event.get("output_ids")
+    counted: Any = field_of(event, "meta_info.completion_tokens")
+    listed = (
+        [it if isinstance(it, int) else UNKNOWN_TOKEN for it in cast("list[Any]", ids)] if isinstance(ids, list) else []
+    )
+    if isinstance(counted, int) and len(listed) == counted and listed[: len(found.ids)] == found.ids:
+        found.ids = listed
+    else:
+        found.ids += listed
+    found.finish = str(field_of(event, "meta_info.finish_reason.type") or found.finish)[:40]
+    whole = text if isinstance(text, str) else ""
+    return whole.removeprefix(found.text) if whole.startswith(found.text) else whole, ""
+
+
+class OpenAiSession(ThreadedSession):
+    """A server that speaks OpenAI's interface, and perhaps more."""
+
+    def __init__(self, launch: Launch, found: Found, facts: SessionFacts, model: str) -> None:
+        super().__init__()
+        self.facts = facts
+        self._launch, self._found, self._model = launch, found, model
+        self._overlaps = Overlaps()
+        self._total: dict[str, float] = {}
+        """Of a server that counts anew whenever it is asked: the sum of its answers."""
+        if (load := launch.arm.load) is not None:
+            self.most_at_once = load.clients or MOST_AT_ONCE
+
+    def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+        """Generate for one prompt; what the server counts for all requests together is left out where another one ran
+        at the same time."""
+        if self._found.dialect.counts:
+            with self._overlaps.watch() as alone:
+                before = self.totals()
+                reply = self._reply(prompt, generation, stop)
+                after = self.totals()
+                counted = differences(before, after) if alone() and before else {}
+            return _counted(reply, counted)
+        return self._reply(prompt, generation, stop)
+
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
+        """The same for a request that was submitted; under a load nothing else is asked of the server meanwhile."""
+        if self._launch.arm.load is None:
+            return super().fly(prompt, generation, stop)
+        return Flown(self._reply(prompt, generation, stop))
+
+    def totals(self) -> dict[str, float]:
+        """What its metrics count; empty where it counts nothing."""
+        dialect = self._found.dialect
+        if not dialect.counts:
+            return {}
+        answer = self._call("GET", dialect.metrics)
+        counted = counters_of(answer.decode("utf-8", "replace"))
+        if not dialect.since_asked:
+            return counted
+        for name, value in counted.items():
+            self._total[name] = self._total.get(name, 0.0) + value
+        return dict(self._total)
+
+    def _reply(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
+        for text in (prompt.text, *(message.content for message in prompt.before)):
+            utf8(text)
+        most = prompt.max_tokens or generation.max_tokens
+        dialect = self._found.dialect
+        body = dialect.body(self._model, prompt, generation, most)
+        body |= {"stream": True}
+        path = dialect.chats if prompt.format == "chat" else dialect.completions
+        if path != "/generate":
+            body |= {"stream_options": {"include_usage": True}}
+        if dialect.tokenizes:
+            body |= {"cache_salt": uuid.uuid4().hex}  # what an earlier request left in the cache is not this one's
+        stop.begin()
+        started = time.perf_counter()
+        got = received(self._stream(path, body, most, len(utf8(prompt.text)), stop))
+        return self._read(prompt, got, most, started)
+
+    def _read(self, prompt: Prompt, got: Received, most: int, started: float) -> Reply:
+        count, told = got.count, told_by(got.last)
+        if count is None or not got.parts or count > most:
+            raise EngineProtocolError(
+                f"{self._found.url} says it generated {count} tokens, of at most {most}, in {len(got.parts)} parts",
+                fix="measure a server that answers `stream_options.include_usage`, as OpenAI's interface has it",
+            )
+        model: Any = got.last.get("model", self._model)
+        if model != self._model:
+            raise EngineProtocolError(
+                f"{self._found.url} was asked for the model {self._model[:200]} and answered with {str(model)[:200]!r}",
+                fix="keep one model loaded while it is measured, then run the same command again",
+            )
+        first, last = got.parts[0][0], got.parts[-1][0]
+        cached: Any = field_of(got.last, "usage.prompt_tokens_details.cached_tokens")
+        cached = cached if cached is not None else field_of(got.last, "meta_info.cached_tokens")
+        prompts: Any = field_of(got.last, "usage.prompt_tokens") or field_of(got.last, "meta_info.prompt_tokens")
+        cache_n = cached if isinstance(cached, int) and cached > 0 else 0
+        drafted, accepted = told.proposed, told.accepted
+        if self._found.speculating is False and accepted is None:
+            drafted = accepted = 0
+        shown, reasoning = got.text, got.reasoning
+        if prompt.format == "chat" and not reasoning:
+            shown, reasoning = split_reasoning(got.text, "")
+        return Reply(
+            text=shown,
+            reasoning=reasoning,
+            token_ids=tuple(got.ids) if len(got.ids) == count else (),
+            stop_reason={"length": "limit", "stop": "eos"}.get(got.finish, got.finish or "unknown"),
+            timings=Timings(
+                prompt_n=max(0, prompts - cache_n) if isinstance(prompts, int) else 0,
+                prompt_ms=(first - started) * 1e3,
+                predicted_n=count,
+                predicted_ms=(last - first) * 1e3,
+                cache_n=cache_n,
+                draft_n=drafted,
+                draft_n_accepted=accepted,
+            ),
+            raw_timings=dict(told.stated),
+            counters={DRAFTS: float(told.steps)} if told.steps is not None else {},
+            wall_ms=(last - started) * 1e3,
+            ttft_ms=(first - started) * 1e3,
+            arrival_ms=_arrivals(got, count, started),
+            steps=tuple(Step(drafted=it[0], accepted=it[1], at_ms=0.0) for it in told.each),
+        )
+
+    def _stream(
+        self, path: str, body: dict[str, Any], most: int, prompt_bytes: int, stop: Stop
+    ) -> list[tuple[float, dict[str, Any]]]:
+        url, idle_s = self._found.url, self._launch.idle_timeout_s
+        size = 4 * 1024 * 1024 + 16384 * most + 12 * prompt_bytes
+        size *= most if path == "/generate" else 1  # each part repeats what came before
+        limits = HttpLimits(idle_s=idle_s, events=2 * most + 64, size_bytes=min(size, 256 * 1024 * 1024))
+        try:
+            answer = self._found.client.stream(path, body, limits, Watch(lambda: True), stop)
+        except StreamHungError:
+            raise _hung(url, f"no token for {idle_s:g} s") from None
+        except StreamEndlessError:
+            raise EngineProtocolError(
+                f"{url} went on after the {most} tokens that it was asked for", fix="see the log of that server"
+            ) from None
+        except StreamClosedError as error:
+            if stop.asked:
+                raise GivenUpError from None
+            if isinstance(error.__cause__, ConnectionRefusedError | OSError):
+                raise _gone_for(url, error.__cause__) from None
+            raise _gone(url, "while it was generating") from None
+        if isinstance(answer, Stream):
+            return answer.events(path)
+        if answer.status != 200:
+            raise refused(url, path, answer)
+        return [(time.perf_counter(), json_object(answer.body, path))]
+
+    def _call(self, method: str, path: str, body: object = None) -> bytes:
+        url, client = self._found.url, self._found.client
+        try:
+            answer = client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
+        except TimeoutError:
+            raise _hung(url, f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise _gone_for(url, error) from None
+        if answer.status != 200:
+            raise refused(url, path, answer)
+        return answer.body
+
+    def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids that the target processes for `prompt`."""
+        asked = {"messages": prompt.messages} if prompt.format == "chat" else {"prompt": prompt.text}
+        return self._tokens(asked)
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Token ids of `text` without special tokens added."""
+        return self._tokens({"prompt": text, "add_special_tokens": False})
+
+    def _tokens(self, asked: Mapping[str, Any]) -> tuple[int, ...]:
+        self._refuse_untold()
+        answer = self._call("POST", "/tokenize", {"model": self._model, **asked})
+        found: Any = json_object(answer, "/tokenize").get("tokens")
+        if not isinstance(found, list) or not all(isinstance(it, int) for it in cast("list[object]", found)):
+            raise garbage("/tokenize", answer)
+        return tuple(cast("list[int]", found))
+
+    def detokenize(self, token_ids: tuple[int, ...]) -> str:
+        """Text of `token_ids`."""
+        self._refuse_untold()
+        asked = {"model": self._model, "tokens": list(token_ids)}
+        found = json_object(self._call("POST", "/detokenize", asked), "/detokenize").get("prompt")
+        if not isinstance(found, str):
+            raise garbage("/detokenize", found)
+        return found
+
+    def _refuse_untold(self) -> None:
+        if "tokens" not in self._found.tells:
+            raise EngineProtocolError(
+                f"{self._found.url} does not tokenize, so prompts of a length in tokens cannot be made for it",
+                fix="leave --depth and workloads of a length out, or measure a llama-server or vLLM",
+            )
+
+    def candidates(
+        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+    ) -> tuple[Candidate, ...]:
+        """Never asked for: it is not told."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The server goes on."""
+
+
+def _gone_for(url: str, error: Exception | None) -> EngineError:
+    found = unreachable(url, error or OSError())
+    return EngineDiedError(found.message, fix=found.fix)
+
+
+def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:
+    """When each token came; nothing where it is not known how many came at once."""
+    each = [(at, tokens) for at, tokens in got.parts]
+    if any(tokens is None for _, tokens in each):
+        each = [(at, 1) for at, _ in each] if len(each) == count else []
+    found = tuple((at - started) * 1e3 for at, tokens in each for _ in range(tokens or 0))
+    return found if len(found) == count else ()
+
+
+def _counted(reply: Reply, counted: Mapping[str, float]) -> Reply:
+    """The reply with what its server counted meanwhile; what the reply says itself comes first."""
+    kept = {name: value for name, value in counted.items() if name.startswith("spec_decode_")}
+    changes: dict[str, object] = {"counters": {**kept, **reply.counters}}
+    if reply.timings.draft_n_accepted is None and ACCEPTED in kept and DRAFTED in kept:
+        told = {"draft_n": round(kept[DRAFTED]), "draft_n_accepted": round(kept[ACCEPTED])}
+        changes["timings"] = reply.timings.model_copy(update=told)
+    return reply.model_copy(update=changes)
+
+
+__all__ = ["FoundLlama", "OpenAiSession", "Received", "Told", "received"]
