@@ -101,7 +101,14 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         command = run.commands.get(answer.serves or "")
         if command is not None and verdict is not None and answer.load is None:
             yield Command(command)
-    if not run.answers:
+    alone = [arm for arm in run.summary.arms if arm.role == "speculative" and arm.baseline_id is None]
+    for arm in alone:
+        if (rate := arm.decode_rate if arm.load is None else arm.load.throughput) is not None:
+            code = "run.alone" if arm.acceptance is None else "run.alone_accepted"
+            share = None if arm.acceptance is None else arm.acceptance.point
+            said = Message(code, name=names[arm.arm_id], rate=f"{rate.point:.1f}", accepted=share)
+            yield _head(run, said, run.headline(arm.arm_id))
+    if not run.answers and not alone:
         said = Message("run.withheld" if run.withheld else "run.nothing", name=run.name)
         said = said if run.busy is None else Message("run.busy", name=run.name, what=run.busy.what)
         yield _head(run, said, run.certificate.verdict if run.certificate else None)
@@ -127,7 +134,7 @@ def _comparison(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[Bloc
 def overview(run: RunReport, names: Names, *, by_kind: bool = False) -> Table:
     """Every arm of every target: rate, speedup and share of accepted drafts; prompts where the run has them."""
     arms = {arm.id: arm for arm in run.arms}
-    baselines = [arm for arm in run.summary.arms if arm.role == "baseline" and arm.load is None]
+    baselines = [arm for arm in run.summary.arms if arm.baseline_id is None and arm.load is None]
     targets = list(dict.fromkeys(arms[base.arm_id].target for base in baselines))
     indent = "  " if len(targets) > 1 else ""
     rows: list[Row] = []

@@ -374,7 +374,7 @@ def brief(report: RunReport, *, by_kind: bool = False) -> list[Table]:
     return [
         _brief(report, [base, *(arm for arm in arms if arm.baseline_id == base.arm_id)], by_kind=by_kind)
         for base in arms
-        if base.role == "baseline"
+        if base.baseline_id is None
     ]
 
 

@@ -143,7 +143,7 @@ class Document:
     def targets(self) -> list[list[ArmSummary]]:
         """Each baseline with the arms that are compared with it; those under load have tables of their own."""
         arms = [arm for arm in self.run.summary.arms if arm.load is None]
-        baselines = [arm for arm in arms if arm.role == "baseline"]
+        baselines = [arm for arm in arms if arm.baseline_id is None]
         return [[base, *(arm for arm in arms if arm.baseline_id == base.arm_id)] for base in baselines]
 
     def because(self, arm_id: str) -> list[Finding]:

@@ -14,12 +14,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
 from specmeter.messages import Message
-from specmeter.record import Arm, DeviceUse, EngineIdentity, EngineTraits, Session
+from specmeter.record import TRUTHS, Arm, DeviceUse, EngineIdentity, EngineTraits, Session, Truth
 from specmeter.record.verdict import Findings, about_arm, about_run
 from specmeter.validity.checks.check import (
     MOST_SHOWN,
@@ -613,7 +614,47 @@ def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | Non
     return rise if rise >= _RISE and slope >= _RISE_T * error else None
 
 
+# --- server-found ----------------------------------------------------------------------------------------------------
+
+_WANTED: tuple[Truth, ...] = ("drafts", "forwards", "tokens", "settings", "activation", "log", "identity")
+
+
+def server_found(data: RunData) -> Findings:
+    """A server that ran already, and was asked: what it does not tell, where it computes, and whether what is compared
+    is one model.
+
+    Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
+    say of their models is compared as far as both say it.
+    """
+    if not data.traits.asked:
+        yield not_applicable(None, Message("unchecked.started_here"))
+        return
+    if untold := [TRUTHS[it] for it in _WANTED if it not in data.traits.tells]:
+        said = Message("server-found.untold", what=untold)
+        yield about_run("server-found", "suspect", said, Message("server-found.fix_untold"))
+    if not data.traits.watched:
+        yield about_run("server-found", "note", Message("server-found.unseen"), Message("server-found.fix_unseen"))
+    servers = {it.server: it.resolved for it in data.sessions.values() if it.server is not None}
+    hosts = {urlsplit(str(it.get("url"))).hostname for it in servers.values()}
+    if len(servers) > len(hosts):
+        said = Message("server-found.shared", servers=len(servers), host=min(map(str, hosts)))
+        yield about_run("server-found", "note", said, Message("server-found.fix_shared"))
+    models = [cast("dict[str, Any]", it) for of in servers.values() if isinstance(it := of.get("model"), dict)]
+    for one, other in itertools.pairwise(models):
+        if differing := sorted(it for it in one.keys() & other.keys() if one[it] != other[it]):
+            said = Message("server-found.models", what=", ".join(differing))
+            yield about_run("server-found", "suspect", said, Message("server-found.fix_models"))
+
+
 CHECKS: tuple[Check, ...] = (
+    Check(
+        id="server-found",
+        severity="suspect",
+        look=server_found,
+        saw=("engines", "sessions"),
+        assumes="a server answers for itself: no proxy speaks for others",
+        otherwise="what was told is of another server than what was measured: suspect at most",
+    ),
     Check(
         id="two-binaries",
         severity="suspect",

@@ -1,0 +1,234 @@
+"""Servers that already run: what they are and tell is found out, and what they count becomes the run's numbers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dialect_server import speaking, steps_of
+
+from specmeter.cli import invoke
+from specmeter.engines import EngineSession, Launch
+from specmeter.engines.registry import check_arm
+from specmeter.engines.url import UrlOptions, address
+from specmeter.engines.url.dialects import counters_of, told_by
+from specmeter.engines.url.found import UrlEngine, served_model
+from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
+from specmeter.record import Arm, EngineSettings, Generation, Prompt
+
+GREEDY = Generation(max_tokens=32)
+TOKENS = 32
+DRAFTED, ACCEPTED = (sum(step[at] for step in steps_of(TOKENS)) for at in (0, 1))
+ASK = Prompt(id="p", workload="w", kind="code", text="count on", sha256="0" * 64)
+
+
+def arm(url: str, *, method: str = "served", baseline: str | None = None) -> Arm:
+    options = {"url": url} | ({"baseline_url": baseline} if baseline else {})
+    return Arm(id="t", target="t", methods=(method,), engine=EngineSettings(options=options))
+
+
+@contextlib.contextmanager
+def opened(url: str, tmp_path: Path, *, model: str = "served") -> Iterator[EngineSession]:
+    options = UrlOptions(url=url)
+    launch = Launch(arm(url), served_model(options, "t", model), None, tmp_path / "log", idle_timeout_s=20)
+    with UrlEngine(options).start(launch) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "tells"),
+    [
+        ("vllm", "vLLM 9.8.7", {"drafts", "tokens", "arrivals", "activation", "processes"}),
+        ("sglang", "SGLang 0.9", {"drafts", "arrivals", "activation", "processes"}),
+        ("tensorrt", "TensorRT-LLM 9.8.7", {"drafts", "processes"}),
+        ("lmstudio", "LM Studio unknown version", {"drafts", "processes"}),
+        ("ollama", "Ollama 1.2", {"processes"}),
+        ("unknown", "an OpenAI-compatible server unknown version", {"processes"}),
+    ],
+)
+def test_a_server_is_asked_what_it_is_and_what_it_can_tell(dialect: str, name: str, tells: set[str]) -> None:
+    with speaking(dialect) as (url, _):
+        identity = UrlEngine(UrlOptions(url=url)).identify()
+    assert identity.version == name
+    assert identity.traits is not None
+    assert set(identity.traits.tells) == tells
+    assert identity.traits.watched
+
+
+@pytest.mark.parametrize(
+    ("dialect", "per_request"),
+    [("vllm", True), ("vllm", False), ("sglang", True), ("tensorrt", False), ("lmstudio", True)],
+)
+def test_counts_come_from_wherever_the_dialect_has_them(dialect: str, per_request: bool, tmp_path: Path) -> None:
+    with speaking(dialect, per_request=per_request) as (url, _), opened(url, tmp_path) as session:
+        replies = [session.generate(ASK, GREEDY) for _ in range(2)]
+    for reply in replies:
+        timings = reply.timings
+        assert (timings.predicted_n, timings.draft_n, timings.draft_n_accepted) == (TOKENS, DRAFTED, ACCEPTED)
+        assert reply.text.split() == [str(number) for number in range(TOKENS)]
+        assert reply.stop_reason == "limit"
+
+
+def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:
+    with speaking("ollama") as (url, _), opened(url, tmp_path) as session:
+        reply = session.generate(ASK, GREEDY)
+        with pytest.raises(EngineProtocolError, match="does not tokenize"):
+            session.tokenize("a")
+    assert (reply.timings.draft_n, reply.timings.draft_n_accepted) == (None, None)
+    assert reply.arrival_ms == ()
+
+
+def test_a_server_without_speculation_drafts_nothing(tmp_path: Path) -> None:
+    with speaking("vllm", speculates=False) as (url, _), opened(url, tmp_path) as session:
+        assert session.facts.speculating is False
+        assert session.generate(ASK, GREEDY).timings.draft_n == 0
+
+
+def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path: Path) -> None:
+    with speaking("vllm") as (url, speaker), opened(url, tmp_path) as session:
+        session.generate(ASK, GREEDY)
+    path, asked = speaker.asked[-1]
+    assert path == "/v1/completions"
+    assert asked["ignore_eos"] is True
+    assert asked["return_token_ids"] is True
+    with speaking("unknown") as (url, speaker), opened(url, tmp_path) as session:
+        session.generate(ASK.model_copy(update={"format": "chat"}), GREEDY)
+    path, asked = speaker.asked[-1]
+    assert path == "/v1/chat/completions"
+    assert asked.keys() == {"model", "messages", "max_tokens", "temperature", "seed", "stream", "stream_options"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says", "fix"),
+    [
+        ("limit", "limits how many requests", "wait 17 seconds"),
+        ("breaks-off", "out of memory", "log of that server"),
+        ("no-usage", "says it generated None tokens", "include_usage"),
+        ("other-model", "answered with 'another'", "keep one model loaded"),
+    ],
+)
+def test_a_request_that_fails_says_why(wrong: str, says: str, fix: str, tmp_path: Path) -> None:
+    with (
+        speaking("unknown", wrong=wrong) as (url, _),
+        opened(url, tmp_path) as session,
+        pytest.raises(EngineError) as caught,
+    ):
+        session.generate(ASK, GREEDY)
+    assert says in caught.value.message
+    assert fix in caught.value.fix
+
+
+def test_a_key_comes_from_the_environment_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with speaking("unknown", wrong="key") as (url, speaker):
+        with pytest.raises(EngineStartError, match="without a valid key") as caught:
+            UrlEngine(UrlOptions(url=url)).identify()
+        assert "SPECMETER_API_KEY" in caught.value.fix
+        monkeypatch.setenv("SPECMETER_API_KEY", "right")
+        identity = UrlEngine(UrlOptions(url=url)).identify()
+    assert "right" not in identity.model_dump_json()
+    assert speaker.keys == {None, "Bearer right"}
+
+
+def test_a_redirection_is_not_followed() -> None:
+    with speaking("unknown", wrong="redirect") as (url, _), pytest.raises(EngineStartError) as caught:
+        UrlEngine(UrlOptions(url=url)).identify()
+    assert "redirects /v1/models to 'http://elsewhere.example/v1/models'" in caught.value.message
+
+
+def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_gone() -> None:
+    with speaking("unknown") as (url, _), pytest.raises(EngineStartError, match="TLS"):
+        UrlEngine(UrlOptions(url=url.replace("http:", "https:"))).identify()
+    with pytest.raises(EngineStartError, match="cannot be reached"):
+        UrlEngine(UrlOptions(url=url)).identify()
+
+
+def test_a_model_that_changes_under_way_ends_the_run(tmp_path: Path) -> None:
+    options = UrlOptions(url="")
+    with speaking("vllm") as (url, speaker):
+        options = UrlOptions(url=url)
+        launch = Launch(arm(url), served_model(options, "t", "served"), None, tmp_path / "log")
+        speaker.model = "another"
+        with pytest.raises(EngineStartError, match="does not serve target as it did"):
+            UrlEngine(options).start(launch)
+
+
+def test_a_model_is_named_where_a_server_has_several_or_not_that_one() -> None:
+    with speaking("vllm") as (url, _), pytest.raises(ModelError, match="serves no model 'other'"):
+        served_model(UrlOptions(url=url), "t", "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("https://Host.example/v1/", "https://host.example"),
+        ("http://h/proxy/v1", "http://h/proxy"),
+    ],
+)
+def test_a_url_is_kept_as_an_address(given: str, kept: str) -> None:
+    assert address(given) == kept
+
+
+@pytest.mark.parametrize("given", ["ftp://h", "http://me:key@h", "http://h/?api_key=1", "http://", "http://h:99999"])
+def test_what_is_no_address_or_holds_a_key_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|more than"):
+        address(given)
+
+
+def test_an_arm_without_a_server_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="no server decodes plainly"):
+        check_arm("url", arm("http://h", method="none"), has_draft=False)
+    with pytest.raises(ExperimentError, match="also the server"):
+        check_arm("url", arm("http://h", baseline="http://h"), has_draft=False)
+
+
+def test_counts_that_cannot_be_are_refused() -> None:
+    with pytest.raises(EngineProtocolError, match="5 of 4"):
+        told_by({"timings": {"draft_n": 4, "draft_n_accepted": 5}})
+    assert told_by({"timings": {"draft_n": True, "draft_n_accepted": "x"}}).accepted is None
+    assert counters_of("[" * 100_000) == {}
+    assert counters_of("a_total nonsense\n") == {}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What `specmeter run` prints of a short run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECMETER_DISTURBED", "keep")
+
+    def run(*args: str) -> str:
+        code = invoke(["run", *args, "--max-tokens", "32", "--blocks", "2", "--quiet"])
+        told = capsys.readouterr()
+        assert code == 0, told
+        return " ".join(told.out.split())
+
+    return run
+
+
+def test_one_server_is_measured_without_a_speedup(run: Callable[..., str]) -> None:
+    with speaking("vllm") as (url, _):
+        told = run("--url", url)
+    assert "of drafted tokens accepted; no speedup, since nothing decodes plainly beside it" in told
+    assert "the server ran already, and does not report" in told
+
+
+def test_two_servers_are_compared(run: Callable[..., str]) -> None:
+    with speaking("vllm") as (url, one), speaking("vllm", speculates=False) as (plain, other):
+        told = run("--url", url, "--baseline-url", plain)
+    assert one.asked
+    assert other.asked
+    assert "speedup" in told
+    assert f"{ACCEPTED / DRAFTED:.0%}" in told
+
+
+def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
+    with speaking("vllm") as (url, _):
+        told = run("--url", url, "--clients", "2", "--set", "load.rounds=2")
+    assert "no speedup, since nothing decodes plainly beside it" in told
+
+
+def test_options_for_engines_that_are_started_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "--url", "http://127.0.0.1:1", "--gamma", "4"]) == 2
+    assert "drafts as it was started" in capsys.readouterr().err
