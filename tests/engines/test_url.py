@@ -145,7 +145,6 @@ def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_gone() -> Non
 
 
 def test_a_model_that_changes_under_way_ends_the_run(tmp_path: Path) -> None:
-    options = UrlOptions(url="")
     with speaking("vllm") as (url, speaker):
         options = UrlOptions(url=url)
         launch = Launch(arm(url), served_model(options, "t", "served"), None, tmp_path / "log")

@@ -375,7 +375,7 @@ class Reply(Record):
     """`limit`, `eos`, `word`, ..."""
     timings: Timings
     raw_timings: dict[str, Any] = {}
-    """Timings as the engine printed them, rates included."""
+    """What the engine printed, under its own names: timings, rates, and what it calls acceptance."""
     counters: dict[str, float] = {}
     """Differences of the engine's counters over the request (`/metrics`), and, where the system counts them,
     `rpc_sent_bytes_total` and `rpc_received_bytes_total` between the engine and its remote machines."""

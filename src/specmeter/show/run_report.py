@@ -101,7 +101,11 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         command = run.commands.get(answer.serves or "")
         if command is not None and verdict is not None and answer.load is None:
             yield Command(command)
-    alone = [arm for arm in run.summary.arms if arm.role == "speculative" and arm.baseline_id is None]
+    alone = [
+        arm
+        for arm in run.summary.arms
+        if arm.role == "speculative" and arm.baseline_id is None and run.headline(arm.arm_id) != "invalid"
+    ]
     for arm in alone:
         if (rate := arm.decode_rate if arm.load is None else arm.load.throughput) is not None:
             code = "run.alone" if arm.acceptance is None else "run.alone_accepted"

@@ -188,7 +188,7 @@ class OpenAiSession(ThreadedSession):
                 before = self.totals()
                 reply = self._reply(prompt, generation, stop)
                 after = self.totals()
-                counted = differences(before, after) if alone() and before else {}
+                counted = differences(before, after) if alone() else {}
             return _counted(reply, counted)
         return self._reply(prompt, generation, stop)
 

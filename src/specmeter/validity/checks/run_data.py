@@ -214,7 +214,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         partial=partial,
         steps=added_up,
         arrivals=_arrivals(arrivals) if arrivals else None,
-        otherwise=_first_otherwise(row, said) if said else "",
+        otherwise=_first_otherwise(row, said) if said.keys() & Timings.model_fields.keys() else "",
     )
 
 
