@@ -54,7 +54,7 @@ def run_of(other: Arm, *, parameters: dict[str, Any] | None = None, **changes: A
 
 
 def test_ids_and_parts() -> None:
-    ids = ["default-drift", "flag-inert", "two-binaries", "memory-fit", "server-shared"]
+    ids = ["default-drift", "flag-inert", "two-binaries", "memory-fit", "server-shared", "server-found"]
     assert [check.id for check in CHECKS] == ids
     for check in CHECKS:
         assert set(check.saw) <= set(PARTS)

@@ -248,14 +248,14 @@ def test_what_it_has_nothing_of_is_refused_before_anything_starts(
 
 def test_ours_come_by_the_same_door() -> None:
     ours = [name for name, it in installed().items() if it.package.startswith("specmeter ")]
-    assert ours == ["embedded", "libllama", "mock", "native"]
+    assert ours == ["embedded", "libllama", "mock", "native", "url"]
     assert load_engine("mock").identify().traits == spec_of("mock").traits
 
 
 def test_the_list_says_what_each_can_tell() -> None:
     done = specmeter("engines", "--json")
     told = {it["name"]: it for it in json.loads(done.stdout)["engines"]}
-    assert list(told)[:4] == ["embedded", "libllama", "mock", "native"]
+    assert list(told)[:5] == ["embedded", "libllama", "mock", "native", "url"]
     assert told["toy"]["package"] == "toy-engine 0.9"
     assert (told["toy"]["version"], told["toy"]["problem"]) == ("1.2.3", None)
     assert told["toy"]["options"] == ["stride", "shout"]

@@ -14,7 +14,7 @@ from specmeter.engines import EngineSession, Launch
 from specmeter.engines.registry import check_arm
 from specmeter.engines.url import UrlOptions, address
 from specmeter.engines.url.dialects import counters_of, told_by
-from specmeter.engines.url.found import UrlEngine, served_model
+from specmeter.engines.url.engine import UrlEngine, served_model
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 

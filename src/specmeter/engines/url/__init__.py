@@ -1,7 +1,8 @@
 """Servers that already run: found by their URL, measured, and left as they were.
 
-What a server is and what it can tell is asked of it (`found`); its answers are read in `session`. Here is what is known
-without asking anybody: the most that any of them can tell, its options, and which arms make sense.
+What a server is and what it can tell is asked of it (`found`); its answers are put together in `replies` and measured
+in `session`. Here is what is known without asking anybody: the most that any of them can tell, its options, and which
+arms make sense.
 
 An arm of method `served` is the server at `url`, which drafts as it was told when it was started, or not at all; a
 plain arm is the server at `baseline_url`. Keys are read from the environment and never kept.
@@ -83,9 +84,9 @@ URL = EngineSpec(
         asked=True,
         tells=("drafts", "forwards", "tokens", "arrivals", "candidates", "activation", "processes"),
     ),
-    make=late("specmeter.engines.url.found:UrlEngine"),
-    model=late("specmeter.engines.url.found:served_model"),
+    make=late("specmeter.engines.url.engine:UrlEngine"),
+    model=late("specmeter.engines.url.engine:served_model"),
     options=UrlOptions,
     check_arm=check_arm,
-    examine=late("specmeter.engines.url.found:examine"),
+    examine=late("specmeter.engines.url.engine:examine"),
 )

@@ -6,34 +6,28 @@ short request shows which fields its replies have. What only a promise would tel
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import os
 import socket
 import ssl
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import psutil
 
 from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
-from specmeter.engines.registry import EngineStatus
-from specmeter.engines.session import Engine, Launch, SessionFacts
-from specmeter.engines.url import ANY, BASELINE_KEY, KEY, URL, UrlOptions
+from specmeter.engines.url import ANY, BASELINE_KEY, KEY, UrlOptions
 from specmeter.engines.url.dialects import DIALECTS, LLAMA, Dialect, Told, counters_of, field_of, told_by
+from specmeter.engines.url.replies import received
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
-from specmeter.files import without_links
-from specmeter.record import EngineIdentity, Generation, ModelIdentity, Prompt, Truth
+from specmeter.record import Generation, Prompt, Truth
 
 if TYPE_CHECKING:
-    from specmeter.engines.url.session import FoundLlama, OpenAiSession
-    from specmeter.record import Host
+    pass
 
 _PATIENCE_S = 20.0
 _MOST_MODELS = 1000
@@ -164,7 +158,7 @@ def ask(url: str, key: str, wanted: str = ANY) -> Found:
         except EngineProtocolError:
             return {}
 
-    models = _models(url, call(url, client, "GET", "/v1/models"))
+    models = models_of(url, call(url, client, "GET", "/v1/models"))
     props, info = get("/props"), dict[str, Any]()
     owners = {str(it.get("owned_by")) for it in models.values()}
     dialect = next((it for it in DIALECTS if it.owner in owners), None)
@@ -185,7 +179,7 @@ def ask(url: str, key: str, wanted: str = ANY) -> Found:
     return _other(found, info, counted, metrics.status == 200, wanted)
 
 
-def _models(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
+def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
     try:
         listed: Any = json_object(answer.body, "/v1/models").get("data") if answer.status == 200 else None
     except EngineProtocolError:
@@ -220,8 +214,6 @@ def _llama(found: Found, props: Mapping[str, Any], counted: Mapping[str, float])
 
 
 def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float], counts: bool, wanted: str) -> Found:
-    from specmeter.engines.url.session import received
-
     dialect = found.dialect
     model = found.model(wanted)
     body = dialect.body(model, Prompt(id="", workload="", kind="", text=_TRIED, sha256=""), Generation(), _TRIED_TOKENS)
@@ -285,121 +277,3 @@ def processes(url: str) -> tuple[int, ...]:
         )
     except psutil.Error:
         return ()
-
-
-@cache
-def _asked_once(url: str, key: str, wanted: str) -> Found:
-    return ask(url, key, wanted)
-
-
-def served_model(options: UrlOptions, name: str, reference: str) -> ModelIdentity:
-    """What a server says of the model that a target names."""
-    found = _asked_once(options.url or "", key_of(options.url or "", options), reference)
-    return identity_of(found, name, reference)
-
-
-def identity_of(found: Found, name: str, reference: str) -> ModelIdentity:
-    """A model by what its server says of it: a digest of these words, not of weights."""
-    model = found.model(reference)
-    said = found.models[model]
-    size: Any = field_of(said, "meta.size")
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-    return ModelIdentity(
-        name=name,
-        reference=reference,
-        path=model,
-        sha256=digest,
-        size_bytes=size if isinstance(size, int) and size > 0 else 0,
-        origin="engine",
-    )
-
-
-def examine(host: Host) -> EngineStatus:  # noqa: ARG001
-    """It needs nothing here."""
-    return EngineStatus("ok", "measures a server that runs: specmeter run --url http://HOST:PORT")
-
-
-class UrlEngine(Engine):
-    """Finds sessions on the servers of its options."""
-
-    def __init__(self, options: UrlOptions) -> None:
-        self.options = options
-
-    @property
-    def _urls(self) -> Sequence[str]:
-        return [it for it in (self.options.url, self.options.baseline_url) if it is not None]
-
-    def _found(self, url: str, wanted: str = ANY) -> Found:
-        try:
-            return _asked_once(url, key_of(url, self.options), wanted)
-        except ModelError:
-            if wanted != ANY:
-                raise
-            # Which of several models is measured, a session says; what the server is does not depend on it.
-            first = next(iter(ask_models(url, key_of(url, self.options))), ANY)
-            return _asked_once(url, key_of(url, self.options), first)
-
-    def identify(self) -> EngineIdentity:
-        """Which servers these are, and what all of them can tell. Raises `EngineError`."""
-        if not self._urls:
-            raise EngineStartError("no server is named", fix="give --url http://HOST:PORT")
-        servers = [self._found(url) for url in self._urls]
-        tells = [truth for truth in URL.traits.tells if all(truth in it.tells for it in servers)]
-        named = [f"{it.dialect.name} {it.version}" for it in servers]
-        return EngineIdentity(
-            kind="url",
-            version=named[0] if len(set(named)) == 1 else " and ".join(named),
-            build=", ".join(f"{it.url}: {name}" for it, name in zip(servers, named, strict=True))[:400],
-            binary="",
-            binary_sha256="",
-            traits=URL.traits.model_copy(update={"tells": tuple(tells), "watched": "processes" in tells}),
-        )
-
-    def start(self, launch: Launch) -> FoundLlama | OpenAiSession:
-        """A session with the server of an arm. Raises `EngineStartError` where it is not what it was."""
-        from specmeter.engines.url.session import FoundLlama, OpenAiSession
-
-        url = self.options.url if launch.arm.speculates else self.options.baseline_url
-        assert url is not None, "check_arm refuses such arms"
-        started = time.perf_counter()
-        found = self._found(url, launch.target.reference)
-        client = found.client
-        now = _models(url, call(url, client, "GET", "/v1/models"))
-        model = found.model(launch.target.reference)
-        if now.get(model) != found.models[model]:
-            raise EngineStartError(
-                f"{url} does not serve {model[:200]} as it did when the run began",
-                fix="serve that model again and run the same command, or start a new run (--new)",
-            )
-        with open(launch.log_path, "w", encoding="utf-8", opener=without_links) as log:
-            log.write(json.dumps({"url": url, "server": found.dialect.name, "version": found.version}) + "\n")
-        seen = found.speculating
-        facts = SessionFacts(
-            argv=(url,),
-            ready_ms=(time.perf_counter() - started) * 1e3,
-            resolved={
-                "url": url,
-                "server_name": found.dialect.name,
-                "server_version": found.version,
-                "model": dict(found.models[model]),
-                "total_slots": found.slots,
-                "slot_context": found.context,
-                "here": is_here(urlsplit(url).hostname or ""),
-            },
-            speculating=seen,
-            pids=tuple(pid for it in self._urls for pid in processes(it)),
-            in_flight=found.slots or launch.arm.engine.slots,
-            server=hashlib.sha256(url.encode()).hexdigest()[:32],
-        )
-        kind = FoundLlama if found.dialect is LLAMA else OpenAiSession
-        return kind(launch, found, facts, model)
-
-    def clock(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-
-def ask_models(url: str, key: str) -> Mapping[str, Mapping[str, Any]]:
-    """The models that a server lists. Raises `EngineStartError`."""
-    client = client_of(url, key)
-    return _models(url, call(url, client, "GET", "/v1/models"))

@@ -626,6 +626,9 @@ def server_found(data: RunData) -> Findings:
     Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
     say of their models is compared as far as both say it.
     """
+    if not data.sessions:
+        yield unseen(None, Message("unchecked.no_session"))
+        return
     if not data.traits.asked:
         yield not_applicable(None, Message("unchecked.started_here"))
         return
@@ -647,14 +650,6 @@ def server_found(data: RunData) -> Findings:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="server-found",
-        severity="suspect",
-        look=server_found,
-        saw=("engines", "sessions"),
-        assumes="a server answers for itself: no proxy speaks for others",
-        otherwise="what was told is of another server than what was measured: suspect at most",
-    ),
     Check(
         id="two-binaries",
         severity="suspect",
@@ -684,5 +679,13 @@ CHECKS: tuple[Check, ...] = (
             "is kept"
         ),
         otherwise="a rise by chance passes four standard errors rarely: suspect at most",
+    ),
+    Check(
+        id="server-found",
+        severity="suspect",
+        look=server_found,
+        saw=("engines", "sessions"),
+        assumes="a server answers for itself: no proxy speaks for others",
+        otherwise="what was told is of another server than what was measured: suspect at most",
     ),
 )
