@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,6 +153,7 @@ class Handler(StandIn):
         self.begin_stream()
         for part in parts:
             self.event(part)
+            time.sleep(0.002)
         if it.wrong == "breaks-off":
             self.event({"error": {"message": "out of memory"}})
         self.chunk(b"data: [DONE]\n\n")

@@ -101,18 +101,16 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         command = run.commands.get(answer.serves or "")
         if command is not None and verdict is not None and answer.load is None:
             yield Command(command)
-    alone = [
-        arm
-        for arm in run.summary.arms
-        if arm.role == "speculative" and arm.baseline_id is None and run.headline(arm.arm_id) != "invalid"
-    ]
-    for arm in alone:
-        if (rate := arm.decode_rate if arm.load is None else arm.load.throughput) is not None:
+    told = False
+    for arm in run.summary.arms:
+        rate, verdict = arm.decode_rate if arm.load is None else arm.load.throughput, run.headline(arm.arm_id)
+        if arm.role == "speculative" and arm.baseline_id is None and rate is not None and verdict != "invalid":
+            told = True
             code = "run.alone" if arm.acceptance is None else "run.alone_accepted"
             share = None if arm.acceptance is None else arm.acceptance.point
             said = Message(code, name=names[arm.arm_id], rate=f"{rate.point:.1f}", accepted=share)
-            yield _head(run, said, run.headline(arm.arm_id))
-    if not run.answers and not alone:
+            yield _head(run, said, verdict)
+    if not run.answers and not told:
         said = Message("run.withheld" if run.withheld else "run.nothing", name=run.name)
         said = said if run.busy is None else Message("run.busy", name=run.name, what=run.busy.what)
         yield _head(run, said, run.certificate.verdict if run.certificate else None)
