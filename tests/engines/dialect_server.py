@@ -22,7 +22,7 @@ OWNERS = {
     "tensorrt": "tensorrt_llm",
     "lmstudio": "organization_owner",
     "ollama": "library",
-    "unknown": "somebody",
+    "unknown": "another",
 }
 
 

@@ -1,7 +1,7 @@
 """Servers that already run: found by their URL, measured, and left as they were.
 
 What a server is and what it can tell is asked of it (`found`); its answers are put together in `replies` and measured
-in `session`. Here is what is known without asking anybody: the most that any of them can tell, its options, and which
+in `session`. Here is what is known without asking: the most that any of them can tell, its options, and which
 arms make sense.
 
 An arm of method `served` is the server at `url`, which drafts as it was told when it was started, or not at all; a

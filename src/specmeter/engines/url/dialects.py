@@ -1,6 +1,6 @@
 """What engines call what they count, and where they say it.
 
-Each dialect names its own paths and fields; `told_by` reads a reply whoever wrote it, since servers in front of others
+Each dialect names its own paths and fields; `told_by` reads a reply of any of them, since servers in front of others
 pass fields on. What is not there stays None: no count is worked out from another here (`analysis.reconciled` does).
 """
 

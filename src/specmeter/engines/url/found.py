@@ -100,7 +100,7 @@ def key_of(url: str, options: UrlOptions) -> str:
 
 
 def call(url: str, client: HttpClient, method: str, path: str, body: object = None) -> HttpResponse:
-    """One short question. Raises `EngineStartError` where nobody answers, or somebody who wants or sends us elsewhere;
+    """One short question. Raises `EngineStartError` where nothing answers, a key is wanted or we are sent elsewhere;
     a path that is not there is an answer."""
     try:
         answer = client.call(method, path, body, timeout_s=_PATIENCE_S)
@@ -112,7 +112,7 @@ def call(url: str, client: HttpClient, method: str, path: str, body: object = No
 
 
 def unreachable(url: str, error: Exception) -> EngineStartError:
-    """Nobody answers, or nobody who can prove to be it."""
+    """The error for a server that does not answer, or cannot prove what it is."""
     if isinstance(error, ssl.SSLError):
         return EngineStartError(
             f"{url}: no trusted TLS connection ({getattr(error, 'verify_message', '') or error.reason or error})",

@@ -61,7 +61,7 @@ class _Found(EngineProcess):
 
 
 class FoundLlama(LlamaSession):
-    """A llama-server that somebody else started: without its log, and never ended."""
+    """A llama-server that others started: without its log, and never ended."""
 
     def __init__(self, launch: Launch, found: Found, facts: SessionFacts, model: str) -> None:  # noqa: ARG002
         super().__init__(launch, _Found(launch.log_path), found.client, facts)
