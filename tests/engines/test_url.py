@@ -16,6 +16,7 @@ from specmeter.engines.url import UrlOptions, address
 from specmeter.engines.url.dialects import counters_of, told_by
 from specmeter.engines.url.engine import UrlEngine, served_model
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
+from specmeter.numbers.reconciled import reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
 GREEDY = Generation(max_tokens=32)
@@ -69,6 +70,10 @@ def test_counts_come_from_wherever_the_dialect_has_them(dialect: str, per_reques
         assert (timings.predicted_n, timings.draft_n, timings.draft_n_accepted) == (TOKENS, DRAFTED, ACCEPTED)
         assert reply.text.split() == [str(number) for number in range(TOKENS)]
         assert reply.stop_reason == "limit"
+        told = reconciled(reply)
+        assert told.steps == (None if dialect == "lmstudio" else len(steps_of(TOKENS)))
+        each = [(step.drafted, step.accepted) for step in reply.steps]
+        assert each == (steps_of(TOKENS) if dialect == "vllm" and per_request else [])
 
 
 def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What engines call what they count, and where they say it.
 
 Each dialect names its own paths and fields; `told_by` reads a reply of any of them, since servers in front of others
-pass fields on. What is not there stays None: no count is worked out from another here (`analysis.reconciled` does).
+pass fields on. What is not there stays None: no count is worked out from another here (`numbers.reconciled` does).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, cast
 
 from specmeter.engines.llama_cpp.log import parse_counters
 from specmeter.errors import EngineProtocolError
+from specmeter.numbers.reconciled import VERIFIED
 from specmeter.record import Generation, Prompt
 
 DRAFTS, DRAFTED, ACCEPTED = (
-    "spec_decode_num_drafts_total",
+    VERIFIED,
     "spec_decode_num_draft_tokens_total",
     "spec_decode_num_accepted_tokens_total",
 )
@@ -30,7 +31,6 @@ class Told(NamedTuple):
     """What a reply says of its drafts; None: nothing."""
 
     proposed: int | None = None
-    evaluated: int | None = None
     accepted: int | None = None
     steps: int | None = None
     each: tuple[tuple[int, int], ...] = ()
@@ -88,10 +88,8 @@ def told_by(last: Mapping[str, Any]) -> Told:
                 f"a reply says that {accepted} of {proposed} drafted tokens were accepted",
                 fix="report this to the authors of that server; its acceptance cannot be used",
             )
-        rejected = _count(own.get("rejected_draft_tokens_count"))
-        evaluated = None if rejected is None else accepted + rejected
         stated = {it: number for it, number in _numbers(own).items() if not it.startswith("per_step_")}
-        return Told(proposed, evaluated, accepted, steps, _steps(own), stated)
+        return Told(proposed, accepted, steps, _steps(own), stated)
     return Told()
 
 

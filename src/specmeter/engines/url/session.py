@@ -36,7 +36,7 @@ from specmeter.engines.session import (
     ThreadedSession,
     differences,
 )
-from specmeter.engines.url.dialects import ACCEPTED, DRAFTED, DRAFTS, counters_of, field_of, told_by
+from specmeter.engines.url.dialects import ACCEPTED, DRAFTED, DRAFTS, Told, counters_of, field_of, told_by
 from specmeter.engines.url.found import Found, refused, unreachable
 from specmeter.engines.url.replies import Received, received
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
@@ -195,7 +195,7 @@ class OpenAiSession(ThreadedSession):
             wall_ms=(last - started) * 1e3,
             ttft_ms=(first - started) * 1e3,
             arrival_ms=_arrivals(got, count, started),
-            steps=tuple(Step(drafted=it[0], accepted=it[1], at_ms=0.0) for it in told.each),
+            steps=_steps(got, told, started),
         )
 
     def _stream(
@@ -292,6 +292,18 @@ def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:
         each = [(at, 1) for at, _ in each] if len(each) == count else []
     found = tuple((at - started) * 1e3 for at, tokens in each for _ in range(tokens or 0))
     return found if len(found) == count else ()
+
+
+def _steps(got: Received, told: Told, started: float) -> tuple[Step, ...]:
+    """Steps with the time at which their tokens came; nothing where these do not go together."""
+    left, found = list(told.each), list[Step]()
+    for at, tokens in got.parts[1:]:
+        if left and tokens in (None, left[0][1] + 1):
+            drafted, accepted = left.pop(0)
+            found.append(Step(drafted=drafted, accepted=accepted, at_ms=(at - started) * 1e3))
+        elif tokens != 1:
+            return ()
+    return () if left else tuple(found)
 
 
 def _counted(reply: Reply, counted: Mapping[str, float]) -> Reply:

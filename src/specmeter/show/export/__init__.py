@@ -44,6 +44,7 @@ from specmeter.files import whole_file
 from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
+from specmeter.numbers.reconciled import Reconciled, acceptance_record, reconciled
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
 from specmeter.record import (
     EngineIdentity,
@@ -236,6 +237,10 @@ def _timings(source: _Attempt) -> Timings | None:
     return source.request.reply.timings if source.request.reply else None
 
 
+def _reconciled(source: _Attempt) -> Reconciled | None:
+    return reconciled(source.request.reply) if source.request.reply else None
+
+
 def _derived(
     name: str, kind: ColumnType, description: str, rule: Callable[[Reply], int | float | None]
 ) -> ExportColumn:
@@ -280,6 +285,13 @@ _REQUESTS = (
         "integer",
         "Forwards of the target after the prompt.",
         lambda reply: rates.target_forwards(reply.timings, reply.steps),
+    ),
+    *columns_of(Reconciled, _reconciled, prefix="reconciled_"),
+    ExportColumn(
+        "spec_decode_acceptance",
+        "json",
+        "The per-request acceptance record of NVIDIA's AIPerf, where the steps are known.",
+        lambda source: acceptance_record(source.request.reply) if source.request.reply else None,
     ),
     _derived("step_n", "integer", "Steps recorded; see the table `steps`.", lambda reply: len(reply.steps)),
     *columns_of(Reply, _reply, leave={"timings", "steps"}),
