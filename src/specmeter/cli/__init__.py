@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": "Explain where the time of each arm went, and what limits it.",
     "predict": "Predict speedups from a probe, or from a catalogue alone.",
     "report": "Write what a run found as a web page, figures and tables; several as a site.",
+    "serve": "Show runs in the browser while they are measured.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "rescue": "Save what can be read of a damaged run into a new folder.",
@@ -52,7 +53,7 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "export": "runs:export
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure and judge": ("run", "advise", "audit", "study", "report"),
+    "Measure and judge": ("run", "advise", "audit", "study", "report", "serve"),
     "Read what was measured": ("list", "show", "check", "explain", "compare", "export", "rescue"),
     "Costs, models, quality": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),

@@ -78,7 +78,7 @@ _GROUPS = {
     "A server that runs": ("url", "baseline_url"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new", "save"),
-    "What is shown": ("dry_run", "quiet", "progress_as", "details", "as_json", "schema", "example"),
+    "What is shown": ("dry_run", "quiet", "progress_as", "watch", "details", "as_json", "schema", "example"),
 }
 
 
@@ -175,6 +175,7 @@ _GROUPS = {
     default="text",
     help="json: one JSON object a line on standard error, for programs.",
 )
+@click.option("--watch", is_flag=True, help="Show it in the browser meanwhile, on this machine alone (see `serve`).")
 @click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
 @click.option(
@@ -218,6 +219,7 @@ def command(
     certify: bool,
     quiet: bool,
     progress_as: str,
+    watch: bool,
     details: bool,
     as_json: bool,
     **settings: Any,
@@ -283,6 +285,7 @@ def command(
         return 0
 
     folders, unfinished = list[Path](), list["RunState"]()
+    wait: Callable[[], None] | None = None
     for loaded in asked:
         if isinstance(loaded, Path):
             folders.append(loaded)
@@ -296,6 +299,10 @@ def command(
         arms = list(prepared.work.arms.values())
         for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
             screen.say(f"warning: {warning}", tone="doubtful")
+        if watch and wait is None:
+            from specmeter.cli.serve import watching
+
+            wait = ctx.with_resource(watching(folder, errors() if quiet else screen))
         try:
             with shown_on(screen, folder, resumed) as (observer, opened):
                 state = run(prepared, folder, observer, probes=probes, opened=opened)
@@ -308,6 +315,8 @@ def command(
     passes = _rule(folders, as_json) if certify else _told(folders[0], as_json=as_json, details=details)
     for state in unfinished:
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
+    if wait is not None:
+        wait()
     if unfinished:
         return 3
     return 0 if passes else 1

@@ -58,7 +58,7 @@ def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Pa
 def find_all(runs: Path = RUNS_FOLDER) -> list[Path]:
     """Runs, studies, advices and schedules under `runs`, the one written to last at the end."""
     sorts = (is_run, is_study, is_advice, is_schedule)
-    return sorted((it for it in _folders(runs, None) if any(is_one(it) for is_one in sorts)), key=_written_at)
+    return sorted((it for it in _folders(runs, None) if any(is_one(it) for is_one in sorts)), key=written_at)
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
@@ -133,7 +133,7 @@ def _with_record(record: str, runs: Path, name: str | None) -> list[Path]:
     return sorted(found, key=lambda folder: (folder / record).stat().st_mtime_ns)
 
 
-def _written_at(folder: Path) -> int:
+def written_at(folder: Path) -> int:
     """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
     places = (place / name for place in (folder, *folder.glob("*")) for name in _RECORDS)
     return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)

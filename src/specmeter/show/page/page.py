@@ -199,14 +199,16 @@ def render(
     shown: Iterable[Figure],
     *,
     own: Mapping[str, Mapping[str, str]] | None = None,
+    live: bool = False,
     **values: Any,
 ) -> str:
     """A page from a template with the data of the figures `shown`; everything in `values` counts as coming from
-    outside. `own`: language -> texts of users' own studies."""
+    outside. `own`: language -> texts of users' own studies; a `live` page asks its own server for itself again."""
     from markupsafe import Markup
 
     voice = Voice([with_own(words(it), (own or {}).get(it, {})) for it in languages])
-    css, script, vega = asset("page.css") + _one_at_a_time(languages), asset("page.js"), asset("vega.js")
+    css, script, shown = asset("page.css") + _one_at_a_time(languages), asset("page.js"), list(shown)
+    vega = asset("vega.js") if shown else ""
     text: str = (
         _environment()
         .get_template(template)
@@ -223,7 +225,7 @@ def render(
             languages=languages,
             every=voice.languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
-            policy=policy(css, vega, script),
+            policy=policy(css, *filter(None, (vega, script)), live=live),
             css=Markup(css),
             vega=Markup(vega),
             script=Markup(script),
@@ -329,12 +331,12 @@ class Voice:
         return Markup(f"<bdi>{_CODE.sub(_AS_CODE, shown) if code else shown}</bdi>") if text else Markup("")
 
 
-def policy(css: str, *scripts: str) -> str:
-    """The content security policy of a page with this style and these scripts: nothing else, and no network."""
+def policy(css: str, *scripts: str, live: bool = False) -> str:
+    """The content security policy of a page with this style and these scripts: nothing else, and no network but, of a
+    `live` page, its own server."""
     hashes = " ".join(_hash(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src {_hash(css)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; style-src {_hash(css)}; img-src data:; " + (
+        "base-uri 'none'; form-action 'self'; connect-src 'self'" if live else "base-uri 'none'; form-action 'none'"
     )
 
 

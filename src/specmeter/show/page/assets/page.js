@@ -3,7 +3,7 @@
 (function () {
   const root = document.documentElement;
   const payload = JSON.parse(document.getElementById("charts-data").textContent);
-  const each = (selector, act) => document.querySelectorAll(selector).forEach(act);
+  const each = (selector, act, within = document) => within.querySelectorAll(selector).forEach(act);
 
   function remember(name, value) {
     try { localStorage.setItem("specmeter-" + name, value); } catch { /* a page from a file may have no storage */ }
@@ -122,7 +122,7 @@
   }
   const refuse = () => Promise.reject(new Error("a report loads nothing"));
   const loader = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
-  const quiet = vega.logger(vega.Error);
+  const quiet = globalThis.vega?.logger(vega.Error); // pages without charts come without Vega
   const views = new Map();
   const BREAK = "(.{1,19}/|.{1,19}(?: |$))";
   // Names that the chosen data does not have leave axes and legends; those that stay keep their colour and shape.
@@ -230,11 +230,6 @@
   }
   addEventListener("resize", later);
   each("details", (part) => part.addEventListener("toggle", later));
-  each(".hint", (button) => button.addEventListener("click", () => {
-    button.closest(".table").classList.add("all");
-    button.closest(".table").querySelector(".scroll").focus();
-    hint();
-  }));
 
   // --- tables ---------------------------------------------------------------------------------------------------
   function key(row, column) {
@@ -254,8 +249,6 @@
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     header.setAttribute("aria-sort", down ? "descending" : "ascending");
   }
-  each("th button", (button) => button.addEventListener("click", () => sortBy(button.closest("th"))));
-
   function asText(table) {
     const lines = [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => {
       const struck = cell.querySelector("s") ? " (!)" : "";
@@ -272,7 +265,7 @@
     document.execCommand("copy");
     area.remove();
   }
-  each(".copy", (button) => button.addEventListener("click", async () => {
+  const copies = (button) => button.addEventListener("click", async () => {
     const command = button.closest(".command")?.querySelector("pre").textContent;
     await copy(command ?? asText(button.closest(".table").querySelector("table")));
     button.classList.add("done");
@@ -282,7 +275,40 @@
       button.querySelectorAll("[data-before]").forEach((e) => { e.hidden = false; });
       button.querySelectorAll("[data-after]").forEach((e) => { e.hidden = true; });
     }, 1500);
-  }));
+  });
+  function wire(part) {
+    each("th button", (button) => button.addEventListener("click", () => sortBy(button.closest("th"))), part);
+    each(".copy", copies, part);
+    each(".hint", (button) => button.addEventListener("click", () => {
+      button.closest(".table").classList.add("all");
+      button.closest(".table").querySelector(".scroll").focus();
+      hint();
+    }), part);
+    each("[data-needs-script]", (e) => { e.hidden = false; }, part);
+  }
+
+  // --- a page of what is still measured: while somebody looks, it is asked for again --------------------------------
+  const LIVE_MS = 3000;
+  let shownLast = "";
+  async function refresh() {
+    const live = document.querySelector("[data-live]");
+    if (document.hidden || !live) return;
+    try {
+      const text = await (await fetch(location.href, { cache: "no-store" })).text();
+      const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("[data-live]");
+      document.querySelector("[data-gone]").hidden = true;
+      if (!fresh) location.reload(); // it is finished: the whole report is there
+      else if (fresh.innerHTML !== shownLast) {
+        shownLast = fresh.innerHTML;
+        const ticked = new Set([...live.querySelectorAll("input:checked")].map((it) => it.value));
+        live.replaceWith(fresh);
+        each("input", (it) => { it.checked = ticked.has(it.value); }, fresh);
+        wire(fresh);
+        setLanguage(root.dataset.language);
+      }
+    } catch { document.querySelector("[data-gone]").hidden = false; }
+  }
+  if (document.querySelector("[data-live]")) setInterval(refresh, LIVE_MS);
 
   // --- print: what is folded stays so, and charts are drawn for the paper -------------------------------------------
   const PAPER_PX = 960; // A4 within the margins of the style sheet, which makes charts smaller
@@ -295,7 +321,7 @@
     drawAll();
   });
 
-  each("[data-needs-script]", (e) => { e.hidden = false; });
+  wire(document);
   setTheme(recall("theme") ?? "auto");
   chooseHere();
   const wanted = recall("language") ?? navigator.language;

@@ -1,0 +1,122 @@
+"""`specmeter serve`, and the page beside `specmeter run --watch`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+import psutil
+
+from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES
+from specmeter.show.page.live import Pages
+from specmeter.show.page.server import PageServer
+from specmeter.show.terminal.console import Screen, errors, output
+from specmeter.store.locate import RUNS_FOLDER, find_run
+
+_NICE = 10
+"""Below what is measured."""
+_LOOK_S = 1.0
+"""Between looks at whether to end."""
+
+
+@click.command(name="serve")
+@click.argument("what", default=str(RUNS_FOLDER), metavar="[RUN|FOLDER]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port on this machine; 0: any that is free.",
+)
+@click.option(
+    "--lang",
+    type=click.Choice([*LANGUAGES, "all"]),
+    default="all",
+    show_default=True,
+    help="Language; all: switch on the page.",
+)
+@click.option("--tied", is_flag=True, hidden=True, help="End with standard input.")
+def command(what: str, port: int, lang: str, tied: bool) -> int:
+    """Show runs in the browser while they are measured, and when they are finished.
+
+    FOLDER holds runs, advices, schedules and studies (default: specmeter-runs/); RUN is one of them, as for `report`.
+    The page of a run that is being measured shows how far it has come, interim speedups and the time left; that of a
+    finished one is the whole report. Tick two runs to compare them.
+
+    Only this machine can see the pages. Elsewhere: `ssh -L 8765:127.0.0.1:8765 MACHINE`. Nothing in FOLDER is written,
+    and next to no processor time is taken from a measurement: whole reports wait until it has ended.
+
+    \b
+    Examples:
+      specmeter serve
+      specmeter serve results --port 0
+      specmeter serve latest
+
+    \b
+    Exit codes: 0 ended by Ctrl-C, 2 no such folder, or the port is taken.
+    """
+    folder = Path(what).expanduser()
+    folder = folder if folder.is_dir() else find_run(what)
+    if not folder.is_dir():
+        raise UsageError(f"{what}: is no folder", fix="measure something (`specmeter run demo`), or name a folder")
+    with suppress(psutil.Error, OSError):
+        psutil.Process().nice(_NICE if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
+    with PageServer(Pages(folder, LANGUAGES if lang == "all" else (lang,)), port) as server:
+        output().say(server.address, wrap=False)
+        sys.stdout.flush()
+        if tied:
+            threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+        else:
+            errors().say("only this machine can see it; Ctrl-C ends it")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever(poll_interval=_LOOK_S)
+    return 0
+
+
+def _end_with_input(server: PageServer) -> None:
+    with suppress(OSError, ValueError):
+        sys.stdin.buffer.read()
+    server.shutdown()
+
+
+@contextmanager
+def watching(folder: Path, screen: Screen) -> Generator[Callable[[], None]]:
+    """Serve the page of a run that is about to be measured into `folder`, from a process of its own that ends with this
+    one. Gives what waits at the end, on a terminal, until somebody has seen enough."""
+    with suppress(OSError):  # the run itself will say so
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    asked = [sys.executable, "-P", "-m", "specmeter", "serve", str(folder.parent.absolute()), "--port", "0", "--tied"]
+    with subprocess.Popen(
+        asked,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=os.name == "posix",  # Ctrl-C is for the run
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            address = server.stdout.readline().strip()
+            if not address:
+                raise UsageError("--watch: the page cannot be served", fix="leave it out, or see what is said above")
+            page = f"{address}{quote(os.fsencode(folder.absolute().name), safe='')}/"
+            screen.say(f"watch it at {page}", wrap=False)
+
+            def wait() -> None:
+                if sys.stderr.isatty():
+                    screen.say(f"the report is at {page}; Ctrl-C ends", wrap=False)
+                    with suppress(KeyboardInterrupt):
+                        server.wait()
+
+            yield wait
+        finally:
+            server.stdin.close()
