@@ -116,14 +116,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def look(browser: Browser) -> Iterator[Callable[..., Any]]:
-    """Opens a page file and gives a `Looked`; whatever it complains about or asks for is kept there."""
+    """Opens a page file, or an address, and gives a `Looked`; whatever it complains about or asks for is kept there."""
     contexts: list[Any] = []
 
-    def open_page(path: Path, *, wait: bool = True, **options: Any) -> Looked:
+    def open_page(path: Path | str, *, wait: bool = True, **options: Any) -> Looked:
         context = browser.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         looked = Looked(context.new_page())
-        looked.page.goto(path.resolve().as_uri())
+        looked.page.goto(path if isinstance(path, str) else path.resolve().as_uri())
         if wait:
             looked.page.wait_for_function("document.documentElement?.dataset.drawn !== undefined")
         return looked

@@ -6,6 +6,7 @@ by a page that is looked at: it costs milliseconds, which the whole report would
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +98,7 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         sessions = _sessions(store)
         timing_only = [model.name for model in store.models() if model.timing_only]
         each = _seconds_each(store, {it.id: it.started_at for it in sessions})
-        name = store.experiment().name
+        name = str(json.loads(store.experiment_json)["name"])
     written = is_written(folder)
     last = now or (sessions[-1] if written and sessions else None)
     at = (last.invocation, last.block) if last else None

@@ -69,15 +69,17 @@ def command(what: str, port: int, lang: str, tied: bool) -> int:
         raise UsageError(f"{what}: is no folder", fix="measure something (`specmeter run demo`), or name a folder")
     with suppress(psutil.Error, OSError):
         psutil.Process().nice(_NICE if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
-    with PageServer(Pages(folder, LANGUAGES if lang == "all" else (lang,)), port) as server:
+    with (
+        PageServer(Pages(folder, LANGUAGES if lang == "all" else (lang,)), port) as server,
+        suppress(KeyboardInterrupt),
+    ):
         output().say(server.address, wrap=False)
         sys.stdout.flush()
         if tied:
             threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
         else:
             errors().say("only this machine can see it; Ctrl-C ends it")
-        with suppress(KeyboardInterrupt):
-            server.serve_forever(poll_interval=_LOOK_S)
+        server.serve_forever(poll_interval=_LOOK_S)
     return 0
 
 

@@ -150,6 +150,8 @@ class Pages:
             return make()
         except UsageError as error:
             return self._live((), status=500, problem=private(str(error)))
+        except Exception as error:  # what a stranger made may be anything
+            return self._live((), status=500, problem=f"{type(error).__name__}: {error}"[:_LONGEST])
 
     def _report(self, place: Path, names: Sequence[str]) -> Page:
         return Page(200, whole_page(place, self._languages, "/" if names else None))
@@ -213,7 +215,7 @@ class Pages:
             index="/" if names else None,
             progress=progress,
             table=None if progress is None else interim(progress),
-            now=None if progress is None or progress.arm_id is None else Names(progress.asked)[progress.arm_id],
+            now=None if progress is None or progress.arm_id is None else Names(progress.asked).in_full(progress.arm_id),
             duration=duration,
             entries=entries,
             comparable=sum(it.sort == "run" and it.state == "complete" for it in entries or ()) > 1,
@@ -327,7 +329,7 @@ def interim(progress: Progress) -> Table:
     return made(
         "interim",
         progress.arms,
-        ("arm", "text", lambda it: Cell(names[it.arm_id], id=it.arm_id)),
+        ("arm", "text", lambda it: Cell(names.in_full(it.arm_id), id=it.arm_id)),
         ("done", "number", lambda it: Cell(f"{it.done}/{it.planned}", it.done)),
         ("rate_so_far", "number", lambda it: _number(it.tokens_per_second)),
         ("speedup_so_far", "number", lambda it: _so_far(it.speedup)),
