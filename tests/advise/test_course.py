@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from specmeter.advise.schedule import find_single_run, runs_of
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
+from specmeter.show.page.live import Pages
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
 from specmeter.store.locate import find_advice, find_advices, find_run
@@ -270,6 +272,20 @@ def test_an_advice_is_a_page_of_the_site(whole: tuple[Advice, Path, Heard], tmp_
     index, page = write_site(tmp_path / "public", [whole[1]], ("en",))
     assert 'href="a/index.html"' in index.read_text("utf-8")
     assert 'href="data/advice.json"' in page.read_text("utf-8")
+    links = re.findall(r'<a href="([^"]+)/report\.html"', page.read_text("utf-8"))
+    assert links == [stage.folder for stage in whole[0].stages]
+    for link in links:
+        stage = page.parent / link / "report.html"
+        back = re.findall(r'class="brand" href="([^"]+)"', stage.read_text("utf-8"))
+        assert [(stage.parent / it).resolve() for it in back] == [index]
+
+
+def test_an_advice_that_is_served_leads_to_its_stages(whole: tuple[Advice, Path, Heard]) -> None:
+    pages = Pages(whole[1].parent, ("en",))
+    name = whole[1].name
+    for stage in whole[0].stages:
+        assert f'href="{stage.folder}/"' in pages.page(f"/{name}/").text
+    assert 'id="validity"' in pages.page(f"/{name}/{whole[0].stages[0].folder}/").text
 
 
 def test_a_run_that_is_written_to_after_an_advice_is_the_latest(

@@ -11,7 +11,7 @@ from specmeter.errors import UsageError
 from specmeter.files import is_link
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.page.document import read_document
-from specmeter.show.page.files import write_made, write_page
+from specmeter.show.page.files import make_folder, write_made, write_page
 from specmeter.show.page.page import report_page
 from specmeter.store.guarded import is_run
 from specmeter.store.run import REPORT_NAME
@@ -26,19 +26,35 @@ SCHEDULE_PAGE = "schedule.html"
 
 
 def write_advice_page(
-    advice: Advice, folder: Path, path: Path, languages: Sequence[str], *, inside: bool = False
+    advice: Advice,
+    folder: Path,
+    path: Path,
+    languages: Sequence[str],
+    *,
+    inside: bool = False,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
 ) -> list[Path]:
-    """Write the page; `inside` its folder also the report of each stage, which it then links to. The page first.
+    """Write the page; `inside` a folder of ours also the report of each stage below it, which it then links to. The
+    page first. `index` and `downloads` as of `report_page`.
 
     A stage that cannot be read is not linked to. Raises `UsageError` where the page cannot be written.
     """
-    reports = _write_reports(advice, folder, languages) if inside else {}
+    reports = _write_reports(advice, folder, path.parent, languages, _above(index)) if inside else {}
     links = {name: f"{name}/{REPORT_NAME}" for name in reports}
-    page = report_page(advice_report.report(advice, own(folder), links), languages)
+    report = advice_report.report(advice, own(folder), links)
+    page = report_page(report, languages, index=index, downloads=downloads)
     return [write_made(path, page.encode(), inside=inside), *reports.values()]
 
 
-def _write_reports(advice: Advice, folder: Path, languages: Sequence[str]) -> dict[str, Path]:
+def _above(index: str | None) -> str | None:
+    """From a folder deeper."""
+    return None if index is None else f"../{index}"
+
+
+def _write_reports(
+    advice: Advice, folder: Path, to: Path, languages: Sequence[str], index: str | None
+) -> dict[str, Path]:
     """Folder of a stage -> its report; a link among them may lead anywhere, and is left alone."""
     written: dict[str, Path] = {}
     for stage in advice.stages:
@@ -46,17 +62,25 @@ def _write_reports(advice: Advice, folder: Path, languages: Sequence[str]) -> di
         if is_link(place) or not is_run(place):
             continue
         try:
-            written[stage.folder] = write_page(read_document(place), place / REPORT_NAME, languages, inside=True)
+            report = make_folder(to, stage.folder) / REPORT_NAME
+            written[stage.folder] = write_page(read_document(place), report, languages, inside=True, index=index)
         except UsageError:
             continue
     return written
 
 
 def write_schedule_page(
-    schedule: Schedule, folder: Path, path: Path, languages: Sequence[str], *, inside: bool = False
+    schedule: Schedule,
+    folder: Path,
+    path: Path,
+    languages: Sequence[str],
+    *,
+    inside: bool = False,
+    index: str | None = None,
+    downloads: Sequence[tuple[str, str]] = (),
 ) -> list[Path]:
-    """Write the page; `inside` its folder also those of its advices with their reports, which it then links to. The
-    page first.
+    """Write the page; `inside` a folder of ours also those of its advices with their reports, which it then links to.
+    The page first.
 
     Raises `UsageError` where the page cannot be written.
     """
@@ -68,11 +92,13 @@ def write_schedule_page(
         if is_link(place):  # it may lead anywhere, and is left alone
             continue
         try:
-            written += write_advice_page(advice, place, place / ADVICE_PAGE, languages, inside=True)
+            page = make_folder(path.parent, name) / ADVICE_PAGE
+            written += write_advice_page(advice, place, page, languages, inside=True, index=_above(index))
         except UsageError:
             continue
         links[clients_of(advice)] = f"{name}/{ADVICE_PAGE}"
-    page = report_page(schedule_report.report(schedule, own(folder), links), languages)
+    report = schedule_report.report(schedule, own(folder), links)
+    page = report_page(report, languages, index=index, downloads=downloads)
     return [write_made(path, page.encode(), inside=inside), *written]
 
 

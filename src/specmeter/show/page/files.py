@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from specmeter.show.table import Table
 
 
-def write_page(document: Document, path: Path, languages: Sequence[str], *, inside: bool = False) -> Path:
+def write_page(
+    document: Document, path: Path, languages: Sequence[str], *, inside: bool = False, index: str | None = None
+) -> Path:
     """Write the report of a run, sealed; a file of that name is replaced when the new one is complete."""
-    page = run_page(document, languages).encode()
+    page = run_page(document, languages, index=index).encode()
     return write_made(path, sealed(page, document.run.certificate_sha256), inside=inside)
 
 

@@ -182,6 +182,7 @@ class Pages:
             chosen = [value for key, value in parse_qsl(query, max_num_fields=8) if key == "run"]
             found = (child(self._root, os.fsdecode(unquote_to_bytes(name))) for name in dict.fromkeys(chosen))
             places = [it for it in found if it is not None and is_run(it)]
+            places.sort(key=_stamp)  # the older is the reference
             if len(places) == len(chosen) == 2:
                 stamp = tuple(map(_stamp, places))
                 return self._whole("?" + "?".join(chosen), stamp, ("compare",), lambda: self._comparison(places))
@@ -332,7 +333,7 @@ def interim(progress: Progress) -> Table:
         ("arm", "text", lambda it: Cell(names.in_full(it.arm_id), id=it.arm_id)),
         ("done", "number", lambda it: Cell(f"{it.done}/{it.planned}", it.done)),
         ("rate_so_far", "number", lambda it: _number(it.tokens_per_second)),
-        ("speedup_so_far", "number", lambda it: _so_far(it.speedup)),
+        ("speedup_so_far", "number", lambda it: _so_far(it.speedup, it.role)),
     )
 
 
@@ -340,10 +341,10 @@ def _number(rate: float | None) -> Cell:
     return Cell("-") if rate is None else Cell(f"{rate:.1f}", rate)
 
 
-def _so_far(speedup: Estimate | None) -> Cell:
+def _so_far(speedup: Estimate | None, role: str) -> Cell:
     """With its interval where that says anything yet."""
     if speedup is None:
-        return Cell("-")
+        return Cell(Message("cell.baseline") if role == "baseline" else "-")
     if speedup.low is None or speedup.high is None or says_nothing(speedup.low, speedup.high):
         return Cell(f"~{ratio(speedup.point)}", speedup.point)
     cell = estimate_cell(speedup, 2)

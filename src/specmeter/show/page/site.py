@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from specmeter.advise.schedule import read_schedule
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import LANGUAGES, Message
 from specmeter.show import advice_report, schedule_report
-from specmeter.show.page.advice_page import own
+from specmeter.show.page.advice_page import own, write_advice_page, write_schedule_page
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
     copy_kept,
@@ -31,7 +32,7 @@ from specmeter.show.page.files import (
     write_tables,
     write_text,
 )
-from specmeter.show.page.page import document_figures, render, report_page, run_page
+from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
@@ -76,6 +77,8 @@ class SiteAdvice(NamedTuple):
     """The folder that it was measured into."""
     report: Report
     cpu: str
+    write: Callable[..., list[Path]]
+    """Writes its page, and those of its stages below it."""
 
 
 class OmittedFolder(NamedTuple):
@@ -147,11 +150,13 @@ def _read(place: Path, taken: set[str]) -> _Entry:
     if is_advice(place):
         advice = examined(read_advice(place), place)
         cpu = advice.host.cpu if advice.host else ""
-        return SiteAdvice(_slug(place.resolve().name, taken), place, advice_report.report(advice, own(place)), cpu)
+        report, write = advice_report.report(advice, own(place)), partial(write_advice_page, advice, place)
+        return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
     if is_schedule(place):
         schedule = read_schedule(place)
         cpu = next((it.host.cpu for it in schedule.advices if it.host), "")
-        return SiteAdvice(_slug(place.resolve().name, taken), place, schedule_report.report(schedule, own(place)), cpu)
+        report, write = schedule_report.report(schedule, own(place)), partial(write_schedule_page, schedule, place)
+        return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
     if not is_study(place):
         document = read_document(place)
         return SiteRun(_slug(place.resolve().name, taken), document)
@@ -186,9 +191,7 @@ def _write_advice(one: SiteAdvice, folder: Path, languages: Sequence[str]) -> Pa
         copy_kept(one.place, name, data / name, private)
     write_report_tables(one.report, data, languages)
     write_page_figures(one.report.figures(), data, languages)
-    page = folder / "index.html"
-    text = report_page(one.report, languages, index=INDEX, downloads=downloads_of(data))
-    write_text(page, text, inside=True)
+    page, *_ = one.write(folder / "index.html", languages, inside=True, index=INDEX, downloads=downloads_of(data))
     return page
 
 
