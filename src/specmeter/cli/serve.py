@@ -66,7 +66,7 @@ def command(what: str, port: int, lang: str, tied: bool) -> int:
     folder = Path(what).expanduser()
     folder = folder if folder.is_dir() else find_run(what)
     if not folder.is_dir():
-        raise UsageError(f"{what}: is no folder", fix="measure something (`specmeter run demo`), or name a folder")
+        raise UsageError(f"{what}: is not a folder", fix="measure something (`specmeter run demo`), or name a folder")
     with suppress(psutil.Error, OSError):
         psutil.Process().nice(_NICE if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
     with (
@@ -92,7 +92,7 @@ def _end_with_input(server: PageServer) -> None:
 @contextmanager
 def watching(folder: Path, screen: Screen) -> Generator[Callable[[], None]]:
     """Serve the page of a run that is about to be measured into `folder`, from a process of its own that ends with this
-    one. Gives what waits at the end, on a terminal, until somebody has seen enough."""
+    one. Gives what waits at the end, on a terminal, until Ctrl-C."""
     with suppress(OSError):  # the run itself will say so
         folder.parent.mkdir(parents=True, exist_ok=True)
     asked = [sys.executable, "-P", "-m", "specmeter", "serve", str(folder.parent.absolute()), "--port", "0", "--tied"]

@@ -1,4 +1,4 @@
-"""Pages of a folder that somebody looks at: what lies in it, how far its runs have come, two of them compared.
+"""Pages of a folder that a person looks at: what lies in it, how far its runs have come, two of them compared.
 
 A page that is asked for often costs milliseconds, and is made at most every few seconds. The whole report of a run
 takes seconds of processor time: it is made, and kept, while nothing in the folder is measured. A place is found by the
@@ -267,7 +267,7 @@ def _sort(place: Path) -> str:
 
 
 def _stamp(place: Path) -> int:
-    """What changes when a folder is written to; of a run that nobody writes to its database tells."""
+    """What changes when a folder is written to; of a run the time of its database."""
     with suppress(OSError):
         return (place / DATABASE_NAME).lstat().st_mtime_ns
     return written_at(place)

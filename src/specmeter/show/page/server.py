@@ -39,7 +39,7 @@ class PageServer(ThreadingHTTPServer):
     allow_reuse_address = os.name == "posix"  # elsewhere two programs could then have one port
 
     def __init__(self, pages: Pages, port: int) -> None:
-        """Raises `UsageError` for a port that cannot be had."""
+        """Raises `UsageError` for a port that is taken."""
         self.pages = pages
         self._room = threading.BoundedSemaphore(_AT_ONCE)
         try:
@@ -54,7 +54,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_address[1]}/"
 
     def server_bind(self) -> None:
-        """Without asking anybody what this machine is called."""
+        """Without asking a name server what this machine is called."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, int(self.server_address[1])
 
@@ -71,7 +71,7 @@ class PageServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no error."""
+        """A browser that goes away in the middle is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
