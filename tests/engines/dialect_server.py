@@ -45,7 +45,7 @@ class Speaker:
 
     def __init__(self, dialect: str, *, speculates: bool, wrong: str, per_request: bool) -> None:
         self.dialect, self.speculates, self.wrong, self.per_request = dialect, speculates, wrong, per_request
-        self.model = "target"
+        self.model, self.context = "target", 4096
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: set[str | None] = set()
         self.drafts = self.drafted = self.accepted = 0
@@ -109,7 +109,7 @@ class Handler(StandIn):
             self.send_header("Content-Length", "0")
             return self.end_headers()
         own: dict[str, Any] = {
-            "/v1/models": {"data": [{"id": it.model, "owned_by": OWNERS[it.dialect], "max_model_len": 4096}]}
+            "/v1/models": {"data": [{"id": it.model, "owned_by": OWNERS[it.dialect], "max_model_len": it.context}]}
         }
         if it.dialect in ("vllm", "tensorrt"):
             own["/version"] = {"version": "9.8.7"}

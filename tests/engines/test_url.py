@@ -227,6 +227,32 @@ def test_two_servers_are_compared(run: Callable[..., str]) -> None:
     assert f"{ACCEPTED / DRAFTED:.0%}" in told
 
 
+def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[..., str]) -> None:
+    with speaking("vllm", speculates=False) as (url, _):
+        told = run("--url", url)
+    assert "no speedup, since nothing decodes plainly beside it" in told
+
+
+def test_a_server_that_should_speculate_and_does_not_is_no_result(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with speaking("vllm", speculates=False) as (url, _), speaking("vllm") as (plain, _):
+        with pytest.raises(AssertionError, match="speculation-not-active"):
+            run("--url", url, "--baseline-url", plain)
+    assert capsys.readouterr().out == ""
+
+
+def test_two_servers_may_not_serve_two_models_unseen(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with speaking("vllm") as (url, _), speaking("vllm", speculates=False) as (plain, other):
+        other.context = 2048
+        told = run("--url", url, "--baseline-url", plain)
+        invoke(["check", "latest"])
+    assert "different things of the model that both should serve: max_model_len" in told
+    assert "2 servers share the machine 127.0.0.1" in capsys.readouterr().out
+
+
 def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url, "--clients", "2", "--set", "load.rounds=2")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
+from specmeter.engines.url import SERVED
 from specmeter.messages import Message, Value
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 
@@ -144,6 +145,8 @@ def _head(arm: Arm) -> Name:
 def _drafter(arm: Arm, name: str) -> Name:
     if name == PLAIN:
         return _word("none")
+    if name == SERVED:
+        return _word("served")
     if name == "draft-simple":
         return _word("model") if arm.draft in (None, "draft") else _called(arm.draft)
     return METHODS.get(name, name)

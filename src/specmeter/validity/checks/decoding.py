@@ -246,6 +246,7 @@ IDLE_SHARE = 0.05
 MIB = 1024 * 1024
 
 _PLAIN = Message("unchecked.plain")
+_AS_FOUND = Message("unchecked.as_found")
 _ADDED = 8
 """Tokens that a tokenizer may add to a text: its beginning, a space."""
 
@@ -322,11 +323,16 @@ def draft_decode_failed(data: RunData) -> Findings:
 # --- nothing drafts --------------------------------------------------------------------------------------------------
 
 
+def _as_found(data: RunData, arm: Arm) -> bool:
+    """Whether a server is measured as it was found, and compared with nothing: that it drafts was not said."""
+    return arm.baseline_id is None and data.traits.drafters(arm.methods) == {"unknown"}
+
+
 def speculation_not_active(data: RunData) -> Findings:
     """Drafting was asked for and never happened: the arm is a baseline under another name."""
     for arm, requests in answered(data):
-        if not arm.speculates:
-            yield not_applicable(arm.id, _PLAIN)
+        if not arm.speculates or _as_found(data, arm):
+            yield not_applicable(arm.id, _PLAIN if not arm.speculates else _AS_FOUND)
             continue
         sessions = used_sessions(data, requests)
         off = sum(session.speculating is False for session in sessions)
@@ -378,9 +384,9 @@ def drafter_idle(data: RunData) -> Findings:
     """
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
-        if not arm.speculates:
+        if not arm.speculates or _as_found(data, arm):
             if requests:
-                yield not_applicable(arm.id, _PLAIN)
+                yield not_applicable(arm.id, _PLAIN if not arm.speculates else _AS_FOUND)
             continue
         drafted = sum(request.row.draft_n or 0 for request in requests)
         limits = _limits(data, arm, drafted)

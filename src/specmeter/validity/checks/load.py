@@ -381,7 +381,7 @@ def slot_without_drafts(data: RunData) -> Findings:
     """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly."""
     for arm, _, _ in _loaded(data):
         drafters = data.traits.drafters(arm.methods)
-        if not arm.speculates or not drafters or "lookup" in drafters or arm.p_min or arm.policy:
+        if not arm.speculates or not drafters or drafters & {"lookup", "unknown"} or arm.p_min or arm.policy:
             continue
         long = [it for it in data.by_arm[arm.id] if (it.row.predicted_n or 0) >= _LONG_ENOUGH]
         silent = [it for it in long if not it.row.draft_n]
