@@ -642,11 +642,12 @@ def server_found(data: RunData) -> Findings:
     if len(servers) > len(hosts):
         said = Message("server-found.shared", servers=len(servers), host=min(map(str, hosts)))
         yield about_run("server-found", "note", said, Message("server-found.fix_shared"))
-    models = [cast("dict[str, Any]", it) for of in servers.values() if isinstance(it := of.get("model"), dict)]
-    for one, other in itertools.pairwise(models):
-        if differing := sorted(it for it in one.keys() & other.keys() if one[it] != other[it]):
+    models = {it.arm_id: cast("dict[str, Any]", it.resolved.get("model") or {}) for it in data.sessions.values()}
+    for arm in data.arms.values():
+        mine, plain = models.get(arm.id, {}), models.get(arm.baseline_id or "", {})
+        if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
             said = Message("server-found.models", what=", ".join(differing))
-            yield about_run("server-found", "suspect", said, Message("server-found.fix_models"))
+            yield about_arm("server-found", "suspect", arm.id, said, Message("server-found.fix_models"))
 
 
 CHECKS: tuple[Check, ...] = (
