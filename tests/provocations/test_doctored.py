@@ -16,7 +16,7 @@ TOLD_WITHOUT_CERTIFICATE = (
     *("wall-below-decode", "baseline-slowed", "requests-before-their-session", "requests-after-their-session"),
     *("slow-requests-failed", "arms-exchanged", "gamma-edited", "baseline-by-another-build", "threads-edited"),
     *("tokens-edited", "log-removed", "sd-times-cut", "baseline-times-stretched", "all-times-halved"),
-    *("predictions-rewritten", "host-renamed", "draft-hash-changed", "attempt-raised"),
+    *("predictions-rewritten", "host-renamed", "draft-hash-changed", "attempt-raised", "telemetry-dropped"),
     *("accepted-raised-without-profile", "block-an-hour-early"),
 )
 

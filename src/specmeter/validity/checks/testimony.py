@@ -8,6 +8,7 @@ a doubt: clocks are set, and processes wait for a processor.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median, median_low
@@ -38,8 +39,8 @@ _COUNTER = "tokens_predicted_seconds_total"
 _SAME = 1e-6
 _SAMPLED = 0.5
 """Share of the samples of the machine, one a second, that have to be there."""
-_LAST_S = 0.4
-"""What is left at the end of a session is a sample if it lasts a fifth of a second, with as much for latecomers."""
+_LAST_S = 0.2
+"""What is left at the end of a session is a sample if it lasts so long; latecomers are among those that may lack."""
 _FEW = 4
 
 
@@ -231,10 +232,10 @@ def _samples(data: RunData) -> Findings:
     """The machine is sampled once a second while a session measures; what programs take is part of what others do."""
     if data.simulated:
         return
-    due = sum(_due_samples(data))
-    if due >= _FEW and len(data.telemetry) < _SAMPLED * due:
-        shown = Message("folder-contradicts.samples", samples=len(data.telemetry), due=due)
-        yield about_run(_ID, "suspect", shown, _FIX)
+    for due, samples in _due_samples(data):
+        if due >= _FEW and samples < _SAMPLED * due:
+            yield about_run(_ID, "suspect", Message("folder-contradicts.samples", samples=samples, due=due), _FIX)
+            break
     cores = max((host.logical_cores for host in data.hosts), default=1)
     wrong = [
         it
@@ -254,15 +255,24 @@ def _samples(data: RunData) -> Findings:
             yield about_run(_ID, "suspect", shown, _FIX)
 
 
-def _due_samples(data: RunData) -> Iterator[int]:
-    """One for each whole second that a session measured for, and for what is left at its end unless that is short."""
+def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
+    """(samples that should be there, those that are): of each session of some seconds, and of all others together. One
+    for each whole second that a session measured for, and for what is left at its end unless that is short."""
     spans: dict[str, tuple[float, float]] = {}
     for row in (it.row for it in data.requests):
         began, ended = spans.get(row.session_id, (row.started_at, row.started_at))
         last = row.started_at + (row.wall_ms or 0.0) / 1000
         spans[row.session_id] = min(began, row.started_at), max(ended, last)
+    at, left, rest = sorted(it.at for it in data.telemetry), 0, len(data.telemetry)
     for began, ended in spans.values():
-        yield math.floor(ended - began + 1 - _LAST_S)
+        due = math.floor(ended - began + 1 - _LAST_S)
+        if due < _FEW:
+            left += due
+            continue
+        samples = bisect_right(at, ended + 1) - bisect_left(at, began)
+        rest -= samples
+        yield due, samples
+    yield left, max(0, rest)
 
 
 CHECKS: tuple[Check, ...] = (
