@@ -103,6 +103,23 @@ def test_a_probe_that_fails_leaves_a_reason_and_no_failed_run(tmp_path: Path, mo
         assert all("rates.replayed" in codes(it.acceptance) for it in store.predictions())
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_probe_takes_as_many_prompts_of_one_kind_as_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each length but the longest is timed once per prompt, so one prompt would leave every disturbed step as it is."""
+    seen: list[int] = []
+
+    def refuse(_engine: object, spec: RoundSpec, _index: int) -> list[StepRound]:
+        seen.append(len(spec.prompts))
+        raise EngineError("out of order", fix="none")
+
+    monkeypatch.setattr(pre_measure, "measure_round", refuse)
+    one_kind = [{"source": "bench", "kinds": ["code"], "per_kind": 4}]
+    run(prepare(load(written(tmp_path, workloads=one_kind))), tmp_path / "run", Silent())
+    assert seen == [3]
+
+
 def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy = StepRound(plain_ms=10.0, step_ms={5: 20.0}, other_cpu_percent=(60.0, 70.0))
     monkeypatch.setattr(pre_measure, "SHARE", 100.0)

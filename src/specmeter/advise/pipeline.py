@@ -429,8 +429,8 @@ def screen(ledger: AdviseSession) -> None:
             if 2 * ledger.spent() + ALLOWANCE_S > FIRST_S:
                 _first_answer(ledger, store, host)
             return next_block(experiment, list(store.arms()), block)
-        refuse_busy(ledger, store)
         refuse_too_small(ledger, store)
+        refuse_busy(ledger, store)
         explore(whole, store, host=host)
         return None
 

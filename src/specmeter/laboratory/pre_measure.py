@@ -577,8 +577,9 @@ class Scout(Evidence):
         kinds: dict[str, list[Prompt]] = {}
         for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
             kinds.setdefault(prompt.kind, []).append(prompt)
-        ordered = cycle(it for row in zip_longest(*kinds.values()) for it in row if it is not None)
-        count, left = max(1, min(_PROMPTS, len(kinds)) // clients) * clients, self._allowance(baseline_id)
+        once = [it for row in zip_longest(*kinds.values()) for it in row if it is not None]
+        ordered = cycle(once)
+        count, left = max(1, min(_PROMPTS, len(once)) // clients) * clients, self._allowance(baseline_id)
         least = 0 if self._allowance_s is None and not self._least_rounds else clients
         while count > least and ways and self._expected(baseline_id, ways, count) > left:
             count -= clients
