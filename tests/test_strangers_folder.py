@@ -567,3 +567,27 @@ def test_a_report_of_quality_inside_a_study_is_a_plain_file(tmp_path: Path, home
     save_report(report(quality("b", 6)), tmp_path / "linked.json", inside=True)
     assert path.read_bytes() == before
     assert not (tmp_path / "linked.json").is_symlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize(
+    "line", ["check RUN --signer PIPE", "quality bench:draft-small --text PIPE", "probe bench:draft-small --text PIPE"]
+)
+def test_a_pipe_that_nothing_writes_to_is_told(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    monkeypatch.setattr("specmeter.files.SILENCE_S", 0.1)
+    (run / "certificate.json.sig").write_text("-")
+    os.mkfifo(tmp_path / "pipe")
+    named = {"RUN": str(run), "PIPE": str(tmp_path / "pipe")}
+    assert invoke([named.get(it, it) for it in line.split()]) in (1, 2)
+    assert "delivered nothing" in capsys.readouterr().err
+
+
+def test_what_a_terminal_acts_on_is_neither_published_nor_exported(run: Path, tmp_path: Path) -> None:
+    (run / "BENCHMARK_ENV.md").write_text("a \x1b[2J \u202e b")
+    sql(run, "UPDATE request SET error = 'x' || char(27) || char(8238), status = 'failed'", "DELETE FROM reply")
+    write_site(tmp_path / "public", [run], ("en",))
+    assert invoke(["export", str(run), "--out", str(tmp_path / "rows.csv")]) == 0
+    for file in [tmp_path / "rows.csv", *(tmp_path / "public").rglob("*.md"), *(tmp_path / "public").rglob("*.csv")]:
+        assert not {"\x1b", "\u202e"} & set(file.read_text(encoding="utf-8"))

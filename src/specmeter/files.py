@@ -137,6 +137,13 @@ class NotPlainError(OSError):
     """What lies there is not a plain file, or not one of this folder; `strerror` says what it is."""
 
 
+def fix_for(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "close other programs, or raise the limit on open files (`ulimit -n`)"
+    return "check the path, its permissions and disk space"
+
+
 def open_regular(path: Path) -> BufferedReader:
     """A file that a user names, to read: links are followed, but a pipe or a device is not waited for.
 

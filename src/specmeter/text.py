@@ -19,6 +19,7 @@ LIMIT = 20_000
 _FAR = 10_000
 _PLAIN = str.maketrans({"×": "x", "±": "+-", "·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "→": "->", "’": "'"})
 """What a stream without these characters is given instead."""
+_ACTED_ON = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BARE = re.compile(r"[\w.:\\/=+-]+")
 """What neither cmd nor PowerShell would take apart."""
 
@@ -38,7 +39,9 @@ class Uncertain(Protocol):
 
 
 def csv_cell(text: str) -> str:
-    """`text` with an apostrophe before it where a spreadsheet would run it as a formula."""
+    """`text` with an apostrophe before it where a spreadsheet would run it as a formula; what a terminal would act on,
+    or reverses the text, becomes `�`."""
+    text = _ACTED_ON.sub("\N{REPLACEMENT CHARACTER}", text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

@@ -16,6 +16,7 @@ from specmeter.engines import load_engine
 from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.experiments.spec import disturbed_by_default
+from specmeter.files import read_named
 from specmeter.host.machine import memory_available_bytes, read_gpus
 from specmeter.host.telemetry import TelemetrySampler, gate_for, is_busy, wait_for_calm
 from specmeter.measure.calm import busiest
@@ -200,8 +201,7 @@ def text_for(target: ModelIdentity) -> str:
 def read_text(path: Path) -> str:
     """A text of the user's. Raises `UsageError` when it is missing, no UTF-8, empty or too large."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_TEXT + 1)
+        text = read_named(path, 4 * MOST_TEXT + 1).decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"--text {path}: cannot be read ({reason})", fix="name a text file") from None

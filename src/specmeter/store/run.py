@@ -18,6 +18,7 @@ from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.files import (
     UNFINISHED,
+    fix_for,
     is_link,
     make_folder_inside,
     open_to_change,
@@ -515,6 +516,4 @@ def write_document(folder: Path, name: str, content: str | bytes) -> None:
     try:
         write_inside(folder, name, content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise StoreError(
-            f"{folder / name}: cannot be written ({error.strerror})", fix="check disk space and permissions"
-        ) from None
+        raise StoreError(f"{folder / name}: cannot be written ({error.strerror})", fix=fix_for(error)) from None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specmeter.errors import UsageError
-from specmeter.files import read_inside
+from specmeter.files import read_inside, read_named
 from specmeter.store.run import SIGNATURE_NAME
 
 NAMESPACE = "specmeter"
@@ -150,8 +150,7 @@ def _plain(path: Path) -> str:
 def _read(path: Path, flag: str) -> bytes:
     """A small file. Raises `UsageError`."""
     try:
-        with path.expanduser().open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_named(path.expanduser(), _MOST_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"{flag} {path}: cannot be read ({why})", fix="check the path") from None

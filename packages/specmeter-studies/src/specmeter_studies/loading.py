@@ -217,7 +217,7 @@ def own(folder: Path, *, trusted: bool = False) -> Study:
     form = parse_form(FORM, text, source)
     if form.name in NAMES:
         raise UsageError(f"{source}: name: {form.name!r} is a bundled study", fix="give yours another name")
-    return Study(form, folder.absolute(), text, trusted)
+    return Study(form, folder.resolve(), text, trusted)
 
 
 def remembered(folder: Path, text: str, *, trusted: bool = False) -> Study:

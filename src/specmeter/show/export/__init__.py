@@ -40,7 +40,7 @@ from specmeter.analysis.prediction.forecast import PredictionOutcome
 from specmeter.analysis.reading import RunReport, certified, read_run
 from specmeter.analysis.summary import ArmSummary, KindSummary
 from specmeter.errors import UsageError
-from specmeter.files import whole_file
+from specmeter.files import fix_for, whole_file
 from specmeter.messages import Message
 from specmeter.numbers import rates
 from specmeter.numbers.estimates import bare
@@ -748,7 +748,7 @@ def _opened(out: Path | IO[bytes]) -> Generator[IO[bytes]]:
     except OSError as error:
         raise UsageError(
             f"{out}: cannot be written ({error.strerror or error})",
-            fix="check the path, its permissions and disk space",
+            fix=fix_for(error),
         ) from None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from specmeter.errors import UsageError
 from specmeter.files import (
     NotPlainError,
+    fix_for,
     make_folder_inside,
     open_regular,
     read_inside,
@@ -28,6 +29,7 @@ from specmeter.show.table import FORMATS
 from specmeter.store.guarded import is_run
 from specmeter.store.integrity import sealed
 from specmeter.store.locate import is_advice, is_schedule, is_study
+from specmeter.text import printable_lines
 
 if TYPE_CHECKING:
     from specmeter.show.figure import Figure
@@ -104,7 +106,7 @@ def explained(path: Path) -> Generator[None]:
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error})",
-            fix="check the path, its permissions and disk space, or name another with --out",
+            fix=f"{fix_for(error)}, or name another with --out",
         ) from None
 
 
@@ -121,7 +123,7 @@ def copy_kept(folder: Path, name: str, to: Path, mask: Callable[[str], str] = st
         raise UsageError(
             f"{folder / name}: cannot be read ({error.strerror or error})", fix="check its permissions and its size"
         ) from None
-    write_text(to, mask(content.decode("utf-8", "replace")), inside=True)
+    write_text(to, mask(printable_lines(content.decode("utf-8", "replace"), _MOST_BYTES)) + "\n", inside=True)
     return True
 
 

@@ -26,6 +26,7 @@ from pydantic import Field
 
 from specmeter.analysis.quality import SpeedTest, TextIdentity, window_length, windows_of
 from specmeter.errors import EngineError, UsageError
+from specmeter.files import read_named
 from specmeter.record import EngineSettings, Record
 from specmeter.text import size
 
@@ -167,8 +168,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
 
         return _identified(held_out_text(), BUNDLED, bundled=True)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        raw = read_named(path, MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="name a text file") from None
     if len(raw) > MOST_BYTES:
