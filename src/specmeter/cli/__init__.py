@@ -207,9 +207,7 @@ def invoke(argv: list[str]) -> int:
         error.show()
         return error.exit_code
     except MemoryError:
-        click.echo(
-            "error: there is not enough memory\n  fix: close other programs, or raise the limit", err=True
-        )
+        click.echo("error: there is not enough memory\n  fix: close other programs, or raise the limit", err=True)
         return 3
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
