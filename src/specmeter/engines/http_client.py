@@ -8,8 +8,9 @@ the engine loses). While a stream runs, bytes are only stamped and stored; they 
 from __future__ import annotations
 
 import contextlib
-import http.client
+import errno
 import json
+import math
 import re
 import socket
 import ssl
@@ -122,6 +123,17 @@ class Stream:
                 found.append((arrival, {"error": json_object(event[6:], what)}))
         return found
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is one, and not an answer in one piece."""
+        status, headers, _ = _parts(self.data)
+        return status == 200 and _is_chunked(headers)
+
+    def response(self, what: str) -> HttpResponse:
+        """The same in one piece. Raises `EngineProtocolError`."""
+        status, headers, content = _parts(self.data)
+        return HttpResponse(status, bytes(self.payload(what)[0]) if _is_chunked(headers) else content, headers)
+
     def payload(self, what: str) -> tuple[bytearray, list[tuple[int, int]]]:
         """Body without chunk framing, and for each chunk (its end in the body, its end in the raw bytes)."""
         header_end = self.data.find(b"\r\n\r\n")
@@ -159,26 +171,29 @@ class HttpClient:
     def call(
         self, method: str, path: str, body: object = None, *, timeout_s: float = 30.0, with_key: bool = True
     ) -> HttpResponse:
-        """One request; a redirection is not followed. Raises `OSError` (timeouts and TLS too) or
-        `http.client.HTTPException` when there is no answer."""
-        if self.tls is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
-        else:
-            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls)
-        try:
-            connection.request(
-                method,
-                self.below + path,
-                body=_json(body) if body is not None else None,
-                headers=self._headers(with_key),
-            )
-            response = connection.getresponse()
-            data = response.read(_MAX_ANSWER + 1)
-        finally:
-            connection.close()
-        if len(data) > _MAX_ANSWER:
-            raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
-        return HttpResponse(response.status, data, {name.lower(): value for name, value in response.getheaders()})
+        """One request, which takes `timeout_s` in all; a redirection is not followed. Raises `OSError` (timeouts and
+        TLS too) when there is no whole answer, `EngineProtocolError` for one that is none."""
+        ends, answer, whole = time.perf_counter() + timeout_s, Stream(), None
+        with self._connected(timeout_s) as connection:
+            connection.sendall(self._request(method, path, body, with_key=with_key))
+            while whole is None or len(answer.data) < whole:
+                connection.settimeout(max(ends - time.perf_counter(), 1e-6))
+                part = connection.recv(65536)
+                if not part:
+                    break
+                if time.perf_counter() > ends:
+                    raise TimeoutError(errno.ETIMEDOUT, f"there was no whole answer within {timeout_s:g} s")
+                answer.data += part
+                if len(answer.data) > _MAX_ANSWER:
+                    raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
+                if answer.data.endswith(_LAST_CHUNK) and _is_whole(answer.data):
+                    break
+                if whole is None and (head := answer.data.find(b"\r\n\r\n", 0, _MAX_HEADER) + 4) > 3:
+                    length = _parts(answer.data[:head])[1].get("content-length")
+                    whole = None if length is None else head + _number(length)
+        if not _is_whole(answer.data, closed=True):
+            raise ConnectionResetError(errno.ECONNRESET, "the answer broke off")
+        return answer.response(path)
 
     def stream(
         self, path: str, body: object, limits: HttpLimits, watch: Watch, stop: Stop | None = None
@@ -187,29 +202,26 @@ class HttpClient:
 
         `stop` hangs up. Raises `StreamHungError`, `StreamClosedError` or `StreamEndlessError`.
         """
-        request = _json(body)
-        head = "".join(f"{name}: {value}\r\n" for name, value in self._headers(True).items())
         stream = Stream()
         try:
             with self._connected(limits.idle_s) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                connection.sendall(
-                    f"POST {self.below}{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{head}"
-                    f"Content-Length: {len(request)}\r\n\r\n".encode()
-                    + request
-                )
+                connection.sendall(self._request("POST", path, body))
                 connection.settimeout(min(_TICK_S, limits.idle_s))
                 if stop is not None:
                     stop.by(partial(_break_off, connection))
                 _receive(connection, stream, limits, watch)
         except OSError as error:
             raise StreamClosedError from error
-        status, headers, content = _parts(stream.data)
-        if status == 200 and "chunked" in headers:
-            return stream
-        if "chunked" in headers:
-            content = bytes(stream.payload(path)[0])
-        return HttpResponse(status, content, dict(re.findall(r"(?m)^([a-z-]+): *(.*?)\r?$", headers)))
+        return stream if stream.is_stream else stream.response(path)
+
+    def _request(self, method: str, path: str, body: object, *, with_key: bool = True) -> bytes:
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = {"Host": f"{self.host}:{self.port}", "Content-Type": "application/json", "Connection": "close"}
+        headers |= {"Authorization": f"Bearer {self.api_key}"} if with_key and self.api_key else {}
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        length = "" if body is None else f"Content-Length: {len(content)}\r\n"
+        return f"{method} {self.below}{path} HTTP/1.1\r\n{head}{length}\r\n".encode() + content
 
     def _connected(self, timeout_s: float) -> socket.socket:
         plain = socket.create_connection((self.host, self.port), timeout=timeout_s)
@@ -220,10 +232,6 @@ class HttpClient:
         except BaseException:
             plain.close()
             raise
-
-    def _headers(self, with_key: bool) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "Connection": "close"}
-        return headers | {"Authorization": f"Bearer {self.api_key}"} if with_key and self.api_key else headers
 
 
 def _break_off(connection: socket.socket) -> None:
@@ -268,26 +276,31 @@ def _receive(connection: socket.socket, stream: Stream, limits: HttpLimits, watc
             raise StreamHungError
 
 
-def _is_whole(data: bytearray) -> bool:
-    """Whether an answer has ended, as far as its own words tell.
+def _is_whole(data: bytearray, *, closed: bool = False) -> bool:
+    """Whether an answer has ended, as far as its own words tell; one without a length ends when it is `closed`.
 
     Headers may arrive by themselves and end like a last chunk (`Content-Length: 120`).
     """
     status, headers, content = _parts(data)
-    if "chunked" in headers:
+    if _is_chunked(headers):
         return content == _LAST_CHUNK or content.endswith(b"\r\n" + _LAST_CHUNK)
-    length = headers.partition("content-length:")[2].split("\r\n")[0].strip()
-    return status > 0 and (len(content) == int(length) if length.isdigit() else status != 200)
+    length = headers.get("content-length")
+    return status > 0 and (closed or status != 200 if length is None else len(content) >= _number(length))
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
+def _is_chunked(headers: Mapping[str, str]) -> bool:
+    return "chunked" in headers.get("transfer-encoding", "").lower()
 
 
-def _parts(data: bytes | bytearray) -> tuple[int, str, bytes]:
-    """Status (0: not HTTP), headers in lower case, and what follows them."""
+def _number(text: str) -> float:
+    """What a header counts; more than there can be where it counts nothing."""
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else math.inf
+
+
+def _parts(data: bytes | bytearray) -> tuple[int, dict[str, str], bytes]:
+    """Status (0: not HTTP), headers by their names in lower case, and what follows them."""
     head, _, content = bytes(data).partition(b"\r\n\r\n")
-    headers = head[:_MAX_HEADER].decode("latin-1").lower()
-    words = headers.partition("\r\n")[0].split(" ")
-    status = int(words[1]) if len(words) >= 2 and words[0].startswith("http/") and words[1].isdecimal() else 0
-    return status, headers, content
+    first, _, headers = head[:_MAX_HEADER].decode("latin-1").partition("\r\n")
+    status = re.match(r"HTTP/1\.[01] ([0-9]{3})(?![0-9])", first)
+    found = re.findall(r"(?m)^([A-Za-z0-9-]+):[ \t]*(.*?)[ \t\r]*$", headers)
+    return int(status[1]) if status else 0, {name.lower(): value for name, value in found}, content

@@ -7,7 +7,6 @@ that they are ours with the right model.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import importlib.util
 import json
 import os
@@ -106,7 +105,7 @@ def _wait_until_ready(launch: Launch, process: EngineProcess, client: HttpClient
         try:
             if client.call("GET", "/health", timeout_s=5.0).status == 200:
                 return _proven_props(launch, client)
-        except (OSError, http.client.HTTPException):
+        except OSError:
             pass  # not listening yet, or gone: the next round tells
         except EngineProtocolError as error:
             raise EngineStartError(error.message, fix=error.fix) from None
@@ -195,7 +194,7 @@ def _speculating(client: HttpClient) -> bool | None:
     try:
         slots: Any = json.loads(answer.body) if answer.status == 200 else None
         value: object = slots[0]["speculative"]
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return value if isinstance(value, bool) else None
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.client
 import math
 import re
 import time
@@ -572,7 +571,7 @@ class LlamaSession(ThreadedSession):
         def progress() -> object:
             try:
                 return self._client.call("GET", "/slots", timeout_s=self._launch.idle_timeout_s).body
-            except (OSError, http.client.HTTPException):
+            except OSError:
                 return None  # silence does not count as progress
 
         return Watch(is_alive=lambda: self._process.exit_code() is None, progress=None if streamed else progress)
@@ -634,7 +633,7 @@ class LlamaSession(ThreadedSession):
             answer = self._client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
         except TimeoutError:
             raise self._hung(f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
-        except (OSError, http.client.HTTPException):
+        except OSError:
             raise self._gone(f"when it was asked for {path}") from None
         if answer.status != 200:
             raise refusal(path, answer)

@@ -6,7 +6,6 @@ short request shows which fields its replies have. What only a promise would tel
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -104,7 +103,7 @@ def call(url: str, client: HttpClient, method: str, path: str, body: object = No
     a path that is not there is an answer."""
     try:
         answer = client.call(method, path, body, timeout_s=_PATIENCE_S)
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise unreachable(url, error) from None
     if answer.status in (401, 403, 429) or 300 <= answer.status < 400:
         raise refused(url, path, answer, EngineStartError)

@@ -5,7 +5,6 @@ Times are those that a client sees, unless the server tells its own; tokens are 
 
 from __future__ import annotations
 
-import http.client
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -231,7 +230,7 @@ class OpenAiSession(ThreadedSession):
             answer = client.call(method, path, body, timeout_s=self._launch.idle_timeout_s)
         except TimeoutError:
             raise _hung(url, f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise _gone_for(url, error) from None
         if answer.status != 200:
             raise refused(url, path, answer)
