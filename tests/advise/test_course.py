@@ -20,6 +20,7 @@ from specmeter.advise.schedule import find_single_run, runs_of
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
+from specmeter.show.advice_words import headline, names_of
 from specmeter.show.page.live import Pages
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
@@ -286,6 +287,17 @@ def test_an_advice_that_is_served_leads_to_its_stages(whole: tuple[Advice, Path,
     for stage in whole[0].stages:
         assert f'href="{stage.folder}/"' in pages.page(f"/{name}/").text
     assert 'id="validity"' in pages.page(f"/{name}/{whole[0].stages[0].folder}/").text
+
+
+def test_an_advice_that_was_edited_has_no_headline_on_the_index(
+    whole: tuple[Advice, Path, Heard], tmp_path: Path
+) -> None:
+    shutil.copytree(whole[1], tmp_path / "advice")
+    file = tmp_path / "advice" / "advice.json"
+    file.write_text(file.read_text("utf-8") + " ", encoding="utf-8")
+    page = Pages(tmp_path, ("en",)).page("/").text
+    assert "cannot be read" in page
+    assert str(headline(whole[0], names_of(whole[0]))) not in page
 
 
 def test_a_run_that_is_written_to_after_an_advice_is_the_latest(

@@ -14,15 +14,12 @@ import click
 
 from specmeter.cli import Printable
 from specmeter.errors import StoreError, UsageError
-from specmeter.messages import Message, words
+from specmeter.messages import words
 from specmeter.show.export import FormatName, TableName
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.store import RunStore
-from specmeter.store.integrity import is_changed
 from specmeter.store.locate import (
-    ADVICE_NAME,
-    SCHEDULE_NAME,
     find_advices,
     find_run,
     find_runs,
@@ -68,8 +65,8 @@ def list_runs(as_json: bool) -> None:
                 "started": started.isoformat(timespec="seconds") if started else "",
             }
         )
-    advices = [_advice_in_a_line(folder) for folder in find_advices()]
-    schedules = [_schedule_in_a_line(folder) for folder in find_schedules()]
+    advices = [_in_a_line(folder) for folder in find_advices()]
+    schedules = [_in_a_line(folder) for folder in find_schedules()]
     if as_json:
         told = {
             "experiments": {name: experiment.description for name, experiment in experiments.items()},
@@ -111,47 +108,20 @@ def list_runs(as_json: bool) -> None:
     output(_ENDLESS).table(Table("runs", columns, listed, "runs"), caption=True)
 
 
-def _advice_in_a_line(folder: Path) -> dict[str, str]:
-    """An advice in a line, or what is wrong with its folder."""
-    from specmeter.advise.advice import read_advice
-    from specmeter.show.advice_words import headline, names_of
-
-    try:
-        advice = read_advice(folder)
-        if is_changed(folder, [ADVICE_NAME]):
-            return _unreadable(folder, str(Message("advised.why.changed")))
-    except (StoreError, UsageError) as error:
-        return _unreadable(folder, error.message)
-    return _told(folder, headline(advice, names_of(advice)), advice.made_at, finished=advice.finished)
-
-
-def _schedule_in_a_line(folder: Path) -> dict[str, str]:
-    """A schedule in a line, or what is wrong with its folder."""
-    from specmeter.advise.schedule import clients_of, folder_of, read_schedule
-    from specmeter.show.schedule_report import headline
-
-    try:
-        schedule = read_schedule(folder, examine=False)
-        changed = any(is_changed(folder / folder_of(clients_of(it)), [ADVICE_NAME]) for it in schedule.advices)
-        if changed or is_changed(folder, [SCHEDULE_NAME]):
-            return _unreadable(folder, str(Message("advised.why.changed")))
-    except (StoreError, UsageError) as error:
-        return _unreadable(folder, error.message)
-    return _told(folder, headline(schedule), schedule.made_at, finished=schedule.finished)
-
-
-def _unreadable(folder: Path, problem: str) -> dict[str, str]:
-    return {"folder": str(folder), "state": "unreadable", "started": "", "problem": problem}
-
-
-def _told(folder: Path, answer: Message, made_at: float, *, finished: bool) -> dict[str, str]:
+def _in_a_line(folder: Path) -> dict[str, str]:
+    """An advice or a schedule in a line, or what is wrong with its folder."""
     from specmeter.show.advice_words import day
+    from specmeter.show.listing import line_of
 
+    try:
+        line = line_of(folder)
+    except (StoreError, UsageError) as error:
+        return {"folder": str(folder), "state": "unreadable", "started": "", "problem": error.message}
     return {
         "folder": str(folder),
-        "state": "complete" if finished else "unfinished",
-        "started": day(made_at),
-        "headline": words().render(answer),
+        "state": "complete" if line.finished else "unfinished",
+        "started": day(line.made_at),
+        "headline": words().render(line.headline),
     }
 
 

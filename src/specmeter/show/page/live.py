@@ -30,7 +30,7 @@ from specmeter.files import is_link
 from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.show import advice_report, comparison_report, schedule_report
-from specmeter.show.advice_words import headline, names_of
+from specmeter.show.listing import line_of
 from specmeter.show.names import Names
 from specmeter.show.page.advice_page import own
 from specmeter.show.page.document import read_document
@@ -78,7 +78,6 @@ class Entry(NamedTuple):
     done: int = 0
     planned: int = 0
     started: str = ""
-    verdict: str = ""
     headline: Message | None = None
     problem: str = ""
 
@@ -283,21 +282,16 @@ def entry_of(place: Path) -> Entry:
     sort = _sort(place)
     if sort == "run":
         with RunStore.open(place, readonly=True) as store:
-            state, certificate = store.state(), store.certificate()
+            state = store.state()
         told = {"state": state.state, "done": state.ok, "planned": state.planned}
-        told["verdict"] = certificate.verdict if certificate else ""
         if is_written(place):
             told["state"] = "measuring" if state.ok < state.planned else "checking"
         if state.started_at is not None:
             told["started"] = moment(state.started_at)
-    elif sort == "advice":
-        advice = read_advice(place)
-        told = {"headline": headline(advice, names_of(advice)), "verdict": advice.verdict or ""}
-        told |= {"state": "complete" if advice.finished else "partial", "started": moment(advice.made_at)}
-    elif sort == "schedule":
-        schedule = read_schedule(place, examine=False)
-        told = {"headline": schedule_report.headline(schedule), "started": moment(schedule.made_at)}
-        told["state"] = "complete" if schedule.finished else "partial"
+    elif sort in ("advice", "schedule"):
+        line = line_of(place)
+        told = {"headline": line.headline, "started": moment(line.made_at)}
+        told["state"] = "complete" if line.finished else "partial"
     else:
         told["state"] = "measuring" if any(map(is_written, _within(place))) else ""
     return Entry(place.name, _href(place), sort, **told)
