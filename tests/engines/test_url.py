@@ -250,6 +250,22 @@ def test_two_servers_may_not_serve_two_models_unseen(
     assert "2 servers share the machine 127.0.0.1" in capsys.readouterr().out
 
 
+def test_a_server_out_of_sight_is_measured_without_this_machine(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("found", "engine"):
+        monkeypatch.setattr(f"specmeter.engines.url.{module}.processes", lambda _: ())
+    with speaking("ollama") as (url, _):
+        told = run("--url", url, "--out", "here")
+        again = run("--url", url, "--out", "here")
+    assert "no speedup, since nothing decodes plainly beside it" in told
+    assert again == told
+    invoke(["check", "here"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the server computes out of sight" in said
+    assert "no telemetry was recorded" in said
+
+
 def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url, "--clients", "2", "--set", "load.rounds=2")

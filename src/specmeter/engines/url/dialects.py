@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -140,18 +140,6 @@ def _iterations(text: str) -> dict[str, float]:
     return {name: float(sum(_count(field_of(it, path)) or 0 for it in told)) for name, path in names.items() if told}
 
 
-def _untold(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
-    return None
-
-
-def _by_metrics(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
-    return DRAFTS in counted if counts else None
-
-
-def _by_algorithm(info: Mapping[str, Any], counted: Mapping[str, float], counts: bool) -> bool | None:  # noqa: ARG001
-    return bool(info["speculative_algorithm"]) if "speculative_algorithm" in info else None
-
-
 @dataclass(frozen=True)
 class Dialect:
     """How one engine speaks."""
@@ -178,10 +166,16 @@ class Dialect:
     """It has `/tokenize` and `/detokenize`, as vLLM has them."""
     ends_early: bool = True
     """It cannot be told to go on after the end of a text."""
-    knows: Callable[[Mapping[str, Any]], bool] = lambda _: False
-    """Whether what was answered at `asked` is its own."""
-    active: Callable[[Mapping[str, Any], Mapping[str, float], bool], bool | None] = _untold
-    """Whether it speculates, by what it says of itself, by its counters, and whether it counts."""
+    mark: str = ""
+    """What it alone answers at `asked`, where `/v1/models` does not say who speaks."""
+    drafts_by: str = ""
+    """What it answers there where it speculates, and null where it does not."""
+
+    def active(self, info: Mapping[str, Any], counted: Mapping[str, float] | None) -> bool | None:
+        """Whether it speculates, by what it says of itself and by its counters; None: it does not say."""
+        if self.drafts_by in info:
+            return bool(info[self.drafts_by])
+        return None if counted is None or not self.counts or self.since_asked else DRAFTS in counted
 
     def body(self, model: str, prompt: Prompt, generation: Generation, most: int) -> dict[str, Any]:
         """A request: only what `generation` speaks of."""
@@ -219,7 +213,6 @@ DIALECTS = (
         extra={"return_token_ids": True},
         tokenizes=True,
         ends_early=False,
-        active=_by_metrics,
     ),
     Dialect(
         "SGLang",
@@ -228,8 +221,8 @@ DIALECTS = (
         completions="/generate",
         extra={"return_meta_info": True},
         ends_early=False,
-        knows=lambda info: "speculative_algorithm" in info,
-        active=_by_algorithm,
+        mark="speculative_algorithm",
+        drafts_by="speculative_algorithm",
     ),
     Dialect(
         "TensorRT-LLM",
@@ -246,8 +239,8 @@ DIALECTS = (
         asked="/api/v0/models",
         completions="/api/v0/completions",
         chats="/api/v0/chat/completions",
-        knows=lambda info: isinstance(info.get("data"), list),
+        mark="data",
     ),
-    Dialect("Ollama", owner="library", asked="/api/version", knows=lambda info: isinstance(info.get("version"), str)),
+    Dialect("Ollama", owner="library", asked="/api/version", mark="version"),
     Dialect("an OpenAI-compatible server"),
 )

@@ -30,22 +30,15 @@ def _asked_once(url: str, key: str, wanted: str) -> Found:
 
 
 def served_model(options: UrlOptions, name: str, reference: str) -> ModelIdentity:
-    """What a server says of the model that a target names."""
+    """What a server says of the model that a target names: a digest of these words, not of weights."""
     found = _asked_once(options.url or "", key_of(options.url or "", options), reference)
-    return identity_of(found, name, reference)
-
-
-def identity_of(found: Found, name: str, reference: str) -> ModelIdentity:
-    """A model by what its server says of it: a digest of these words, not of weights."""
     model = found.model(reference)
-    said = found.models[model]
-    size: Any = field_of(said, "meta.size")
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    size: Any = field_of(found.models[model], "meta.size")
     return ModelIdentity(
         name=name,
         reference=reference,
         path=model,
-        sha256=digest,
+        sha256=hashlib.sha256(json.dumps(found.models[model], sort_keys=True).encode()).hexdigest(),
         size_bytes=size if isinstance(size, int) and size > 0 else 0,
         origin="engine",
     )

@@ -12,21 +12,18 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import psutil
 
 from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
 from specmeter.engines.url import ANY, BASELINE_KEY, KEY, UrlOptions
-from specmeter.engines.url.dialects import DIALECTS, LLAMA, Dialect, Told, counters_of, field_of, told_by
+from specmeter.engines.url.dialects import DIALECTS, LLAMA, Dialect, counters_of, field_of, told_by
 from specmeter.engines.url.replies import received
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
 from specmeter.record import Generation, Prompt, Truth
-
-if TYPE_CHECKING:
-    pass
 
 _PATIENCE_S = 20.0
 _MOST_MODELS = 1000
@@ -46,15 +43,13 @@ class Found:
     version: str
     models: Mapping[str, Mapping[str, Any]]
     """By the names that requests use."""
-    tells: frozenset[Truth]
-    speculating: bool | None
+    tells: frozenset[Truth] = frozenset()
+    speculating: bool | None = None
     """None: it does not say."""
     slots: int | None = None
-    context: int | None = None
+    context: object = None
     pids: tuple[int, ...] = ()
     """Its processes; none where they cannot be seen from here."""
-    replies: Told = field(default_factory=Told)
-    """What one short reply told."""
 
     def model(self, reference: str) -> str:
         """The name that requests use for a target. Raises `ModelError`."""
@@ -165,17 +160,19 @@ def ask(url: str, key: str, wanted: str = ANY) -> Found:
         dialect = LLAMA
     for it in DIALECTS if dialect is None else (dialect,):
         info = get(it.asked) if it.asked else {}
-        if dialect is None and it.asked and it.knows(info):
+        if dialect is None and it.mark in info:
             dialect = it
             break
     dialect = dialect or DIALECTS[-1]
     version = str(field_of(info or props, dialect.version) or "unknown version")[:100]
-    found = Found(url, client, dialect, version, models, frozenset(), None, pids=processes(url))
-    metrics = call(url, client, "GET", dialect.metrics) if dialect.metrics else HttpResponse(404, b"")
-    counted = counters_of(metrics.body.decode("utf-8", "replace")) if metrics.status == 200 else {}
-    if dialect is LLAMA:
-        return _llama(found, props, counted)
-    return _other(found, info, counted, metrics.status == 200, wanted)
+    metrics = call(url, client, "GET", dialect.metrics) if dialect.metrics else None
+    counted = None
+    if metrics is not None and metrics.status == 200:
+        counted = counters_of(metrics.body.decode("utf-8", "replace"))
+    found = Found(url, client, dialect, version, models, pids=processes(url))
+    found = _llama(found, props, counted or {}) if dialect is LLAMA else _other(found, info, counted, wanted)
+    also: set[Truth] = {"activation"} if found.speculating is not None else set()
+    return replace(found, tells=found.tells | also | ({"processes"} if found.pids else set()))
 
 
 def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
@@ -197,56 +194,40 @@ def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
 
 
 def _llama(found: Found, props: Mapping[str, Any], counted: Mapping[str, float]) -> Found:
-    slots: Any = props.get("total_slots")
-    context: Any = field_of(props, "default_generation_settings.n_ctx")
     active: Any = None
     answer = call(found.url, found.client, "GET", "/slots")
     if answer.status == 200:
-        try:
+        with suppress(ValueError, TypeError, LookupError, RecursionError):
             active = json.loads(answer.body)[0]["speculative"]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            active = None
+    slots: Any = props.get("total_slots")
     tells: set[Truth] = {"drafts", "tokens", "arrivals", "candidates"}
-    tells |= {"forwards"} if "n_decode_total" in counted else set()
-    tells |= {"activation"} if isinstance(active, bool) else set()
-    return _with(found, tells, active if isinstance(active, bool) else None, slots, context)
+    return replace(
+        found,
+        tells=frozenset(tells | ({"forwards"} if "n_decode_total" in counted else set())),
+        speculating=active if isinstance(active, bool) else None,
+        slots=slots if isinstance(slots, int) and 1 <= slots <= 1024 else None,
+        context=field_of(props, "default_generation_settings.n_ctx"),
+    )
 
 
-def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float], counts: bool, wanted: str) -> Found:
-    dialect = found.dialect
-    model = found.model(wanted)
+def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float] | None, wanted: str) -> Found:
+    dialect, model = found.dialect, found.model(wanted)
     body = dialect.body(model, Prompt(id="", workload="", kind="", text=_TRIED, sha256=""), Generation(), _TRIED_TOKENS)
     answer = call(found.url, found.client, "POST", dialect.completions, body | {"stream": False})
     if answer.status != 200:
         raise refused(found.url, dialect.completions, answer, EngineStartError)
     reply = received([(0.0, json_object(answer.body, dialect.completions))])
-    told = told_by(reply.last)
-    active = dialect.active(info, counted, counts)
+    active = dialect.active(info, counted)
     tells: set[Truth] = set()
-    if told.accepted is not None or active is False or (counts and dialect.counts):
+    if told_by(reply.last).accepted is not None or active is False or (counted is not None and dialect.counts):
         tells |= {"drafts"}
     if reply.ids:
         tells |= {"arrivals"}
         asked = {"model": model, "prompt": _TRIED}
         if dialect.tokenizes and call(found.url, found.client, "POST", "/tokenize", asked).status == 200:
             tells |= {"tokens"}
-    if active is not None:
-        tells |= {"activation"}
-    context: Any = found.models[model].get("max_model_len") or info.get("max_total_num_tokens")
-    return _with(found, tells, active, None, context, told)
-
-
-def _with(
-    found: Found, tells: set[Truth], active: bool | None, slots: Any, context: Any, replies: Told | None = None
-) -> Found:
-    return replace(
-        found,
-        tells=frozenset(tells | ({"processes"} if found.pids else set())),
-        speculating=active,
-        slots=slots if isinstance(slots, int) and 1 <= slots <= 1024 else None,
-        context=context if isinstance(context, int) and context > 0 else None,
-        replies=replies or Told(),
-    )
+    context = found.models[model].get("max_model_len")
+    return replace(found, tells=frozenset(tells), speculating=active, context=context)
 
 
 def is_here(host: str) -> bool:

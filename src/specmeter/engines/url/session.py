@@ -86,7 +86,10 @@ def _hung(url: str, what: str) -> EngineError:
     return EngineHungError(f"{url}: {what}", fix="raise engine.idle_timeout_s if the model is slow")
 
 
-def _gone(url: str, when: str) -> EngineError:
+def _gone(url: str, when: str, why: BaseException | None = None) -> EngineError:
+    if isinstance(why, OSError):
+        found = unreachable(url, why)
+        return EngineDiedError(found.message, fix=found.fix)
     return EngineDiedError(f"{url} closed the connection {when}", fix="see the log of that server")
 
 
@@ -215,9 +218,7 @@ class OpenAiSession(ThreadedSession):
         except StreamClosedError as error:
             if stop.asked:
                 raise GivenUpError from None
-            if isinstance(error.__cause__, ConnectionRefusedError | OSError):
-                raise _gone_for(url, error.__cause__) from None
-            raise _gone(url, "while it was generating") from None
+            raise _gone(url, "while it was generating", error.__cause__) from None
         if isinstance(answer, Stream):
             return answer.events(path)
         if answer.status != 200:
@@ -231,7 +232,7 @@ class OpenAiSession(ThreadedSession):
         except TimeoutError:
             raise _hung(url, f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
         except OSError as error:
-            raise _gone_for(url, error) from None
+            raise _gone(url, f"when it was asked for {path}", error) from None
         if answer.status != 200:
             raise refused(url, path, answer)
         return answer.body
@@ -277,11 +278,6 @@ class OpenAiSession(ThreadedSession):
 
     def end(self) -> None:
         """The server goes on."""
-
-
-def _gone_for(url: str, error: Exception | None) -> EngineError:
-    found = unreachable(url, error or OSError())
-    return EngineDiedError(found.message, fix=found.fix)
 
 
 def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:
