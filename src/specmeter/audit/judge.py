@@ -39,6 +39,7 @@ from specmeter.audit.speedup import (
     check_ratio,
     check_share,
     check_tau,
+    most_tau,
     speedup_range,
 )
 from specmeter.messages import Message
@@ -312,6 +313,8 @@ def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome
         code = "audit.no_speedup_no_acceptance"
     elif claim.gamma is None and claim.tau is None:
         code = "audit.no_speedup_no_gamma"
+    elif (limit := most_tau(claim)) is not None:
+        return BoundOutcome("speedup-above-tau", "undecided", Message("audit.no_speedup_yet", tau=limit.value))
     return BoundOutcome("speedup-above-tau", "undecided", Message(code))
 
 

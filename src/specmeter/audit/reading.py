@@ -282,9 +282,29 @@ class Audit:
             counted = Message("audit.with_contradictions", told=counted, rows=self.contradicted)
         return Message("audit.unread_speeds", told=counted, columns=[*unread][:4]) if unread else counted
 
+    @property
+    def asked(self) -> dict[str, int]:
+        """Field of a number that the user may give -> undecided rows that it alone would decide."""
+        found: Counter[str] = Counter()
+        for claim in (it.claim for it in self.rulings[:_MOST_ASKED] if it.verdict == "cannot tell"):
+            if claim.problem is not None or claim.drafted_nothing or not claim.speculates:
+                continue
+            guesses = {"gamma": 4, "baseline_rate": claim.decode_rate, "draft_rate": 5 * (claim.baseline_rate or 1.0)}
+            for name, value in guesses.items():
+                if value and getattr(claim, name) is None:
+                    known = rule_claim(claim.model_copy(update={name: value}), noise=self.noise.of(claim))
+                    if known.verdict != "cannot tell":
+                        found[name] += 1
+                        break
+        return dict(found)
+
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""
         return sum(ruling.verdict == verdict for ruling in self.rulings)
+
+
+_MOST_ASKED = 1_000
+"""Rulings that are tried with numbers that they lack."""
 
 
 def counts(rulings: Iterable[Ruling]) -> dict[AuditVerdict, int]:

@@ -279,6 +279,8 @@ def _of_side(name: str, unit: str) -> KnownColumn | None:
         quantity = (name[: found.start()] + name[found.end() :]).strip("_")
         for mean in _MEANS:
             quantity = quantity.removeprefix(mean)
+        if quantity in {"", "ms", "s"} and unit in {"ms", "s"}:
+            quantity = "wall_ms"  # `baseline ms` beside `spec ms`
         named = "_" in found.group(1) or found.group(1) in {"baseline", "vanilla"}
         if not quantity and (is_rate(unit) or (named and not unit)):
             quantity = "decode_rate"
@@ -297,6 +299,19 @@ def is_side(text: str) -> bool:
 def _of_unit(known: KnownColumn, unit: str) -> KnownColumn:
     """The column that a name in this unit is of: a time in tokens per second is a rate."""
     return _BY_NAME[_AS_RATE[known.name]] if is_rate(unit) and known.name in _AS_RATE else known
+
+
+_AT_ONCE = re.compile(
+    r"(?:-{0,2}np|(?:n[ _-]?)?parallel|conc(?:urrency)?|clients?|users?|batch(?:[ _-]?size)?|bs|[bc](?==)) ?[=:]? ?"
+    r"([1-9]\d{0,3})|([1-9]\d{0,3}) ?(?:clients?|users?|streams?|slots?|(?:concurrent|parallel)(?: requests)?)",
+    re.I,
+)
+
+
+def requests_at_once(text: str) -> int | None:
+    """How many requests are served at once, where a text says that and nothing else: `np=2`, `4 users`."""
+    found = _AT_ONCE.fullmatch(text.strip("*_` "))
+    return None if found is None else int(found.group(1) or found.group(2))
 
 
 def is_rate(unit: str) -> bool:
@@ -412,7 +427,7 @@ _OVERALL = re.compile(
     r"\s*(?:overall(?: mean| median| avg)?|average|avg\.?|mean|all|total|geo(?:metric )?mean|平均|总体|總體|整体)\s*",
     re.I,
 )
-_METHODS_IN_HEADINGS = re.compile(
+METHODS_IN_HEADINGS = re.compile(
     r"\b(?:mtp|eagle|medusa|d-?flash|d-?spark|n-?gram|lookahead|pld|hydra|nextn|sps|suffix|draft|spec\w*|sd)\b|推测|投机",
     re.I,
 )
@@ -464,7 +479,7 @@ def in_group(text: str, *, beside_baseline: bool) -> tuple[str, Heading] | None:
             starts_anew = found.start() == 0 or not text[found.start() - 1].isalnum()
             if not group or rest or not starts_anew or not may_be_group(group):
                 continue
-            if beside_baseline or is_task(group) or _METHODS_IN_HEADINGS.search(group):
+            if beside_baseline or is_task(group) or METHODS_IN_HEADINGS.search(group):
                 known = _BY_NAME[name]
                 return group[:80], Heading(name, known, "%" if "%" in text else "")
     return None

@@ -4,7 +4,7 @@ Headings on one or two levels, cells that stand for several rows, rows that only
 tables on their side. A form that says itself which cells span what (HTML, LaTeX) is believed; elsewhere an empty cell
 is filled only where headings or the rows around it show what belongs into it.
 
-*Drawn* are columns of a fixed width over a line of dashes, and boxes:
+*Drawn* are columns that gaps divide, with a line of dashes or without, and boxes:
 
     category   samples  avg_pred_t/s  accept_rate        +-------+-----+     ┏━━━━━━━┳━━━━━┓
     ---------  -------  ------------  -----------        | Model | t/s |     ┃ Model ┃ t/s ┃
@@ -24,7 +24,7 @@ holds for them too; the key of an object among its like (`{"9B_Q8": {...}, ...}`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -259,75 +259,75 @@ _PAIRED = {"draft": "drafted", "acc": "accepted", "accept": "accepted", "rate": 
 
 def read_drawn(lines: Sequence[str], path: Path) -> Iterator[Grid]:
     """The drawn tables of a page. Raises `UsageError` where one is too large."""
-    for number, rows in _drawn_tables(lines):
-        yield make_grid(rows, path, place=f"table at line {number}")
-
-
-def drawn_headings(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The first lines of the drawn tables of a page."""
-    for _, rows in _drawn_tables(lines):
-        yield rows[0][1]
-
-
-def _drawn_tables(lines: Sequence[str]) -> Iterator[tuple[int, list[tuple[str, list[str]]]]]:
     at = 0
     while at < len(lines):
         line = lines[at]
         if "/s" in line and len(pairs := _PAIR.findall(line[:1000])) >= _FEWEST and _has_rate(pairs):
-            rows, end = _paired(lines, at, [name for name, _ in pairs])
-            yield at + 1, rows
-            at = end
-            continue
-        if at == 0:
-            at += 1
-            continue
-        if _DASHES.fullmatch(line) and lines[at - 1].strip() and "|" not in lines[at - 1]:
-            rows, end = _fixed(lines, at)
-        elif _is_drawn(line) and _is_row(lines[at - 1]):
-            rows, end = _boxed(lines, at)
+            rows = _paired(lines, at, [name for name, _ in pairs])
+        elif at and _is_drawn(line) and _is_row(lines[at - 1]):
+            rows = _boxed(lines, at)
         else:
-            at += 1
-            continue
+            rows = _aligned(lines, at)
         if len(rows) > 1:
-            yield at, rows
-        at = end
+            yield make_grid(rows, path, place=f"table at {rows[0][0]}")
+            at = int(rows[-1][0].removeprefix("line ")) - 1
+            while at + 1 < len(lines) and _is_drawn(lines[at + 1]):  # the end of a box
+                at += 1
+        at += 1
 
 
 def _has_rate(pairs: list[tuple[str, str]]) -> bool:
     return any(re.fullmatch(r"(?:\w+_)?(?:toks?|tokens|t)/s", name) for name, _ in pairs)
 
 
-def _paired(lines: Sequence[str], first: int, names: list[str]) -> tuple[list[tuple[str, list[str]]], int]:
-    """(rows with their headings, the line after them) of the lines with the same names of numbers."""
+def _paired(lines: Sequence[str], first: int, names: list[str]) -> list[GridRow]:
+    """Rows with their headings: the lines with the same names of numbers."""
     rows = [(f"line {first + 1}", ["name", *(_PAIRED.get(name, name) for name in names)])]
-    number = first
-    while number < len(lines):
+    for number in range(first, len(lines)):
         pairs = _PAIR.findall(lines[number][:1000])
         if [name for name, _ in pairs] != names:
             break
         label = _PAIR.split(lines[number][:1000], maxsplit=1)[0].strip(" :|-")
         rows.append((f"line {number + 1}", [label, *(value for _, value in pairs)]))
-        number += 1
-    return rows, number
+    return rows
 
 
-def _fixed(lines: Sequence[str], rule: int) -> tuple[list[tuple[str, list[str]]], int]:
-    """(rows, the line after them) of the table whose columns the dashes in line `rule` show."""
-    starts = [found.start() for found in re.finditer(r"[-=]+", lines[rule])]
-    rows = [(f"line {rule}", _cut(lines[rule - 1], starts))]
-    number = rule + 1
-    while number < len(lines) and lines[number].strip():
-        if not _DASHES.fullmatch(lines[number]):
-            rows.append((f"line {number + 1}", _cut(lines[number], starts)))
-        number += 1
-    return rows, number
+_WIDE, _WORD = re.compile(r"\S+(?: \S+)*"), re.compile(r"\S+")
 
 
-def _cut(line: str, starts: list[int]) -> list[str]:
-    """Cells of a line by where columns start; by wide gaps where a cell reaches across such a place."""
-    if all(start >= len(line) or line[start - 1] == " " for start in starts[1:]):
-        return [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    return re.split(r" {2,}|\t", line.strip())
+def _aligned(lines: Sequence[str], first: int) -> list[GridRow]:
+    """Rows under a line of known headings that nothing but gaps divide; single spaces where all are known."""
+    line = lines[first]
+    if len(line) > MAX_COLUMNS or re.search(r"[|,;&\t]", line) or _is_number(line):
+        return []
+    for cell in (_WIDE, _WORD):
+        heads = list(cell.finditer(line))
+        known = (understand(head.group()) is not None for head in heads)
+        if len(heads) < (2 if cell is _WIDE else _FEWEST) or not (sum(known) > 1 if cell is _WIDE else all(known)):
+            continue
+        rows = [(f"line {first + 1}", [head.group() for head in heads])]
+        for number in range(first + 1, len(lines)):
+            found = list(cell.finditer(lines[number][: 10 * MAX_COLUMNS]))
+            if len(found) < 2 or (cell is _WORD and len(found) != len(heads)):
+                break
+            cells = [one.group() for one in found]
+            if not _DASHES.fullmatch(lines[number]):
+                rows.append((f"line {number + 1}", cells if len(cells) == len(heads) else _under(found, heads)))
+        if len(rows) > 1 and any(map(_is_number, rows[1][1])):
+            return rows
+    return []
+
+
+def _under(found: list[re.Match[str]], heads: list[re.Match[str]]) -> list[str]:
+    """Cells under the headings nearest to them, as they are where two would share one."""
+    nearest = [
+        min(range(len(heads)), key=lambda at: max(heads[at].start() - one.end(), one.start() - heads[at].end()))
+        for one in found
+    ]
+    cells = {at: one.group() for at, one in zip(nearest, found, strict=True)}
+    return (
+        [cells.get(at, "") for at in range(len(heads))] if len(cells) == len(found) else [one.group() for one in found]
+    )
 
 
 def _is_drawn(line: str) -> bool:
@@ -338,17 +338,15 @@ def _is_row(line: str) -> bool:
     return line.count("|") > 1 or len(_BOX_CELL.findall(line)) > 1
 
 
-def _boxed(lines: Sequence[str], rule: int) -> tuple[list[tuple[str, list[str]]], int]:
-    """(rows, the line after them) of the box whose headings stand above line `rule`."""
+def _boxed(lines: Sequence[str], rule: int) -> list[GridRow]:
+    """The rows of the box whose headings stand above line `rule`."""
     rows = [(f"line {rule}", _box_cells(lines[rule - 1]))]
-    number = rule + 1
-    while number < len(lines):
+    for number in range(rule + 1, len(lines)):
         if _is_row(lines[number]):
             rows.append((f"line {number + 1}", _box_cells(lines[number])))
         elif not _is_drawn(lines[number]):
             break
-        number += 1
-    return rows, number
+    return rows
 
 
 def _box_cells(line: str) -> list[str]:
@@ -359,7 +357,7 @@ def _box_cells(line: str) -> list[str]:
 
 _JSON_DEPTH = 12
 _PLAIN = re.compile(r"baselines?|draft_?speeds?|no_?(?:spec|sd)|vanilla|plain", re.I)
-_SUMS = re.compile(r"metadata|environment|env|config|system", re.I)
+_SUMS = re.compile(r"metadata|environment|env|config|system|param(?:eter)?s|settings|options", re.I)
 """Objects that describe what lies beside them."""
 _SAYS_NOTHING = {"predicted_n"}
 """Numbers that claim nothing by themselves; `pred` is also what graders call an answer."""
@@ -382,7 +380,7 @@ def read_json(text: str, path: Path) -> list[Grid]:
         if isinstance(item, Message):
             faults.append((place, item))
         else:
-            rows.append((place, item))
+            rows.append((place, _with_settings(item, item)))
     return [_from_objects("", rows, faults, path)]
 
 
@@ -442,7 +440,7 @@ class _Tree:
         measured = {_name(key) for key, value in flat.items() if _is_measured(key, value)}
         about = _described({key: value for key, value in item.items() if _SUMS.fullmatch(key)}, 0)
         if measured - _SAYS_NOTHING:
-            self._add(flat, about | inherited, keys, depth)
+            self._add(_with_settings(item, flat), about | inherited, keys, depth)
         passed = about | inherited | {key: value for key, value in flat.items() if _passes(key)}
         if keys and _PLAIN.fullmatch(keys[-1]) and len(flat) == len(item) and not any(map(understand, flat)):
             for key, value in flat.items():  # {"0.8B": 140.2, ...}: rates by model
@@ -472,17 +470,25 @@ class _Tree:
         self.paths[rows[-1][0]] = keys[:-1]
 
 
-def _described(node: object, depth: int) -> dict[str, object]:
+def _described(node: object, depth: int, tells: Callable[[str, object], bool] | None = None) -> dict[str, object]:
     """What holds for rows in an object that describes them, what is said further out first."""
     if not isinstance(node, dict) or depth > _JSON_DEPTH:
         return {}
     item = cast("dict[str, object]", node)
     found = {
-        key: value for key, value in item.items() if not isinstance(value, (dict, list)) and _describes(key, value)
+        key: value
+        for key, value in item.items()
+        if not isinstance(value, (dict, list)) and (tells or _describes)(key, value)
     }
     for inner in item.values():
-        found = _described(inner, depth + 1) | found
+        found = _described(inner, depth + 1, tells) | found
     return found
+
+
+def _with_settings(item: dict[str, object], flat: dict[str, object]) -> dict[str, object]:
+    """The values of a row with those that an object in it, `params`, says of it alone."""
+    inner = {key: item[key] for key in item if isinstance(item[key], dict) and _SUMS.fullmatch(key)}
+    return _described(inner, 0, _passes) | {key: value for key, value in flat.items() if key not in inner}
 
 
 def _describes(key: str, value: object) -> bool:
@@ -504,7 +510,7 @@ def _is_measured(key: str, value: object) -> bool:
     return re.match(r"\s*[~+-]?[0-9]", str(value)) is not None
 
 
-def _passes(key: str) -> bool:
+def _passes(key: str, _: object = None) -> bool:
     """Whether a key of an object holds for the rows below it."""
     heading = understand(key)
     return heading is not None and heading.of_row

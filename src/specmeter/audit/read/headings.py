@@ -21,6 +21,7 @@ from specmeter.audit.read.columns import (
     is_plain,
     is_task,
     may_be_group,
+    requests_at_once,
     understand,
 )
 from specmeter.audit.read.grid import Grid
@@ -78,8 +79,11 @@ class Headings:
             if not names & {reading.name for reading in alone}:
                 return [("", [*shared, *alone, *inner])]
         overall = next((group for group in groups if is_overall(group)), None)
-        if overall is not None and not {one.name for one in alone} & {one.name for one in groups[overall]}:
+        names = {one.name for one in alone}
+        if overall is not None and not names & {one.name for one in groups[overall]}:
             groups[overall] += alone
+        elif all(requests_at_once(name) and not names & {one.name for one in group} for name, group in groups.items()):
+            groups = {name: [*alone, *group] for name, group in groups.items()}  # an acceptance, at any load
         elif alone:
             groups = {"": alone, **groups}
         return [(group, [*shared, *readings]) for group, readings in groups.items()]
@@ -275,7 +279,8 @@ def _by_cells(
         or read_settings(text) != {}
         or re.fullmatch(r"n\d{1,2}", text.strip()) is not None
     )
-    if bare and ((beside_baseline and named) or (among_plain and is_task(text))):
+    load = requests_at_once(text) is not None
+    if bare and ((beside_baseline and (named or load)) or (among_plain and (is_task(text) or load))):
         return text[:80], heading_of("decode_rate")
     return None
 

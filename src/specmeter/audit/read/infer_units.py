@@ -324,8 +324,6 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
             reading.heading = heading_of("decode_rate")  # `no spec` beside `spec`
         elif reading.name == "draft" and (is_rate(reading.heading.unit) or all(map(WITH_RATE.fullmatch, filled))):
             reading.heading = heading_of("draft_rate")
-    if reading.name == "acceptance" and _BOTH_COUNTS.search(reading.text) and any(map(_COUNTS.fullmatch, filled)):
-        reading.heading = heading_of("accepted")
     if reading.kind in {"text", "flag"}:
         return True
     if filled and all(WITH_RATE.fullmatch(cell) for cell in filled):  # `decode` with cells such as 20.0 t/s
@@ -334,21 +332,22 @@ def holds_what_it_says(grid: Grid, reading: ColumnReading, unknown: list[str]) -
     if len(filled) > 1 and len(words) == len(filled) and not any(is_plain(cell) for cell in filled):
         unknown.append(reading.text)
         return False
-    if reading.name == "accepted" and filled and all(re.match(r"[\s*_`~]*[0-9.]+\s*%", cell) for cell in filled):
-        reading.heading = heading_of("acceptance", "%")
     return True
 
 
-_BOTH_COUNTS = re.compile(r"accept.*(?:draft|propos|generat)", re.I)
-_COUNTS = re.compile(r"[\s*_`]*[0-9][0-9,]*\s*/\s*[0-9][0-9,]*[\s*_`]*(?:\([^()]*\))?")
-"""Of `accepted/drafted`, and a cell such as 150/300 below it."""
-
-
 def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
-    """A column of `Models` that lists methods (`EAGLE`, `SpS`, `PLD`) is a column of methods."""
+    """A column of `Models` that lists methods (`EAGLE`, `SpS`, `PLD`) is one of methods, and so is a `mode` that is
+    `baseline` or `spec`; one that is `off` or `on` may speak of something else.
+    """
     if any(reading.name == "method" for reading in readings):
         return
     for reading in readings:
+        if reading.name == "mode":
+            modes = {cell.strip("*_` ").lower() for cell in grid.filled(reading.index)}
+            told = any(family_by_name(mode) not in {"unknown", "none"} for mode in modes)
+            if any(is_plain(mode) and (told or mode not in _OF_ANYTHING) for mode in modes):
+                reading.heading = heading_of("method")
+                return
         if reading.name in {"target", "label"}:
             cells = {cells[reading.index] for _, cells in grid.rows if cells[reading.index].strip()}
             told = [cell for cell in cells if is_plain(cell) or family_by_name(cell) != "unknown"]
@@ -356,6 +355,10 @@ def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
             if len(cells) > 1 and 2 * len(told) >= len(cells) and not models and reading.name == "target":
                 reading.heading = heading_of("method")
                 return
+
+
+_OF_ANYTHING = {"off", "no", "none", "disabled", "base", "original", "plain", "reference"}
+"""Names of plain decoding that other settings have, too."""
 
 
 def is_of_quality(reading: ColumnReading, beside: Sequence[str], unknown: list[str]) -> bool:
@@ -384,18 +387,21 @@ def infer_changes(grid: Grid, readings: list[ColumnReading]) -> None:
 
 
 def infer_ratios(readings: list[ColumnReading], unknown: list[str]) -> list[ColumnReading]:
-    """`Ratio` alone: of the draft's rate to the target's beside a draft, of the row's own rates, or of neither."""
+    """`Ratio` alone: of the draft's rate to the target's beside a draft, of the row's rates or times, or of neither."""
     names = {one.name for one in readings}
     kept: list[ColumnReading] = []
     for reading in readings:
         if reading.name != "speed_ratio" or re.search(r"draft|target|speed", reading.text, re.I) or "draft" in names:
             kept.append(reading)
-        elif {"decode_rate", "baseline_rate"} <= names and "speedup" not in names:
+        elif ({"decode_rate", "baseline_rate"} <= names or names & _TIMES) and not names & {"speedup", "change"}:
             reading.heading = replace(reading.heading, name="speedup", column=column("speedup"))
             kept.append(reading)
         else:
             unknown.append(reading.text)
     return kept
+
+
+_TIMES = {"ms_per_token", "wall_ms"}
 
 
 def infer_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
@@ -494,7 +500,8 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
         return
     if reading.heading.unit == "fraction" or {reading.text, reading.name} & set(options.fraction):
         return
-    bare = [value for value in _numbers_of(grid, reading) if value.unit != "%"]  # a cell with a sign speaks for itself
+    found = _numbers_of(grid, reading)
+    bare = [value for value in found if value.unit != "%"]  # a cell with a sign speaks for itself
     if reading.heading.unit == "%" or not bare:
         reading.percent = True
         return
@@ -511,7 +518,9 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
             reading.mixture = Message("read.as_percent", above=max(above), fraction=max(fractions))
     if not reading.percent:
         reading.percent = by_counts is True
-        reading.unsaid = by_counts is None and any(value.value > 0 for value in bare)
+        signed = [value.value / 100 for value in found if value.unit == "%"]
+        alike = signed and min(*signed, *fractions) >= _LEAST_TOLD and len(fractions) == len(bare)  # 0.64 beside 71%
+        reading.unsaid = by_counts is None and not alike and any(value.value > 0 for value in bare)
 
 
 def _by_counts(grid: Grid, reading: ColumnReading, readings: list[ColumnReading]) -> bool | None:

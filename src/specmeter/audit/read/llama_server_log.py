@@ -265,6 +265,7 @@ _SERVER = re.compile(
     r"|\bllama server listening|HTTP server (?:is )?listening|server is listening on http|^slot \d+ is processing"
 )
 _MAX_SLOTS = 256
+_MAX_ALONE = 10_000
 
 
 def sniff_llama_server(head: str) -> bool:
@@ -284,6 +285,8 @@ def read_llama_server(path: Path) -> Iterator[Claim]:
         if (claim := log.feed(line)) is not None:
             yield claim
     yield from log.rest()
+    if log.finished == 0:
+        yield from map(log.finish, log.alone)
     if log.finished == 0:
         failed = log.signs.failed_decodes
         notes = (Message("read.failed", failed=failed),) if failed else ()
@@ -328,6 +331,14 @@ class _Request:
     unread: str = ""
     """A line with its times that cannot be read."""
 
+    def read_draft(self, line: str) -> bool:
+        """Whether a line says how many drafts were accepted."""
+        if found := _DRAFT.search(line):
+            self.draft = (float(found.group(1)), int(found.group(2)), int(found.group(3)))
+            if mean := _MEAN.search(line):
+                self.mean_length = float(mean.group(1))
+        return found is not None
+
 
 @dataclass
 class _ServerLog:
@@ -337,6 +348,8 @@ class _ServerLog:
     signs: SignReader = field(default_factory=SignReader)
     setup: Setup = field(default_factory=Setup)
     finished: int = 0
+    alone: list[_Request] = field(default_factory=list[_Request])
+    """Of lines of acceptance without times, as people quote them."""
     _open: dict[str, _Request] = field(default_factory=dict[str, _Request])
     _last_slot: str = ""
     _last_task: str = ""
@@ -412,7 +425,7 @@ class _ServerLog:
         """The claim of a request that printed its times, readable or not; any other stays open."""
         if request is None or (request.decode is None and not request.unread):
             return None
-        return self._finish(request)
+        return self.finish(request)
 
     def _new(self, slot: str, task: str) -> _Request:
         self._open.pop(slot, None)
@@ -430,7 +443,7 @@ class _ServerLog:
         slot = self._last_slot if slot is None else slot
         request, ended = self._open.get(slot), None
         if request is not None and request.decode is not None:
-            ended, request = self._finish(request), None
+            ended, request = self.finish(request), None
         if request is None:
             request = self._new(slot, task or self._last_task)
         return request, ended
@@ -448,14 +461,17 @@ class _ServerLog:
             self._last_slot = slot
         request = self._open.get(self._last_slot)
         if request is None or request.decode is None:
+            quoted = _Request("", "", self._failures)
+            if len(self.alone) < _MAX_ALONE and quoted.read_draft(line):
+                self.alone.append(quoted)
             return
         if found := _TOTAL.search(line):
             request.total_ms = float(found.group(1))
-        elif found := _DRAFT.search(line):
-            request.draft = (float(found.group(1)), int(found.group(2)), int(found.group(3)))
-            if mean := _MEAN.search(line):
-                request.mean_length = float(mean.group(1))
-        elif (found := _STATISTICS.search(line)) and len(request.statistics) < _MAX_SLOTS:
+        elif (
+            not request.read_draft(line)
+            and (found := _STATISTICS.search(line))
+            and len(request.statistics) < _MAX_SLOTS
+        ):
             request.statistics[found.group(1)] = int(found.group(2)), int(found.group(4))
 
     @property
@@ -464,27 +480,27 @@ class _ServerLog:
 
     # --- its claim ---------------------------------------------------------------------------------------------------
 
-    def _finish(self, request: _Request) -> Claim:
+    def finish(self, request: _Request) -> Claim:
+        """What is claimed of it."""
         self._open.pop(request.slot, None)
         self.finished += 1
         names = [f"request {self.finished}"]
         names += [f"{what} {number}" for what, number in (("slot", request.slot), ("task", request.task)) if number]
         row = ", ".join(names)
-        if request.decode is None:
+        if request.decode is None and request.draft is None:
             problem = Message("unread.times", line=request.unread)
             return claim_of(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
         return claim_of(source=self.source, row=row, **self._values(request))
 
     def _values(self, request: _Request) -> dict[str, Any]:
         signs = self.signs.signs()
-        assert request.decode is not None
-        decode_ms, count = request.decode
+        decode_ms, count = request.decode or (0.0, 0)
         predicted = count + 1 if request.counts_forwards else count
         values = self.setup.claim_fields(signs)
         values |= {
             "tree": False,
             "gamma": self.setup.gamma,
-            "predicted_n": predicted,
+            "predicted_n": predicted or None,
             "predicted_ms": decode_ms or None,
             "wall_ms": request.total_ms or None,
         }

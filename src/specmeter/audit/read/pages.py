@@ -30,11 +30,11 @@ from specmeter.audit.read.grid import (
     Below,
     Grid,
     GridRow,
-    drawn_headings,
     make_grid,
     read_drawn,
     read_json,
 )
+from specmeter.audit.read.prose import read_prose
 from specmeter.errors import UsageError
 from specmeter.text import size
 
@@ -50,23 +50,30 @@ def read_grids(text: str, path: Path, *, as_json: bool) -> list[Grid]:
     """All tables of a text, which is JSON or a page. Raises `UsageError` when it holds none."""
     if as_json:
         return read_json(text, path)
-    found = [*read_latex(text, path), *read_html(text, path)]
     lines = text.split("\n")
-    if not found and (longest := max(map(len, lines))) > MAX_LINE:
-        raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
-    found += [*_markdown(lines, path), *read_drawn(lines, path)]
+    found = _tables(text, lines, path)
     if found:
         return sorted(found, key=lambda grid: int(grid.place.rpartition(" ")[2]))
     if text.lstrip().startswith(("[", "{")):  # JSON that is broken: it says where
         return read_json(text, path)
+    if max(map(_known_in, lines[:HEADING_ROWS])) < 2 and (told := list(read_prose(lines))):
+        return told
     return [_from_csv(lines, path)]
+
+
+def _tables(text: str, lines: list[str], path: Path) -> list[Grid]:
+    """Those that a page marks as such. Raises `UsageError` for one that is too large."""
+    found = [*read_latex(text, path), *read_html(text, path)]
+    if not found and (longest := max(map(len, lines))) > MAX_LINE:
+        raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
+    return [*found, *_markdown(lines, path), *read_drawn(lines, path)]
 
 
 def _from_csv(lines: list[str], path: Path) -> Grid:
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
     if not kept:
         raise UsageError(f"{path}: holds only comments", fix="name a file with results")
-    first = max(kept[:HEADING_ROWS], key=lambda line: max(_known(line[1], mark) for mark in _DELIMITERS))[1]
+    first = max(kept[:HEADING_ROWS], key=lambda line: _known_in(line[1]))[1]
     delimiter = max(_DELIMITERS, key=lambda mark: (_known(first, mark), first.count(mark)))
     origin = [number for number, _ in kept]
     reader = csv.reader((line + "\n" for _, line in kept), delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -87,6 +94,11 @@ def _from_csv(lines: list[str], path: Path) -> Grid:
         commas = any(_COMMA_DECIMAL.search(cell) for cell in cells)
         grid.decimal_comma = commas and not any(_POINT_DECIMAL.search(cell) for cell in cells)
     return grid
+
+
+def _known_in(line: str) -> int:
+    """How many known headings a line has at most, whatever divides them."""
+    return max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS)
 
 
 def _known(line: str, delimiter: str) -> int:
@@ -150,22 +162,14 @@ def known_headings(head: str) -> int:
         keys = dict.fromkeys(re.findall(r'"([^"\n]{1,60})"\s*:', head))
         if known := sum(understand(key) is not None for key in list(keys)[:MAX_COLUMNS]):
             return known
-    page = [line.rstrip("\r") for line in head.split("\n")[:2000]]
-    rules = _rules(page)
-    candidates = [line for rule in rules for line in (page[rule - 1], *page[rule + 1 : rule + 2])]
-    counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in candidates]
-    for grids in (read_latex, read_html):
-        try:
-            counts += [
-                sum(understand(text) is not None for text in grid.headings) for grid in grids(head, Path("head"))
-            ]
-        except UsageError:
-            counts.append(2)
-    counts += [sum(understand(text) is not None for text in cells) for cells in drawn_headings(page)]
-    if not counts:
-        lines = [line for line in page if line.strip() and not line.startswith("#")][:HEADING_ROWS]
-        counts = [max(_known(line[:MAX_LINE], mark) for mark in _DELIMITERS) for line in lines[:2]]
-    return max(counts, default=0)
+    lines = [line.rstrip("\r") for line in head.split("\n")[:2000]]
+    try:
+        parts = [grid.parts for grid in _tables("\n".join(lines), lines, Path("head"))]
+    except UsageError:
+        return 2
+    if parts:
+        return max(sum(any(map(understand, (" ".join(one), *one))) for one in part) for part in parts)
+    return max(map(_known_in, [line for line in lines if line.strip() and not line.startswith("#")][:2]), default=0)
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------

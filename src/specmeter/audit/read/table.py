@@ -34,10 +34,13 @@ from specmeter.audit.read.columns import (
     COLUMNS,
     CONDITIONS,
     OTHER,
+    Heading,
     heading_of,
     is_overall,
     is_plain,
     is_task,
+    requests_at_once,
+    understand,
 )
 from specmeter.audit.read.document import RATES, Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
@@ -55,7 +58,11 @@ _NOTE = 500
 """Characters of a note."""
 _PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)[\s*_`]*$")
-_AND_SHARE = re.compile(r"([\s*_`]*[0-9][0-9,]{0,15})[,;]\s+([0-9.]{1,8}\s*%)[\s*_`]*")
+_BESIDE = re.compile(
+    r"[\s*_`]*([~≈]?[0-9][0-9.,]*(?: ?(?:[%x×]|(?:toks?|tokens?|t)/s))?)[*_`]*\s*(?:[,;]\s|@)\s*"
+    r"(?=[^/]*[%a-zA-Z])([^/]{1,80})"
+)
+"""A number and what a comma or `@` sets beside it; a second rate is left alone."""
 _SPREAD = re.compile(r"[\s*_`]*([0-9]{1,6}\.[0-9]{1,6})/([0-9]{1,3}\.[0-9]{1,6})[\s*_`]*")
 _SMALL = 0.05
 """Below this share of what stands before a slash, what stands behind it is something other than a second rate."""
@@ -166,8 +173,12 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     texts = {one.name: text for one in readings if one.kind == "text" and (text := _text(cells[one.index]))}
     _name_the_group(texts, group)
     label = _label(texts, readings, cells, group)
+    if not group and (alone := next((one.group for one in readings if one.group), "")):
+        texts["group of columns"] = alone  # the only one: it may say a draft length
     _spread_over_devices(texts, readings, cells)
     fields = Fields({"label": label})
+    if (load := requests_at_once(group)) is not None:
+        fields.values["concurrency"] = load
     notes_of_row = next((cells[one.index] for one in readings if one.name == "claim_notes"), "").split(" | ")
     notes = [*empty.notes, *(note.strip()[:_NOTE] for note in notes_of_row if note.strip())]
     if place := texts.get("source_place"):
@@ -219,8 +230,10 @@ def _what_changed(readings: Sequence[ColumnReading], cells: list[str]) -> tuple[
     """What a printed speedup or change may speak of, with its heading."""
     by_name = {one.name: one for one in readings if cells[one.index].strip(" -–—")}
     times = by_name.keys() & {"ms_per_token", "baseline_ms_per_token", "inter_token_latency"}
-    times = times or ("baseline_wall_ms" in by_name and not by_name.keys() & {"decode_rate", "baseline_rate"})
+    times = times or ("wall_ms" in by_name and not by_name.keys() & {"decode_rate", "baseline_rate"})
     speedup, change = by_name.get("speedup"), by_name.get("change")
+    if times and speedup is not None and re.fullmatch(r"\W*ratio\W*", speedup.text, re.I):
+        return "ratio", speedup.text
     said = speedup or change or by_name.get("ms_per_token")
     text = "" if said is None else said.text
     if said is not None and _WHOLE_RUN.search(text):
@@ -238,9 +251,8 @@ def _what_changed(readings: Sequence[ColumnReading], cells: list[str]) -> tuple[
 def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Message | None:
     """Put a cell into the fields; a note where something of it is left out."""
     cell, aside = _split(cell, reading)
-    if reading.name == "accepted" and _read_pair(cell, fields):
-        return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
-    if _read_both_sides(cell, reading, fields, grid):
+    paired = reading.name in _PAIRED and reading.heading.unit != "%" and _read_pair(cell, fields, reading)
+    if paired or _read_both_sides(cell, reading, fields, grid):
         return None if not aside or _read_aside(aside, reading, fields, grid) else _left_out(aside, reading)
     try:
         value = _number(cell, reading, grid)
@@ -270,13 +282,25 @@ def _left_out(aside: str, reading: ColumnReading) -> Message:
     return Message("read.aside_left", column=reading.text, aside=aside[:40])
 
 
-def _read_pair(text: str, fields: Fields) -> bool:
-    """Whether a text is accepted / drafted tokens, `538/660`; both are then read."""
-    pair = _PAIR.fullmatch(text)
-    if pair is not None:
-        accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
-        fields.values |= {"accepted": accepted, "drafted": drafted}
-    return pair is not None
+_PAIRED = {"accepted", "acceptance"}
+_BOTH_COUNTS = re.compile(r"accept.*(?:draft|propos|generat)", re.I)
+
+
+def _read_pair(text: str, fields: Fields, reading: ColumnReading) -> bool:
+    """Whether a text is accepted / drafted tokens, `538/660`; both are then read.
+
+    Two numbers up to 100 under `acceptance` may be percent as well: of these the share alone is read, which is more
+    than either.
+    """
+    if (pair := _PAIR.fullmatch(text)) is None:
+        return False
+    accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
+    if reading.name == "acceptance" and drafted <= 100 and not _BOTH_COUNTS.search(reading.text):
+        if 0 < accepted <= drafted:
+            fields.put("acceptance", accepted / drafted, 0.0)
+        return 0 < accepted <= drafted
+    fields.values |= {"accepted": accepted, "drafted": drafted}
+    return True
 
 
 def _read_both_sides(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
@@ -302,16 +326,11 @@ def _split(cell: str, reading: ColumnReading) -> tuple[str, str]:
             return mean, beside or deviation
     if beside:
         return number, beside
-    if reading.name == "accepted" and (share := _AND_SHARE.fullmatch(cell)) is not None:
-        return share.group(1), share.group(2)
-    if reading.kind == "rate" and "@" in cell:
-        number, _, beside = cell.strip("*_` ").partition("@")
-        return number, beside
+    if (found := _BESIDE.fullmatch(cell)) is not None:
+        return found.group(1), found.group(2)
     if "std" in reading.text.lower() and cell.count("/") == 1:
         number, _, spread = cell.partition("/")
         return number, f"± {spread}"
-    if reading.name == "gamma" and (found := re.fullmatch(r"[\s*_`]*(\d{1,6})[*_`]*,(.{1,80})", cell)) is not None:
-        return found.group(1), found.group(2)
     return cell, ""
 
 
@@ -321,38 +340,55 @@ def _read_aside(aside: str, reading: ColumnReading, fields: Fields, grid: Grid) 
         settings = read_settings(aside)
         fields.values |= settings
         return bool(settings)
-    if reading.name in {"accepted", "acceptance"} and _read_pair(aside, fields):
+    if reading.name in _PAIRED and _read_pair(aside, fields, reading):
         return True
+    if len(parts := re.split(r"[,;]\s+|\s[/|·]\s", aside)) > 1:
+        return min([_read_aside(part, reading, fields, grid) for part in parts])  # each of them is tried
     try:
         value = parse_number(aside.removeprefix("± "), decimal_comma=grid.decimal_comma)
     except ValueError:
-        return False
+        return _read_named(aside.strip(), fields, grid)
     if value is None:
         return False
     if aside.startswith("±"):
         if reading.kind == "rate":
             fields.values.setdefault("decode_rate_sd", value.value)
         return True
-    if reading.name == "accepted" and (value.unit == "%" or (not value.unit and 0 < value.value <= 1)):
-        whole = 100 if value.unit else 1
-        if "acceptance" not in fields.values and value.value >= 0:
-            fields.put("acceptance", value.value / whole, value.half / whole)
-        return True
-    if reading.name == "change" and value.unit == "%" and value.signed and value.value > -100:
-        fields.values.setdefault("speedup", 1 + value.value / 100)
-        fields.rounding.setdefault("speedup", value.half / 100)
-        return True
-    if reading.name in {"decode_rate", "ms_per_token"} and value.unit == "%" and value.signed and value.value > -100:
+    percent = value.unit == "%"
+    if reading.name in {"decode_rate", "ms_per_token"} and percent and value.signed and value.value > -100:
         fields.beside = value, _left_out(aside, reading)
         return True
-    if reading.name == "decode_rate" and value.unit == "x" and "speedup" not in fields.values and value.value > 0:
-        fields.put("speedup", value.value, value.half)
+    if reading.name == "accepted" and (percent or (not value.unit and 0 < value.value <= 1)):
+        return _read_as(heading_of("acceptance"), value, aside, fields)
+    if reading.name == "change" and percent and value.signed:
+        return _read_as(reading.heading, value, aside, fields)
+    if reading.name == "decode_rate" and (value.unit == "x" or (percent and not value.signed)):
+        return _read_as(heading_of("acceptance" if percent else "speedup"), value, aside, fields)
+    return _read_named(aside.strip(), fields, grid)
+
+
+_NAMED = re.compile(r"([a-zA-Zατγ][\w -]{0,30}?)?[ =:]{0,3}([0-9.]{1,8} ?[%x×]?) ?([a-zA-Zατγ][\w -]{0,30})?")
+
+
+def _read_named(aside: str, fields: Fields, grid: Grid) -> bool:
+    """Whether a text is a number with its name, `96% accept` or `tau 2.9`, that the row does not have already."""
+    found = _NAMED.fullmatch(aside)
+    if found is None or (found.group(1) is None) == (found.group(3) is None):
+        return False
+    heading, value = understand(found.group(1) or found.group(3)), number_in(found.group(2), grid)
+    if heading is None or value is None or heading.name not in {"speedup", "acceptance", "tau", "acceptance_length"}:
+        return False
+    return _read_as(heading, value, aside, fields)
+
+
+def _read_as(heading: Heading, value: Number, aside: str, fields: Fields) -> bool:
+    """Whether a number can be what the heading says; it is put where the row has none."""
+    if heading.name in fields.values:
         return True
-    if reading.name == "decode_rate" and value.unit == "%" and "@" not in aside and not value.signed:
-        if "acceptance" not in fields.values and 0 <= value.value <= 100:
-            fields.put("acceptance", value.value / 100, value.half / 100)
-        return True
-    return False
+    try:
+        return read_cell(value, ColumnReading(-1, aside, heading, percent=value.value > 1), fields) is None
+    except ValueError:
+        return False
 
 
 def _number(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
@@ -613,8 +649,25 @@ def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
                 update["draft_rate"], rounding["draft_rate"] = mean(found).rate, mean(found).half
         if update or len(notes) > len(row.claim.notes):
             row.claim = row.claim.model_copy(update={**update, "rounding": rounding, "notes": tuple(notes)})
+    _pair_times(rows)
     for row in rows:
         _settle_speedup(row)
+
+
+def _pair_times(rows: Sequence[ClaimRow]) -> None:
+    """Give rows that print the change of a whole run's time that of their baseline."""
+    plain: dict[tuple[object, ...], list[ClaimRow]] = {}
+    for row in rows:
+        if row.claim.method == "none" and row.claim.wall_ms is not None:
+            plain.setdefault(_like_key(row), []).append(row)
+    parts: Parts = {}
+    for row in rows if plain else ():
+        claim = row.claim
+        if claim.wall_ms and claim.speedup and not (claim.decode_rate or claim.baseline_wall_ms):
+            found = _beside(row, _nearest(row, plain.get(_like_key(row), []), parts), parts)
+            if found and row.speaks_of[0] != "rates":
+                mean = fmean(one.claim.wall_ms or 0.0 for one in found)
+                row.claim = claim.model_copy(update={"baseline_wall_ms": mean})
 
 
 def _settle_speedup(row: ClaimRow) -> None:
@@ -627,6 +680,9 @@ def _settle_speedup(row: ClaimRow) -> None:
     elif claim.wall_ms and claim.baseline_wall_ms:
         ratio = claim.baseline_wall_ms / claim.wall_ms
     else:
+        if of == "ratio" or (of == "time" and said < 1):
+            note = Message("read.change_of_what", column=column)
+            row.claim = claim.model_copy(update={"speedup": None, "notes": (*claim.notes, note)})
         return
     if of in {"whole run", "token time"}:
         between = 1 <= said < ratio or ratio < said <= 1  # what prompts make of it

@@ -1,0 +1,120 @@
+"""Results as people tell them in a sentence: `went from 23 to 41 t/s with 71% acceptance`.
+
+A paragraph or an item of a list is a claim where it says a speed of decoding or a speedup, and anything of drafts. Of
+two speeds its words must say which is that without drafts; speeds of prompts are left out, and of more than two nothing
+is read. What it says twice in different ways is left out, too: nothing shows which number belongs to which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from specmeter.audit.claim import family_by_name, read_settings
+from specmeter.audit.read.columns import METHODS_IN_HEADINGS
+from specmeter.audit.read.grid import Grid
+
+_LONGEST = 4_000
+"""Characters of a paragraph."""
+_MOST = 1_000
+"""Claims of a text."""
+_N = r"[~≈]?(?<![\w.])\d{1,6}(?:[.,]\d{1,4})?"
+_UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?\b|tps\b)"
+_RATE = re.compile(rf"({_N}){_UNIT}", re.I)
+_FROM_TO = re.compile(
+    rf"({_N})(?:{_UNIT})?\s?(?:(?:up )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})", re.I
+)
+_RANGE = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
+_PLAIN = re.compile(
+    r"\b(?:baseline|without|w/o|vanilla|off|before|stock|plain|no (?:drafts?|spec\w*|sd|mtp|eagle\S*))(?![\w])", re.I
+)
+_OF_PROMPTS = re.compile(r"\b(?:prompt|prefill|pp\d*|input|ttft)\b", re.I)
+_CLAUSE = re.compile(
+    r"[,;()]|[.!?]\s|\b(?:and|but|vs|versus|while|instead of|compared (?:to|with)|over)\b|→|[-=]+>", re.I
+)
+_SPEEDUP = re.compile(
+    rf"({_N}\s?[x×])\s?(?:speed|faster|as fast|gain|boost|uplift|improve)"
+    rf"|speed-?up (?:of |is |was |= ?|: ?)?({_N}\s?[x×])"
+    rf"|(\+?{_N}\s?%)\s?(?:faster|speed-?up|uplift)",
+    re.I,
+)
+_IS = r"(?:\s|of|is|was|at|=|:|around|about){1,6}"
+_SHARE = re.compile(
+    rf"({_N}\s?%?)\s?(?:draft |token )?accept(?:ance|ed)?\b(?! len)"
+    rf"|accept(?:ance|ed)?(?: rate| ratio)?{_IS}({_N}\s?%?)",
+    re.I,
+)
+_LENGTH = re.compile(rf"accept\w*[ _-]len\w*{_IS}({_N})", re.I)
+_DRAFTED = re.compile(r"\b(\d{1,2}) draft(?:ed)? tokens\b", re.I)
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+")
+
+
+def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
+    """A table of one row for each claim."""
+    found = 0
+    for number, paragraph in _paragraphs(lines):
+        parts = _SENTENCE.split(paragraph) if len(_FROM_TO.findall(paragraph)) > 1 else [paragraph]
+        for part in parts:
+            cells = _claimed(part)
+            if cells and found < _MOST:
+                found += 1
+                grid = Grid([(name,) for name in cells], place=f"text at line {number}", above=part)
+                grid.rows.append((f"line {number}", list(cells.values())))
+                yield grid
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """(line, text), up to an empty line or the next item of a list."""
+    held: list[str] = []
+    for number, line in enumerate([*lines, ""], start=1):
+        new = re.match(r"\s*(?:[-*+>#]+|\d{1,2}[.)])\s", line) is not None
+        if held and (new or not line.strip()):
+            if sum(map(len, held)) <= _LONGEST:
+                yield number - len(held), " ".join(held)
+            held = []
+        if line.strip():
+            held.append(line.strip().strip("*_`>#- "))
+
+
+def _claimed(text: str) -> dict[str, str]:
+    """Heading -> cell of the claim that a text makes; empty where it makes none that can be told."""
+    cells = _speeds(text)
+    said = {"speedup": _once(_SPEEDUP, text), "acceptance fraction": _once(_SHARE, text)}
+    share = said["acceptance fraction"]
+    if share and "%" not in share and float(share.strip("~≈ ").replace(",", ".")) > 1:
+        said["acceptance fraction"] = ""
+    said["acceptance length"] = _once(_LENGTH, text)
+    pieces = (read_settings(piece) for piece in re.split(r"[,;.]\s", text))
+    lengths = {f"{piece['gamma']:g}" for piece in pieces if "gamma" in piece} | set(_DRAFTED.findall(text))
+    said["gamma"] = lengths.pop() if len(lengths) == 1 else ""
+    names = dict.fromkeys(name.lower() for name in METHODS_IN_HEADINGS.findall(text))
+    said["method"] = " + ".join(name for name in names if family_by_name(name) not in {"unknown", "none"})
+    said = {name: cell for name, cell in said.items() if cell}
+    if not (cells or "speedup" in said) or not (names or said.keys() - {"speedup"}):
+        return {}
+    return {"label": text[:60], **cells, **said}
+
+
+def _once(pattern: re.Pattern[str], text: str) -> str:
+    """The number that a text says in this way; empty where it says several, or none."""
+    found = {next(filter(None, match.groups())) for match in pattern.finditer(text)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _speeds(text: str) -> dict[str, str]:
+    """The speed with drafts, and that without where the words say which is which."""
+    changes = _FROM_TO.findall(text)
+    if len(changes) == 1 and len(_RATE.findall(text)) <= 2 and not _RANGE.search(text):
+        plain, drafts = filter(None, changes[0])
+        return {} if _OF_PROMPTS.search(text) else {"baseline_rate": plain, "decode_rate": drafts}
+    rates = list(_RATE.finditer(text))
+    sides: dict[bool, list[str]] = {True: [], False: []}
+    for index, rate in enumerate(rates):
+        before = text[rates[index - 1].end() if index else 0 : rate.start()]
+        after = text[rate.end() : rates[index + 1].start() if index + 1 < len(rates) else rate.end() + 40]
+        around = f"{_CLAUSE.split(before)[-1]} | {_CLAUSE.split(after)[0]}"
+        if not _OF_PROMPTS.search(around):
+            sides[_PLAIN.search(around) is not None].append(rate.group(1))
+    if len(sides[False]) != 1 or len(sides[True]) > 1 or _RANGE.search(text):
+        return {}
+    return {"decode_rate": sides[False][0]} | dict.fromkeys(["baseline_rate"] * len(sides[True]), "".join(sides[True]))

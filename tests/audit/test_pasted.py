@@ -1,0 +1,145 @@
+"""Results as people paste them: sentences, columns of spaces, cells with several numbers, a lone line of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit.test_grammar import audited, table
+from specmeter.audit.claim import Claim
+
+TOLD = {
+    "from, to": "Enabled MTP, went from 23 to 41 t/s with 71% acceptance (n-max 4).",
+    "unit before": "The average t/s increases from 23 to 41 with MTP, acceptance of around 71% with 4 draft tokens.",
+    "arrow": "- MTP n_max=4: 23 → 41 tok/s, accept 71%",
+    "against": "With --draft-max 4 I get 41 t/s vs 23 t/s baseline, 71% acceptance.",
+    "two sentences": "Without spec: 23 t/s. With spec: 41 t/s, acceptance rate 0.71, gamma 4.",
+    "plain behind": "I see 23 tokens/s without drafts and 41 tokens/s with 4 draft tokens, 71% accepted.",
+    "beside a prompt": "Prompt at 500 t/s. Baseline 23 t/s, MTP 41 t/s, k=4, acceptance of 71%.",
+    "columns": (
+        "config     tok/s  acceptance  gamma\nbaseline   23     -           0\ndraft n=4  41     71%         4\n"
+    ),
+    "columns, an empty cell": (
+        "config     tok/s  acceptance  gamma\nbaseline   23                 0\ndraft n=4  41     71%         4\n"
+    ),
+    "columns, to the right": (
+        "Mine:\n\n    n_max  t/s  accept\n        0   23       -\n        4   41    0.71\n\nso 4 is best.\n"
+    ),
+    "words": "n_max t/s accept\n0 23 -\n4 41 71%\n",
+    "in a cell": table("config|tok/s|gamma", "baseline|23|0", "draft|41 (1.78x, 71% accept)|4"),
+    "in a cell, of a column": table("model|baseline|n_max=4", "Q|23|41 (1.78x, 71% accept)"),
+    "counts": table("config|tok/s|acceptance|gamma", "baseline|23|-|0", "draft|41|71/100|4"),
+    "units in cells": table("|baseline|draft n_max=4|acceptance", "code|23.0 tok/s|41.0 tok/s|71%"),
+    "settings in an object": (
+        '[{"params": {"n_max": 0}, "tps": 23}, {"params": {"n_max": 4}, "tps": 41, "acceptance": "71%"}]'
+    ),
+    "settings, line by line": (
+        '{"params": {"n_max": 0}, "tps": 23}\n{"params": {"n_max": 4}, "tps": 41, "acceptance": "71%"}\n'
+    ),
+    "settings and metrics": (
+        '{"results": [{"params": {"n_max": 0}, "metrics": {"tps": 23}}, '
+        '{"params": {"n_max": 4}, "metrics": {"tps": 41, "acceptance": "71%"}}]}'
+    ),
+    "mode": table("mode|tok/s|n_max|acceptance", "baseline|23||", "spec|41|4|71%"),
+    "modes of prompts": table("mode|prompt|tok/s|n_max|acceptance", "off|a|23||", "mtp|a|41|4|71%"),
+}
+
+
+def drafting(text: str, folder: Path) -> list[Claim]:
+    return [it.claim for it in audited(folder, text).rulings if not it.claim.drafted_nothing]
+
+
+@pytest.mark.parametrize("text", TOLD.values(), ids=TOLD.keys())
+def test_what_people_paste_is_read(text: str, tmp_path: Path) -> None:
+    (claim,) = drafting(text, tmp_path)
+    assert (claim.baseline_rate, claim.decode_rate, claim.gamma) == (23, 41, 4)
+    assert claim.acceptance == pytest.approx(0.71)
+    assert {it.verdict for it in audited(tmp_path, text).rulings} <= {"possible", "cannot tell"}
+
+
+@pytest.mark.parametrize("text", TOLD.values(), ids=TOLD.keys())
+def test_what_is_false_is_found_there_too(text: str, tmp_path: Path) -> None:
+    """110 in place of 41 t/s: 4.8x where at most 3.84 tokens come of a step."""
+    false = text.replace("1.78x", "4.78x").replace("41", "110")
+    assert [it.bound for it in audited(tmp_path, false).rulings if it.broken] == ["speedup-above-tau"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Speed ranges from 23 to 41 t/s with MTP at 71% acceptance.",
+        "MTP gives 41 t/s on code and 30 t/s on chat, without it 23 t/s; acceptance 71%.",
+        "Prompt processing went from 230 to 410 t/s with MTP.",
+        "My 3x RTX 3090 runs it at 41 t/s.",
+    ],
+)
+def test_of_sentences_that_leave_it_open_no_pair_is_read(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "told.md"
+    path.write_text(f"{text}\n\nWith MTP: 41 t/s, 71% acceptance\n", encoding="utf-8")
+    assert all(claim.baseline_rate is None for claim in drafting(path.read_text(), tmp_path))
+
+
+def test_what_a_sentence_says_twice_is_left_out(tmp_path: Path) -> None:
+    (claim,) = drafting("MTP: 23 → 41 t/s, acceptance 71% on code, acceptance 50% on chat, n-max 2, n-max 4", tmp_path)
+    assert (claim.decode_rate, claim.acceptance, claim.gamma) == (41, None, None)
+
+
+def test_columns_by_requests_at_once_have_their_own_baselines(tmp_path: Path) -> None:
+    text = table("config|np=1|np=2|np=4|acceptance", "baseline|22.5|40.1|70.2|", "MTP n_max=3|30.3|50.1|65.2|70%")
+    claims = drafting(text, tmp_path)
+    assert [(it.concurrency, it.baseline_rate, it.decode_rate) for it in claims] == [
+        (1, 22.5, 30.3),
+        (2, 40.1, 50.1),
+        (4, 70.2, 65.2),
+    ]
+    assert {(it.gamma, it.acceptance) for it in claims} == {(3, 0.7)}
+
+
+def test_a_fraction_beside_percent_is_one(tmp_path: Path) -> None:
+    text = table("config|tok/s|acceptance|gamma", "none|23|-|0", "a|41|0.64|4", "b|42|71%|4")
+    claims = drafting(text, tmp_path)
+    assert [claim.acceptance for claim in claims] == [0.64, 0.71]
+    assert not any(claim.unit_unsaid for claim in claims)
+
+
+def test_a_lone_line_of_a_log_says_what_its_drafts_permit(tmp_path: Path) -> None:
+    line = "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)\n"
+    (ruling,) = audited(tmp_path, line + line.replace("171", "311").replace("0.57", "1.04")).rulings[:1]
+    assert (ruling.claim.accepted, ruling.claim.drafted) == (171, 297)
+    assert ruling.arithmetic.code == "audit.no_speedup_no_gamma"
+
+
+def test_modes_of_other_things_are_conditions(tmp_path: Path) -> None:
+    text = table("mode|thinking|tok/s|n_max|acceptance", "off|x|20|2|50%", "on|x|22|2|50%")
+    assert {claim.method for claim in drafting(text, tmp_path)} == {None}
+
+
+RATIOS = {
+    "of walls": table("prompt|baseline ms|spec ms|ratio|acceptance|gamma", "a|3000|1500|0.5|71%|4"),
+    "of walls, upside down": table("prompt|baseline ms|spec ms|ratio|acceptance|gamma", "a|3000|1500|2.0|71%|4"),
+    "of times per token": table("prompt|TPOT off|TPOT on|ratio|acceptance|gamma", "a|50 ms|25 ms|0.5|71%|4"),
+    "of rows": table("config|time (s)|ratio|acceptance|gamma", "baseline|30|1.0||0", "spec|15|0.5|71%|4"),
+    "change of rows": table("config|wall time (s)|change|acceptance|gamma", "baseline|30|||0", "spec|15|-50%|71%|4"),
+}
+
+
+@pytest.mark.parametrize("text", RATIOS.values(), ids=RATIOS.keys())
+def test_a_ratio_of_times_is_held_against_the_times(text: str, tmp_path: Path) -> None:
+    (claim,) = drafting(text, tmp_path)
+    assert claim.speedup == pytest.approx(2.0)
+
+
+def test_a_change_of_times_without_a_baseline_is_not_judged(tmp_path: Path) -> None:
+    (claim,) = drafting(table("wall time (s)|change|acceptance|gamma", "15|-50%|71%|4"), tmp_path)
+    assert claim.speedup is None
+    assert "read.change_of_what" in [getattr(note, "code", "") for note in claim.notes]
+
+
+@pytest.mark.parametrize(
+    ("row", "asked"),
+    [("23|41||71%", {"gamma": 1}), ("|41|4|71%", {"baseline_rate": 1}), ("23|41|4|71%", {}), ("||4|71%", {})],
+)
+def test_the_one_number_that_would_decide_is_asked_for(row: str, asked: dict[str, int], tmp_path: Path) -> None:
+    text = table("baseline tok/s|tok/s|gamma|acceptance|method", f"{row}|spec")
+    assert audited(tmp_path, text).asked == asked
