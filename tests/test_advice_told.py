@@ -173,6 +173,11 @@ def test_three_notes_and_the_rest_with_details(
     assert printed(advice, capsys, monkeypatch, details=True).count("\n- ") == 3 + 1
 
 
+def test_a_suspect_advice_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(confirmed(verdict="suspect", doubts=("host-busy", "of-an-unknown")), capsys, monkeypatch)
+    assert "- suspect (other load, clocks, power or thermal limits while requests ran; of-an-unknown): do not" in text
+
+
 def test_what_other_programs_are_given_was_not_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

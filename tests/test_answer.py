@@ -345,6 +345,8 @@ def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
     (answer,) = answered(rows, DRAFT, OTHER)
     assert (answer.decision, answer.arm_id, answer.among, answer.idle) == ("do not speculate", DRAFT.id, 1, (OTHER.id,))
     assert "detail.idle" in codes(details(answer))
+    # The row of the other is above it.
+    assert "; the best that drafted anything, draft, runs at 0.90x" in str(sentence(answer))
     alone = [row for row in rows if row.arm_id != DRAFT.id]
     (answer,) = answered(alone, OTHER)
     assert (answer.decision, answer.among) == ("cannot tell", 1)

@@ -42,6 +42,8 @@ class Silent:
 
     def block_set_aside(self, found: object) -> None: ...
 
+    def machine_sampled(self, sample: object, host: object) -> None: ...
+
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failures.append(arm_id)
 

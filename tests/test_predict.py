@@ -191,6 +191,12 @@ def test_the_speedup_is_that_of_the_general_form() -> None:
         assert (at.tau, at.drafted, at.extrapolated) == (pytest.approx(tau), pytest.approx(gamma), False)
 
 
+def test_no_speedup_is_above_what_a_step_emits() -> None:
+    """A probe whose plain tokens were disturbed makes longer forwards look free."""
+    (at,) = predict(Given.alpha(0.9), curve_costs([0.1] * 5), [4], by_model=True).by_gamma
+    assert (at.speedup.point, at.speedup.high) == (5, 5)
+
+
 def test_costs_of_a_probe_are_its_curves() -> None:
     """A draft of d tokens costs d forwards of one token, and one over d + 1 to take in what was verified."""
     probe = mock_probe(spread=0.0)

@@ -199,6 +199,8 @@ class Silent:
 
     def block_set_aside(self, found: Disturbance) -> None: ...
 
+    def machine_sampled(self, sample: object, host: object) -> None: ...
+
 
 # --- one thing wrong -------------------------------------------------------------------------------------------------
 

@@ -8,17 +8,20 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hosts import HOST
 from specmeter.analysis import progress as progress_module
 from specmeter.analysis.progress import read_progress
 from specmeter.analysis.reading import read_run
+from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
 from specmeter.messages import words
-from specmeter.record import Estimate, Request, Session
+from specmeter.record import Estimate, Request, Session, Telemetry
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import JsonScreen, Screen
 from specmeter.show.terminal.progress import RunProgress, so_far
@@ -114,7 +117,7 @@ def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(run: 
     with going_on(run, 23, tmp_path / "run", console) as view:
         text = shown(view, console)
     assert len(text.splitlines()) <= 7
-    assert "2 more arms" in text
+    assert "2 more configurations" in text
     assert f"> {called(run, run.requests[22])}" in text
 
 
@@ -130,6 +133,40 @@ def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
     wide = Estimate(point=2.03, low=0.04, high=110.68, n=2, unit="x", method="")
     assert so_far(wide) == "~2.03x"
     assert so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"
+
+
+def test_a_speedup_above_what_a_step_emits_is_not_told(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    held_up = Estimate(point=27.68, low=None, high=None, n=1, unit="x", method="")
+
+    def summary(*asked: Any, **more: Any) -> RunSummary:
+        found = summarize(*asked, **more)
+        arms = tuple(it.model_copy(update={"speedup": held_up}) if it.speedup else it for it in found.arms)
+        return found.model_copy(update={"arms": arms})
+
+    assert any(it.speedup for it in read_progress(run.folder).arms)
+    monkeypatch.setattr(progress_module, "summarize", summary)
+    assert [it.speedup for it in read_progress(run.folder).arms] == [None] * 4
+
+
+def test_a_long_silence_says_what_is_slow_and_what_to_do(run: Measured, tmp_path: Path) -> None:
+    out, now = io.StringIO(), 0.0
+    view = RunProgress(tmp_path / "run", Screen(file=out, width=200), lambda: now)
+    sample = Telemetry(at=0, cpu_percent=100, other_cpu_percent=50, memory_available_bytes=1)
+    busy = sample.model_copy(update={"programs": ("python3 (0.98 cores)",)})
+    view.session_starting(run.prepared.work.cells[0], 2)
+    for now in range(1, 70):  # noqa: B007
+        view.machine_sampled(busy, HOST)
+    view.request_done(run.requests[0])
+    for now in range(70, 95):  # noqa: B007
+        view.machine_sampled(sample.model_copy(update={"other_cpu_percent": 1.0}), HOST)
+    told = [line.partition(": ")[2] for line in out.getvalue().splitlines()]
+    does = "python3 took 50% of the machine; close other programs or leave them their cores (`-t 1`)"
+    assert told == [
+        f"no answer for 20 s: {does}",
+        f"no answer for 1 min 00 s: {does}",
+        "no answer for 20 s, and no other program is busy: the request itself is slow; fewer tokens (`--max-tokens`) "
+        "shorten it",
+    ]
 
 
 def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:

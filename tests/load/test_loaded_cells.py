@@ -44,6 +44,8 @@ class Silent:
 
     def block_set_aside(self, found: object) -> None: ...
 
+    def machine_sampled(self, sample: object, host: object) -> None: ...
+
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failed.append(arm_id)
 

@@ -36,6 +36,8 @@ class Silent:
 
     def block_set_aside(self, found: Disturbance) -> None: ...
 
+    def machine_sampled(self, sample: object, host: object) -> None: ...
+
 
 def measured(folder: Path, **changes: Any) -> Path:
     """A run folder of the mock engine: two targets, two draft lengths, one prompt of each kind, two lengths."""

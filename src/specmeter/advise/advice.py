@@ -207,6 +207,8 @@ class Advice(Record):
     """Tokens that each step of this arm emits; over `speedup`, what a step costs in plain ones."""
     verdict: Verdict | None
     """Of the stage that `basis` names; None for a prediction."""
+    doubts: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
+    """Checks that make it worse than valid."""
     why_undecided: str = ""
     """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`, `invalid`; empty
     otherwise.

@@ -87,6 +87,8 @@ class Confirmed:
     ruling: Ruling
     place: str
     """Name of the run folder that says so."""
+    doubts: tuple[str, ...] = ()
+    """Checks that make the verdict worse than valid."""
     rival: str = ""
     """Another arm, which may be more than 2 % faster."""
     busy: bool = False
@@ -311,6 +313,7 @@ def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: st
         arm,
         found.speedup,
         found.verdict,
+        doubts=found.doubts,
         tau=found.tau,
         over_prompts=found.over_prompts,
         rival=found.rival if won else "",
@@ -330,7 +333,8 @@ def confirmed(report: RunReport, place: str, arm_id: str, goal: Goal, *, looks: 
     speedup, over_prompts = (None, None) if found is None else both_of(found, goal, among)
     ruling = ruled(speedup, over_prompts, verdict, loaded=arm_id in arms and arms[arm_id].load is not None)
     busy = any(not it.again for it in report.disturbances)
-    return Confirmed(arm_id, speedup, over_prompts, found and found.tau, verdict, ruling, place, busy=busy)
+    doubts = tuple(it.check for it in report.because(arm_id))
+    return Confirmed(arm_id, speedup, over_prompts, found and found.tau, verdict, ruling, place, doubts, busy=busy)
 
 
 def both_of(part: KindSummary, goal: Goal, among: int) -> tuple[Estimate | None, Estimate | None]:

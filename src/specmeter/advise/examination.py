@@ -249,7 +249,7 @@ def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Se
     pairs = ((found.speedup, advice.speedup), (found.over_prompts, advice.over_prompts), (found.tau, advice.tau))
     if not all(_same_estimate(*pair) for pair in pairs):
         yield Message("advice.other_speedup")
-    if found.verdict != advice.verdict:
+    if found.verdict != advice.verdict or not set(advice.doubts) <= set(found.doubts):
         yield Message("advice.other_verdict")
     gains = ("gains", "here")
     if advice.decision in DRAFTS and found.ruling not in (gains[:1] if advice.decision == "speculate" else gains):

@@ -301,6 +301,7 @@ def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
         found.arm_id,
         found.speedup,
         found.verdict,
+        doubts=found.doubts,
         tau=found.tau,
         over_prompts=found.over_prompts,
         confirmation=NAME,

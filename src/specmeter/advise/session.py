@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import Disturbance, ModelIdentity, Request, Verdict
+    from specmeter.record import Disturbance, Host, ModelIdentity, Request, Telemetry, Verdict
     from specmeter.store import RunReader
 
 
@@ -72,6 +72,8 @@ class Silent:
     def session_failed(self, arm_id: str, error: EngineError) -> None: ...
 
     def block_set_aside(self, found: Disturbance) -> None: ...
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None: ...
 
     def load_starting(self, clients: int, budget_s: float) -> None: ...
 
@@ -346,7 +348,7 @@ class AdviseSession:
         """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is
         of."""
         arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
-        usual = {"tau": None, "finished": False, "why_undecided": ""}
+        usual = {"tau": None, "doubts": (), "finished": False, "why_undecided": ""}
         self.tell(
             decision=decision,
             basis=basis,

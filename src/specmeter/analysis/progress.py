@@ -49,7 +49,8 @@ class ArmProgress(Record):
     tokens_per_second: float | None
     """Under load of all its finished cells together, from first to last request."""
     speedup: Estimate | None
-    """So far, over finished blocks; under load with ramp and drain, which the summary leaves out."""
+    """So far, over finished blocks; under load with ramp and drain, which the summary leaves out. None above gamma + 1,
+    what a step emits at most: then a request of the baseline was held up."""
 
 
 class Progress(Record):
@@ -121,7 +122,7 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
                 planned=planned.get(arm.id, 0),
                 seconds_each=each.get(arm.id),
                 tokens_per_second=rate,
-                speedup=speedup,
+                speedup=None if speedup and arm.gamma and speedup.point > arm.gamma + 1 else speedup,
             )
         )
     return Progress(

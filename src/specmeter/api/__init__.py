@@ -235,6 +235,8 @@ class _Observer:
 
     def session_failed(self, arm_id: str, error: Exception) -> None: ...
 
+    def machine_sampled(self, sample: object, host: object) -> None: ...
+
     def block_set_aside(self, found: Disturbance) -> None:
         self._missing += found.requests if found.again else 0
 

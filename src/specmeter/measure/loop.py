@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -31,6 +31,7 @@ from specmeter.record import (
     Disturbance,
     EngineTraits,
     Generation,
+    Host,
     Load,
     ModelIdentity,
     Prediction,
@@ -71,6 +72,9 @@ class Observer(Protocol):
 
     def block_set_aside(self, found: Disturbance) -> None:
         """Others disturbed a block, which does not count; before it is measured again calm is waited for."""
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
+        """The machine while requests run, about once a second; called from another thread."""
 
 
 class Foresight(Protocol):
@@ -372,12 +376,23 @@ class _Bench:
                 if not warm:
                     record = record.model_copy(update=self._warm_up(session, arm, cell, first))
                 if self.work.watched:
-                    stack.enter_context(TelemetrySampler(samples.put, pids=facts.pids))
+                    stack.enter_context(TelemetrySampler(self._tells(samples), pids=facts.pids))
                 yield session, samples
             finally:
                 stack.close()
                 self.store.update_session(record.model_copy(update={"ended_at": self.engine.clock()}))
                 self.store.add_telemetry(_drain(samples))
+
+    def _tells(self, samples: SimpleQueue[Telemetry]) -> Callable[[Telemetry], None]:
+        """Keep a sample, and tell the observer."""
+        hosts = list(self.store.hosts())
+
+        def take(sample: Telemetry) -> None:
+            samples.put(sample)
+            if hosts:
+                self.observer.machine_sampled(sample, hosts[-1])
+
+        return take
 
     def _refuse_other_models(self, launch: Launch) -> None:
         """A model file may be replaced during a run; two models are not one target."""

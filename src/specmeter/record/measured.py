@@ -496,6 +496,12 @@ def names_of(programs: Sequence[str]) -> list[str | Message]:
     return [it.rpartition(" (")[0] or it for it in programs] or [Message("disturbed.others")]
 
 
+def threads_beside(percent: float, host: Host) -> int:
+    """Threads of an engine that leaves others, who take so much of the machine, their cores; 0 where none is left."""
+    taken = math.ceil(percent / 100 * host.logical_cores - 0.2)
+    return max(0, (host.physical_cores or host.logical_cores) - max(1, taken))
+
+
 class Disturbance(Record):
     """A block that was set aside by telemetry alone, with all its numbers, which are kept and do not count."""
 
@@ -539,8 +545,7 @@ class Disturbance(Record):
 
     def threads_beside(self, host: Host) -> int:
         """Threads of an engine that leaves them the cores that they took; 0 where none would be left."""
-        taken = math.ceil(self.mean_percent / 100 * host.logical_cores - 0.2)
-        return max(0, (host.physical_cores or host.logical_cores) - max(1, taken))
+        return threads_beside(self.mean_percent, host)
 
 
 class BatchPoint(Record):

@@ -357,7 +357,11 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
         yield Text(told, TONES["suspect"])
     elif advice.verdict in ("invalid", "suspect"):
         place: dict[str, Value] = {"folder": _stage_folder(advice, folder)}
-        yield Text(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
+        if advice.verdict == "suspect" and advice.doubts:
+            checks = [Message(code) if (code := f"threat.{it}") in words() else it for it in advice.doubts]
+            yield Text(Message("advised.note.suspect_by", **place, checks=checks), TONES["suspect"])
+        else:
+            yield Text(Message(f"advised.note.{advice.verdict}", **place), TONES[advice.verdict])
     if advice.again is not None:
         changes = [Text(_changed(it.what, it.before, it.now), "doubtful") for it in advice.again.changed]
         yield from changes or [Text(Message("advised.note.unchanged"))]

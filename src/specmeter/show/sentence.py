@@ -51,6 +51,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
         "speedup": f"{alone.point:.2f}",
         "rests": _rests(answer),
         "margin": f"{answer.comparison.margin:.0%}",
+        "best": best_of(answer),
     }
     if answer.arm_id in answer.idle:
         return Message("answer.idle", **said)
@@ -61,8 +62,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
         more = _more(answer)
         return Message("answer.no_interval", **said, more=more)
     if answer.decision == "do not speculate":
-        behind = any(it.prompts for it in answer.behind)
-        return Message("answer.slower_rest" if behind else "answer.slower", **said)
+        return Message("answer.slower", **said)
     if answer.decision == "depends on the text":
         kinds = [_on_kind(it, answer.arm_id, names) for it in answer.by_kind]
         return Message("answer.depends", **said, kinds=kinds)
@@ -112,7 +112,15 @@ def _at_load(answer: Answer, load: Load, names: Names) -> Message:
         least=Message(f"found.{answer.unit}s", count=answer.units_least),
         advice=_help(answer),
         more=more,
+        best=best_of(answer),
     )
+
+
+def best_of(answer: Answer) -> Message:
+    """`the best tried`, or of which it is the best: rows of arms that do not compete may be above it."""
+    if any(it.prompts for it in answer.behind):
+        return Message("answer.best.completed")
+    return Message("answer.best.drafted" if answer.idle else "answer.best")
 
 
 def _more(answer: Answer) -> Message:

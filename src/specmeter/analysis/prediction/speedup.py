@@ -202,7 +202,8 @@ def _at(gamma: int, yields: Yields, table: DrawnCosts) -> AtGamma:
 
 
 def _speedup(gamma: int, yields: Yields, table: DrawnCosts) -> tuple[Floats, Parts, float]:
-    """Drawn speedups; the parts of a step's cost and the tokens that it emits, at the point."""
+    """Drawn speedups, at most gamma + 1, what a step emits, where noise puts costs below a plain token; the parts of a
+    step's cost and the tokens that it emits, at the point."""
     lengths = yields.lengths(gamma)
     draft = (lengths * table.draft[:, : gamma + 1]).sum(axis=1)
     verify = (lengths * table.verify[:, : gamma + 1]).sum(axis=1)
@@ -214,7 +215,8 @@ def _speedup(gamma: int, yields: Yields, table: DrawnCosts) -> tuple[Floats, Par
         tau = tau + chance
     means = (it[0] for it in (draft, verify, restore, table.rest, table.first * tau))
     parts = Parts(**dict(zip(PARTS, map(float, means), strict=True)))
-    return tau / (draft + verify + restore + table.rest + table.first * tau), parts, float(tau[0])
+    speedups = tau / (draft + verify + restore + table.rest + table.first * tau)
+    return np.minimum(speedups, gamma + 1), parts, float(tau[0])
 
 
 def _break_even(gamma: int, table: DrawnCosts) -> Estimate | None:

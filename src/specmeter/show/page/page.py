@@ -32,6 +32,7 @@ from specmeter.show.report import Chart, Command, Tabled, engine, machine, momen
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import (
     at_load,
+    best_of,
     blocks_set_aside,
     crossover_sentence,
     details,
@@ -274,6 +275,7 @@ class Voice:
             speedup=f"{answer.speedup.point:.2f}",
             interval=headline_interval(answer),
             unit=Message(f"headline.{answer.unit}s"),
+            best=best_of(answer),
         )
 
     def details(self, answer: Answer, names: Names) -> list[Markup]:

@@ -18,7 +18,7 @@ from specmeter.show import advice_report as said
 from specmeter.show.names import Names, label
 from specmeter.show.sentence import set_aside
 from specmeter.show.terminal.console import Screen
-from specmeter.show.terminal.progress import plain_column
+from specmeter.show.terminal.progress import Silence, plain_column
 from specmeter.text import counted, duration, printable, rate, size
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specmeter.advise.question import Outline
     from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
-    from specmeter.record import Arm, Disturbance, Request
+    from specmeter.record import Arm, Disturbance, Host, Request, Telemetry
 
 
 _ENGLISH = words()
@@ -82,6 +82,8 @@ class AdviceProgress:
         self._screen = screen
         self._budget_s = budget_s
         self._clock = clock
+        self._silence = Silence(clock)
+        self._arm_id = ""
         self._ends = clock() + budget_s
         self._stage: Stage | None = None
         self._names: dict[str, str] = {}
@@ -157,13 +159,15 @@ class AdviceProgress:
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
-        self._requests = requests
+        self._silence.broken()
+        self._requests, self._arm_id = requests, cell.arm_id
         self._now = f"{self._called(cell.arm_id)}: {counted(requests, 'request')}"
         if self._progress is None:
             self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
 
     def request_done(self, request: Request) -> None:
         """See `measure.Observer`."""
+        self._silence.broken()
         self._requests -= 1
         reached = decode_rate(request.reply.timings) if request.reply else None
         told = f", {rate(reached)}" if reached else ""
@@ -177,6 +181,11 @@ class AdviceProgress:
     def block_set_aside(self, found: Disturbance) -> None:
         """See `measure.Observer`."""
         self._line(_ENGLISH.render(set_aside(found)))
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
+        """See `measure.Observer`."""
+        if told := self._silence.told(self._called(self._arm_id), sample, host):
+            self._line(told)
 
     def _display(self) -> RenderableType:
         assert self._progress is not None

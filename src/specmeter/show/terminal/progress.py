@@ -7,8 +7,10 @@ What a run says so far comes from its folder (`analysis.progress`); nothing here
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -30,9 +32,12 @@ from rich.text import Text
 from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.progress import read_progress
 from specmeter.errors import EngineError, StoreError
-from specmeter.messages import words
+from specmeter.host.telemetry import SPIKE_PERCENT
+from specmeter.measure.calm import busiest
+from specmeter.messages import Message, Value, words
 from specmeter.numbers.rates import decode_rate
-from specmeter.record import Disturbance, Estimate, Request
+from specmeter.record import Disturbance, Estimate, Host, Request, Telemetry
+from specmeter.record.measured import names_of, threads_beside
 from specmeter.show.names import Names
 from specmeter.show.sentence import set_aside
 from specmeter.show.terminal.console import JsonScreen
@@ -51,6 +56,40 @@ _ARMS_TOLD = 6
 """In one line off a terminal."""
 _LINE_S = 1.0
 """Between lines for programs within a session."""
+_SILENT_S = 20.0
+"""Without an answer until a line says what is slow; the next ones come after ever longer."""
+_RECENT = 20
+"""Samples of the machine that say so."""
+
+
+class Silence:
+    """Says what is slow, and what to do, where no answer comes for long."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.broken()
+
+    def broken(self) -> None:
+        """There is news."""
+        self._since, self._next = self._clock(), _SILENT_S
+        self._samples = deque[Telemetry](maxlen=_RECENT)
+
+    def told(self, arm: str, sample: Telemetry, host: Host) -> str:
+        """The line, once it is time for one; empty before."""
+        self._samples.append(sample)
+        passed = self._clock() - self._since
+        if passed < self._next:
+            return ""
+        self._next *= 3
+        recent = list(self._samples)
+        percent = fmean(it.other_cpu_percent for it in recent)
+        said: dict[str, Value] = {"arm": arm, "time": duration(passed)}
+        if percent <= SPIKE_PERCENT:
+            return words().render(Message("silent.alone", **said))
+        threads = threads_beside(percent, host)
+        beside = Message("silent.threads", threads=threads) if threads else ""
+        what = Message("disturbed.took", programs=names_of(busiest(recent)), percent=percent)
+        return words().render(Message("silent.busy", **said, what=what, threads=beside))
 
 
 class RunProgress:
@@ -59,12 +98,14 @@ class RunProgress:
     All of it is read from the run's folder when it is opened and between sessions; requests are counted in between.
     """
 
-    def __init__(self, folder: Path, screen: Screen) -> None:
+    def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
+        self._silence = Silence(clock)
         self._screen = screen
         self._run: RunSoFar | None = None
         self._called: dict[str, str] = {}
         self._block: int | None = None
+        self._arm_id = ""
         self._said_at = -_LINE_S
         self._progress: Progress | None = None
         self._task = TaskID(0)
@@ -110,6 +151,8 @@ class RunProgress:
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
+        self._silence.broken()
+        self._arm_id = cell.arm_id
         self._read(cell)
         if (run := self._run) is None:
             return
@@ -125,6 +168,7 @@ class RunProgress:
 
     def request_done(self, request: Request) -> None:
         """See `measure.Observer`."""
+        self._silence.broken()
         if self._run is None:
             return
         self._run = self._run.after(request)
@@ -142,6 +186,11 @@ class RunProgress:
     def block_set_aside(self, found: Disturbance) -> None:
         """See `measure.Observer`."""
         self._line(words().render(set_aside(found)))
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
+        """See `measure.Observer`."""
+        if told := self._silence.told(self._called.get(self._arm_id, self._arm_id), sample, host):
+            self._line(told)
 
     def _read(self, now: Turn | None = None) -> None:
         """Look into the folder; a run does not end because that fails."""
@@ -175,7 +224,7 @@ class RunProgress:
         for arm in shown:
             table.add_row(*self._row(arm, run.arm_id), style="bold" if arm.arm_id == run.arm_id else None)
         hidden = len(run.arms) - len(shown)
-        more = [Text(f"{hidden} more arms", style="dim")] if hidden else []
+        more = [Text(f"{hidden} more configurations", style="dim")] if hidden else []
         return Group(self._progress, table, *more)
 
     def _row(self, arm: ArmProgress, running: str | None) -> tuple[str, str, str, str]:
