@@ -6,17 +6,19 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import llama_fixtures as llama
 import pytest
 from dialect_server import speaking, steps_of
 
 from specmeter.cli import invoke
 from specmeter.engines import EngineSession, Launch
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.registry import check_arm
-from specmeter.engines.url import UrlOptions, address
+from specmeter.engines.url import URL, UrlOptions, address
 from specmeter.engines.url.dialects import counters_of, told_by
 from specmeter.engines.url.engine import UrlEngine, served_model
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
-from specmeter.numbers.reconciled import reconciled
+from specmeter.numbers.reconciled import VERIFIED, reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
 GREEDY = Generation(max_tokens=32)
@@ -74,6 +76,37 @@ def test_counts_come_from_wherever_the_dialect_has_them(dialect: str, per_reques
         assert told.steps == (None if dialect == "lmstudio" else len(steps_of(TOKENS)))
         each = [(step.drafted, step.accepted) for step in reply.steps]
         assert each == (steps_of(TOKENS) if dialect == "vllm" and per_request else [])
+
+
+def test_a_real_llama_server_is_measured_as_by_those_who_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafting = llama.arm(methods=("draft-simple",), draft="small", gamma=4)
+    started = EmbeddedEngine().start(llama.launch(tmp_path, drafting, draft="draft-small"))
+    with started:
+        client = started._client  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setenv("SPECMETER_API_KEY", client.api_key)
+        options = UrlOptions(url=f"http://127.0.0.1:{client.port}")
+        traits = UrlEngine(options).identify().traits
+        assert traits is not None
+        assert set(traits.tells) == set(URL.traits.tells)
+        with opened(options.url or "", tmp_path) as found:
+            assert found.facts.speculating
+            assert found.facts.pids
+            reply = found.generate(llama.prompt(), llama.greedy(32))
+        own = started.generate(llama.prompt(), llama.greedy(32))
+        assert reply.token_ids == own.token_ids
+        counts = ("predicted_n", "draft_n", "draft_n_accepted")
+        assert [getattr(reply.timings, it) for it in counts] == [getattr(own.timings, it) for it in counts]
+        for name in ("n_decode_total", VERIFIED):
+            assert reply.counters[name] == own.counters[name]
+
+
+def test_an_arm_has_no_server_of_its_own(tmp_path: Path) -> None:
+    with speaking("vllm") as (url, _):
+        launch = Launch(arm("http://h"), served_model(UrlOptions(url=url), "t", "served"), None, tmp_path / "log")
+        with pytest.raises(EngineStartError, match="one server to measure"):
+            UrlEngine(UrlOptions(url=url)).start(launch)
 
 
 def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:

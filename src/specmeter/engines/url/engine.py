@@ -87,7 +87,11 @@ class UrlEngine(Engine):
     def start(self, launch: Launch) -> FoundLlama | OpenAiSession:
         """A session with the server of an arm. Raises `EngineStartError` where it is not what it was."""
         url = self.options.url if launch.arm.speculates else self.options.baseline_url
-        assert url is not None, "check_arm refuses such arms"
+        if url is None or UrlOptions.model_validate(launch.arm.engine.options) != self.options:
+            raise EngineStartError(
+                f"arm {launch.arm.id}: a run has one server to measure and one to compare it with",
+                fix="write both under engine.options of the experiment, and none under an arm",
+            )
         started = time.perf_counter()
         found = self._found(url, launch.target.reference)
         now = models_of(url, call(url, found.client, "GET", "/v1/models"))
