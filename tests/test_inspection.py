@@ -21,7 +21,7 @@ from specmeter.store import RunStore
 from specmeter.store import run as run_module
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
-from specmeter.validity.checks.check import Check, about_request
+from specmeter.validity.checks.check import Check, of_request
 from specmeter.validity.inspection import certify, inspect, judge
 from test_measure import faults, measured, write
 
@@ -45,8 +45,6 @@ def check(*items: object, severity: str = "invalid") -> Check:
         severity=severity,  # type: ignore[arg-type]
         look=lambda _: iter(items),  # type: ignore[arg-type]
         saw=("requests",),
-        assumes="a",
-        otherwise="o",
     )
 
 
@@ -59,7 +57,7 @@ def test_a_clean_run_is_valid() -> None:
 def test_an_arm_is_as_bad_as_its_worst_request() -> None:
     data = run_data()
     request = data.by_arm[SD][0]
-    judgement = judge(data, [check(about_request("c", "invalid", request, M, R))])
+    judgement = judge(data, [check(of_request("invalid", request, Message("c.found"), R))])
     assert judgement.arms == {BASE: "valid", SD: "invalid"}
     assert judgement.requests == {request.key: "invalid"}
     certificate = certify(data, judgement, {}, "complete")

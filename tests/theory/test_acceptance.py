@@ -65,12 +65,6 @@ def test_one_alpha_is_a_row_of_equal_conditional_rates(alpha: float, gamma: int)
 def test_conditional_and_marginal_rates_say_the_same(conditional: list[float]) -> None:
     marginal = acc.marginal_rates(conditional)
     assert acc.tokens_from_marginal(marginal) == pytest.approx(acc.tokens_from_conditional(conditional))
-    again = acc.conditional_rates(marginal)
-    known = np.concatenate([[True], marginal[:-1] > 0])
-    assert np.isnan(again[~known]).all()
-    # Products of subnormal size have few digits left.
-    exact = known & (marginal > 1e-290)
-    assert again[exact] == pytest.approx(np.array(conditional)[exact])
 
 
 def test_a_marginal_rate_taken_for_a_conditional_one_gives_another_tau() -> None:
@@ -78,15 +72,6 @@ def test_a_marginal_rate_taken_for_a_conditional_one_gives_another_tau() -> None
     marginal = acc.marginal_rates(conditional)
     assert acc.tokens_from_marginal(marginal) == pytest.approx(2.952)
     assert acc.tokens_from_conditional(marginal) == pytest.approx(1 + 0.8 + 0.8 * 0.64 + 0.8 * 0.64 * 0.512)
-
-
-@moderate
-@given(rates)
-def test_distribution_of_tokens_sums_to_one_and_has_the_mean_tau(conditional: list[float]) -> None:
-    shares = acc.tokens_distribution(conditional)
-    assert (shares >= 0).all()
-    assert shares.sum() == pytest.approx(1)
-    assert shares @ np.arange(1, len(shares) + 1) == pytest.approx(acc.tokens_from_conditional(conditional))
 
 
 @moderate

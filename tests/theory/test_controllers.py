@@ -95,58 +95,13 @@ def test_back_off_doubles() -> None:
     assert controllers.set_steps(1000) == 4096
 
 
-# --- EVICT -----------------------------------------------------------------------------------------------------------
-
-
-def test_nodes_that_cost_more_than_they_bring_are_left_out() -> None:
-    probabilities = [0.2, 0.9, 0.5, 0.8]
-    flat, steep = [10.0] * 5, [10.0, 13.0, 17.0, 23.0, 32.0]
-    assert controllers.nodes_to_verify(probabilities, flat) == 4
-    assert controllers.tree_utilities(probabilities, steep) == pytest.approx(
-        [1, 1.9 / 1.3, 2.7 / 1.7, 3.2 / 2.3, 3.4 / 3.2]
-    )
-    assert controllers.nodes_to_verify(probabilities, steep) == 2
-    assert controllers.nodes_to_verify(probabilities, [10, 30, 50, 70, 90]) == 0
-
-
-@moderate
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 1000))
-def test_the_choice_is_the_best_of_all_sizes(probabilities: list[float], seed: int) -> None:
-    costs = np.cumsum(np.random.default_rng(seed).uniform(0.1, 2, len(probabilities) + 1))
-    chosen = controllers.nodes_to_verify(probabilities, costs)
-    ordered = sorted(probabilities, reverse=True)
-    values = [(1 + sum(ordered[:size])) / costs[size] for size in range(len(costs))]
-    assert values[chosen] == pytest.approx(max(values))
-    assert controllers.tree_utilities(probabilities, costs)[0] == 1
-
-
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
-def test_confidence() -> None:
-    assert controllers.stops_by_confidence(0.5, 0.75)
-    assert not controllers.stops_by_confidence(0.75, 0.75)
-    assert not controllers.stops_by_confidence(0.0, 0.0)
-
-
-def test_entropy_rule() -> None:
+def test_entropy() -> None:
     assert controllers.entropy([1, 0, 0]) == 0
     assert controllers.entropy([0.25] * 4) == pytest.approx(math.log(4))
     assert np.asarray(controllers.entropy(np.array([[1, 0], [0.5, 0.5]]))) == pytest.approx([0, math.log(2)])
-    assert controllers.entropy_acceptance(0, 0.2) == 1
-    assert controllers.entropy_acceptance(1.25, 0.2) == pytest.approx(0.5)
-    assert controllers.stops_by_entropy(1.25, 0.2, 0.6)
-    assert not controllers.stops_by_entropy(1.25, 0.2, 0.5)
-
-
-@moderate
-@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0, 1))
-def test_rejection_becomes_likelier_with_every_token(acceptance: list[float], threshold: float) -> None:
-    risks = [controllers.rejection_probability(acceptance[:size]) for size in range(len(acceptance) + 1)]
-    assert risks[0] == 0
-    assert risks == sorted(risks)
-    stops = [controllers.stops_by_rejection(acceptance[:size], threshold) for size in range(len(acceptance) + 1)]
-    assert stops == sorted(stops)  # once it stops, it would stop ever after
 
 
 @pytest.mark.parametrize(
@@ -158,14 +113,7 @@ def test_rejection_becomes_likelier_with_every_token(acceptance: list[float], th
         (lambda: controllers.next_trial([], start=1, longest=0), "longest"),
         (lambda: controllers.chosen_gamma([Trial(1, math.nan)]), "utility"),
         (lambda: controllers.set_steps(-1), "falls"),
-        (lambda: controllers.tree_utilities([0.5], [1]), "costs"),
-        (lambda: controllers.tree_utilities([0.5], [1, 0]), "costs"),
-        (lambda: controllers.tree_utilities([1.5], [1, 1]), "path_probabilities"),
-        (lambda: controllers.stops_by_confidence(1.5, 0.5), "top_probability"),
         (lambda: controllers.entropy([0.5, 0.1]), "draft"),
-        (lambda: controllers.entropy_acceptance(-1, 1), "entropy"),
-        (lambda: controllers.rejection_probability([2]), "acceptance"),
-        (lambda: controllers.stops_by_rejection([0.5], -1), "threshold"),
     ],
 )
 def test_what_cannot_be_is_refused(call: Callable[[], object], named: str) -> None:

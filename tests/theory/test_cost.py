@@ -21,18 +21,17 @@ draft_costs = st.floats(0, 2)
 
 
 @pytest.mark.parametrize(
-    ("alpha", "gamma", "operations", "speed"),
+    ("alpha", "gamma", "speed"),
     [
-        (0.6, 2, 1.53, 1.96),
-        (0.7, 3, 1.58, 2.53),
-        (0.8, 2, 1.23, 2.44),
-        (0.8, 5, 1.63, 3.69),
-        (0.9, 2, 1.11, 2.71),
-        (0.9, 10, 1.60, 6.86),
+        (0.6, 2, 1.96),
+        (0.7, 3, 2.53),
+        (0.8, 2, 2.44),
+        (0.8, 5, 3.69),
+        (0.9, 2, 2.71),
+        (0.9, 10, 6.86),
     ],
 )
-def test_table_of_free_drafts(alpha: float, gamma: int, operations: float, speed: float) -> None:
-    assert cost.operations_factor(alpha, gamma) == pytest.approx(operations, abs=0.006)
+def test_table_of_free_drafts(alpha: float, gamma: int, speed: float) -> None:
     assert cost.classical_speedup(alpha, gamma, 0) == pytest.approx(speed, abs=0.006)
 
 
@@ -92,18 +91,11 @@ def test_no_speedup_exceeds_tau(alpha: float, gamma: int, v: float, draft_cost: 
     assert gain >= cost.speedup(tau, gamma, v + 1, draft_cost=draft_cost, rest=rest)
 
 
-@moderate
-@given(probability, st.integers(0, 40), st.floats(0, 2))
-def test_speculation_never_saves_operations(alpha: float, gamma: int, draft_operations: float) -> None:
-    assert cost.operations_factor(alpha, gamma, draft_operations) >= 1 - 1e-12
-
-
 def test_arrays_of_lengths() -> None:
     gammas = np.arange(4)
     assert cost.classical_speedup(0.5, gammas, 0.1) == pytest.approx(
         [cost.classical_speedup(0.5, int(gamma), 0.1) for gamma in gammas]
     )
-    assert cost.operations_factor(0.5, gammas).shape == (4,)
 
 
 def test_speedup_by_gamma_with_dear_verification() -> None:
@@ -112,9 +104,7 @@ def test_speedup_by_gamma_with_dear_verification() -> None:
     gains = cost.speedup_by_gamma(conditional, flat, draft_cost=0.05, rest=0.1)
     assert gains[0] == 1
     assert gains[2] == pytest.approx(tokens_by_gamma(conditional)[2] / (2 * 0.05 + 1 + 0.1))
-    assert cost.best_gamma(conditional, flat) == 4
-    assert cost.best_gamma(conditional, steep) == 1
-    assert cost.best_gamma([0.1, 0.1, 0.1, 0.1], steep) == 0
+    assert int(np.argmax(cost.speedup_by_gamma(conditional, steep))) == 1
 
 
 # --- break-even ------------------------------------------------------------------------------------------------------
@@ -173,7 +163,7 @@ def test_the_claim_says_the_same_at_any_acceptance() -> None:
         (lambda: cost.classical_speedup(1.2, 4, 0.1), "alpha"),
         (lambda: cost.classical_speedup(0.5, 4, -0.1), "draft_cost"),
         (lambda: cost.classical_speedup(0.5, 4, math.nan), "draft_cost"),
-        (lambda: cost.operations_factor(0.5, -4), "gamma"),
+        (lambda: cost.classical_speedup(0.5, -4, 0.1), "gamma"),
         (lambda: cost.speedup(3, 1), "tau"),
         (lambda: cost.speedup(0.5, 1), "tau"),
         (lambda: cost.speedup(1.5, 2, math.nan), "verification"),

@@ -40,7 +40,7 @@ def test_uniform_unions_lie_above_measured_ones(
     total: int, used: int, tokens: int, uniform: float, measured: float
 ) -> None:
     assert moe.expected_union(tokens, total, used) == pytest.approx(uniform, abs=0.06)
-    share = moe.independent_share(tokens, measured, total, used)
+    share = moe.fit_union([tokens], [measured], total, used).parameter
     assert 0.4 < share < 0.75
     assert moe.union_of_draws(tokens, total, used, share) == pytest.approx(measured)
 
@@ -103,16 +103,6 @@ def test_mean_load_by_number() -> None:
     assert moe.mean_load(7, 8, 8) == 7
 
 
-def test_a_pair_of_tokens() -> None:
-    assert moe.union_of_pair(8, 1) == 8
-    assert moe.union_of_pair(8, 0) == 16
-    # The same token in another context shares most of its experts, another token few of them.
-    assert moe.union_of_pair(8, 0.65) == pytest.approx(9.70, abs=0.01)
-    assert moe.union_of_pair(8, 0.18) == pytest.approx(13.56, abs=0.01)
-    rho = 8 / 256
-    assert moe.union_of_pair(8, rho / (2 - rho)) == pytest.approx(moe.expected_union(2, 256, 8))
-
-
 def test_fits_of_the_published_unions_of_35b() -> None:
     tokens, unions = [4, 8, 16], [22, 36, 56]
     power = moe.fit_union(tokens, unions, 256, 8, "power")
@@ -149,10 +139,8 @@ def test_fits_recover_their_own_parameter(model: moe.OverlapModel, parameter: fl
         (lambda: moe.mean_load(0, 8, 2), "tokens"),
         (lambda: moe.effective_draws(8, 8, 2), "union"),
         (lambda: moe.effective_draws(1, 8, 2), "union"),
-        (lambda: moe.independent_share(1, 2, 8, 2), "tokens"),
         (lambda: moe.union_of_draws(2, 8, 2, 1.5), "share"),
         (lambda: moe.union_of_power(2, 8, 2, -1), "exponent"),
-        (lambda: moe.union_of_pair(8, 2), "jaccard"),
         (lambda: moe.fit_union([], [], 8, 2), "no point"),
         (lambda: moe.fit_union([1], [2], 8, 2), "one token"),
         (lambda: moe.fit_union([4], [9], 8, 2), "unions"),

@@ -135,10 +135,6 @@ def test_ceilings_of_devices() -> None:
     assert roofline.memory_bound_rate([1e9, 1e9], 1e12, [1, 2]).tolist() == [1000, 2000]
 
 
-def test_ridge_point() -> None:
-    assert roofline.ridge_point(312e12, 2039e9) == pytest.approx(153, abs=0.1)
-
-
 @pytest.mark.parametrize(
     ("call", "named"),
     [
@@ -160,7 +156,6 @@ def test_ridge_point() -> None:
         (lambda: roofline.target_efficiency(0), "verification"),
         (lambda: roofline.memory_bound_rate(0, 1), "bytes_per_forward"),
         (lambda: roofline.memory_bound_rate(1, 1, 0.5), "tau"),
-        (lambda: roofline.ridge_point(1, -1), "bandwidth"),
     ],
 )
 def test_what_cannot_be_is_refused(call: Callable[[], object], named: str) -> None:

@@ -83,17 +83,6 @@ def marginal_rates(conditional: Many) -> Floats:
     return np.cumprod(_rates("conditional", conditional), axis=-1, dtype=np.float64)
 
 
-def conditional_rates(marginal: Many) -> Floats:
-    """a_i = m_i / m_(i-1), with m_0 = 1. `marginal` has shape (..., gamma); so has the result.
-
-    Where m_(i-1) is 0 no draft ever reached position i, and a_i is NaN: unknown, not 0. Raises `UsageError` where the
-    marginal rates rise, which they cannot: token i counts only when token i - 1 was accepted.
-    """
-    rates = _marginal(marginal)
-    before = np.concatenate([np.ones_like(rates[..., :1]), rates[..., :-1]], axis=-1)
-    return np.divide(rates, before, out=np.full(rates.shape, np.nan), where=before > 0)
-
-
 def tokens_from_conditional(conditional: Many) -> float | Floats:
     """tau = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_gamma, for drafts of full length.
 
@@ -116,18 +105,6 @@ def tokens_by_gamma(conditional: Many) -> Floats:
     marginal = marginal_rates(conditional)
     first = np.ones_like(marginal[..., :1])
     return np.cumsum(np.concatenate([first, marginal], axis=-1), axis=-1)
-
-
-def tokens_distribution(conditional: Many) -> Floats:
-    """P(a step emits 1, 2, ..., gamma + 1 tokens): shape (..., gamma) to (..., gamma + 1), summing to 1.
-
-    k + 1 tokens are emitted where k drafts are accepted and the next is not: a_1 ... a_k (1 - a_(k+1)); gamma + 1
-    where all are accepted. For one alpha give it gamma times. Its mean is `tokens_from_conditional`.
-    """
-    marginal = marginal_rates(conditional)
-    reached = np.concatenate([np.ones_like(marginal[..., :1]), marginal], axis=-1)
-    after = np.concatenate([marginal, np.zeros_like(marginal[..., :1])], axis=-1)
-    return reached - after
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,26 @@
-"""Controllers: how much to draft or to verify, by what is gained over what is paid, and when to stop by doubt alone.
+"""Controllers: how much to draft, by what is gained over what is paid.
 
     utility = (tokens emitted per step) / (time of a step / time of a baseline step)
 
 It is the speedup itself, measured over the last few steps in place of a whole run: above 1 speculation gains, below 1
-it loses. Two decisions rest on it here, as pure functions that an engine can call between steps:
+it loses. By it an engine can decide between steps how long drafts should be: test a few lengths, keep the best for a
+while, test again. Source: Cascade, "Utility-Driven Speculative Decoding for Mixture-of-Experts", arXiv 2506.20675
+(abstract read; the numbers of its schedule second hand).
 
-- how long drafts should be (Cascade: test a few lengths, keep the best for a while, test again);
-- how many nodes of a draft tree are worth verifying (EVICT: those that bring more than they cost).
-
-Sources: Cascade, "Utility-Driven Speculative Decoding for Mixture-of-Experts", arXiv 2506.20675 (abstract read; the
-numbers of its schedule second hand). EVICT, "Making Every Verified Token Count", arXiv 2605.00342 (abstract read; the
-rule second hand).
-
-Rules that stop drafting look at the draft model alone, one token at a time, before anything is verified. A drafted
-token costs the same whether it is accepted or not, and every token after a rejection is lost. So a drafter that notices
-its own doubt should stop. The rules differ in what they take for doubt:
-
-    confidence     its best probability is low                      llama.cpp's `p_min`
-    entropy        its distribution is flat                         AdaEDL
-    rejection      somewhere in this draft, a rejection is likely   SpecDec++
-
-None of them knows what verification costs; where that rises with the draft's length, as with a mixture of experts,
-their threshold has to be chosen by the utility or by measurement. Drafts that end by such a rule are censored by their
-own length: `theory.acceptance.position_rates` says how to read their acceptance.
+Rules that stop drafting look at the draft model alone (`engines.libllama.policies`). None of them knows what
+verification costs; where that rises with the draft's length, as with a mixture of experts, their threshold has to be
+chosen by the utility or by measurement. Drafts that end by such a rule are censored by their own length:
+`theory.acceptance.position_rates` says how to read their acceptance.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmeter.errors import UsageError
-from specmeter.theory.arguments import distribution, numbers, plain, positive, positives, probabilities
+from specmeter.theory.arguments import distribution, numbers, plain, positive
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many
@@ -117,49 +103,10 @@ def set_steps(falls: int, *, first: int = SET_STEPS, most: int = 4096) -> int:
     return int(min(positive("most", most), positive("first", first) * 2.0 ** min(doubled, 64)))
 
 
-def tree_utilities(path_probabilities: Many, costs: Many) -> Floats:
-    """Predicted speedup of verifying the k likeliest nodes of a draft tree, for k = 0, 1, ..., nodes.
-
-        (1 + p_1 + ... + p_k) C(0) / C(k),    p sorted from large to small
-
-    A path probability is the product of acceptance probabilities from the root to a node, so p_1 + ... + p_k is the
-    expected number of accepted drafts, and the 1 is the root itself: the token that a step emits anyway. A node is
-    never likelier than its parent, so the k likeliest form a tree. A plain draft is a tree without branches.
-
-    `path_probabilities` in [0, 1], shape (nodes,), in any order; `costs` > 0 are times C(0), ..., C(nodes) of a step
-    that verifies so many drafts, shape (nodes + 1,), measured beforehand. EVICT, arXiv 2605.00342 (second hand).
-    """
-    probability = np.atleast_1d(np.asarray(probabilities("path_probabilities", path_probabilities)))
-    cost = positives("costs", costs)
-    if probability.ndim != 1 or cost.shape != (len(probability) + 1,):
-        raise UsageError(
-            f"costs has shape {cost.shape}, but {probability.size} nodes need ({probability.size + 1},)",
-            fix="give the cost of verifying 0, 1, ..., all nodes: one more than there are nodes",
-        )
-    emitted = np.concatenate([[1.0], 1 + np.cumsum(np.sort(probability)[::-1])])
-    return emitted * cost[0] / cost
-
-
-def nodes_to_verify(path_probabilities: Many, costs: Many) -> int:
-    """k* = argmax over k of (expected tokens) / C(k): how many of the likeliest nodes to verify, the fewest of equals.
-
-    0: verify nothing, decode plainly. See `tree_utilities`. EVICT, arXiv 2605.00342 (second hand).
-    """
-    return int(np.argmax(tree_utilities(path_probabilities, costs)))
-
-
 def _check(trials: Sequence[Trial]) -> None:
     for place, trial in enumerate(trials):
         numbers(f"trials[{place}].gamma", trial.gamma, least=0, whole=True)
         numbers(f"trials[{place}].utility", trial.utility, least=0)
-
-
-def stops_by_confidence(top_probability: float, p_min: float) -> bool:
-    """Whether the draft model's best probability is below `p_min`: llama.cpp's rule. Both in [0, 1].
-
-    llama.cpp applies it to a token that is already computed: the forward is paid for, the token thrown away.
-    """
-    return probabilities("top_probability", top_probability) < probabilities("p_min", p_min)
 
 
 def entropy(draft: Many) -> float | Floats:
@@ -167,35 +114,3 @@ def entropy(draft: Many) -> float | Floats:
     d = distribution("draft", draft)
     logs = np.log(d, out=np.zeros_like(d), where=d > 0)
     return plain(np.maximum(0.0, -(d * logs).sum(axis=-1)))
-
-
-def entropy_acceptance(entropy: float, scale: float) -> float:
-    """1 - sqrt(g H): what the draft's entropy alone says about its acceptance, `scale` = g.
-
-    A flat distribution cannot agree with the target's by much. It is negative for very flat ones: no probability, but
-    a score. `entropy` >= 0 in nats, `scale` > 0, fitted. AdaEDL, arXiv 2410.18351 (second hand).
-    """
-    return 1 - math.sqrt(numbers("scale", scale, least=0) * numbers("entropy", entropy, least=0))
-
-
-def stops_by_entropy(entropy: float, scale: float, threshold: float) -> bool:
-    """Whether 1 - sqrt(g H) < lambda, `threshold` = lambda. AdaEDL, arXiv 2410.18351 (second hand)."""
-    return entropy_acceptance(entropy, scale) < numbers("threshold", threshold)
-
-
-def rejection_probability(acceptance: Many) -> float:
-    """P(at least one of the tokens drafted so far is rejected) = 1 - product of their acceptance probabilities.
-
-    `acceptance` are conditional probabilities, predicted for each token of the draft so far, shape (tokens,); 0
-    without any token.
-    """
-    values = np.asarray(probabilities("acceptance", acceptance))
-    return float(1 - values.prod())
-
-
-def stops_by_rejection(acceptance: Many, threshold: float) -> bool:
-    """Whether P(a rejection so far) > h, `threshold` = h in [0, 1]. SpecDec++, arXiv 2405.19715 (second hand).
-
-    Optimal, by that paper's argument, where the costs of drafting and verifying a token are constant.
-    """
-    return rejection_probability(acceptance) > probabilities("threshold", threshold)

@@ -54,24 +54,6 @@ def classical_speedup(alpha: Values, gamma: Values, draft_cost: float) -> float 
     return plain(tau / (g * c + 1))
 
 
-@overload
-def operations_factor(alpha: float, gamma: float, draft_operations: float = 0.0) -> float: ...
-@overload
-def operations_factor(alpha: Many, gamma: Values, draft_operations: float = 0.0) -> Floats: ...
-@overload
-def operations_factor(alpha: float, gamma: Many, draft_operations: float = 0.0) -> Floats: ...
-def operations_factor(alpha: Values, gamma: Values, draft_operations: float = 0.0) -> float | Floats:
-    """How many times the arithmetic of plain decoding: (1 - alpha)(gamma c^ + gamma + 1) / (1 - alpha^(gamma+1)).
-
-    c^ (`draft_operations`) is operations of the draft per token over those of the target. What is rejected was computed
-    for nothing, so the factor is never below 1: speculation buys time with arithmetic (and energy). Assumptions as for
-    `classical_speedup`; Leviathan et al. 2023, arXiv 2211.17192, Theorem 3.11 (read in the paper).
-    """
-    c = numbers("draft_operations", draft_operations, least=0)
-    tau, g = _tau_and_gamma(alpha, gamma)
-    return plain((g * c + g + 1) / tau)
-
-
 def some_gamma_helps(alpha: float, draft_cost: float) -> bool:
     """Whether any draft length gains time in the classical model: alpha > c.
 
@@ -86,7 +68,7 @@ def optimal_gamma(alpha: float, draft_cost: float, *, longest: int = LONGEST) ->
     """Draft length from 0 to `longest` with the highest classical speedup; the shortest one of equals.
 
     0 means that no length gains. Without any draft cost every further token gains, and the answer is `longest`. For
-    costs of verification use `best_gamma`.
+    costs of verification take the largest of `speedup_by_gamma`.
     """
     limit = int(numbers("longest", longest, least=0, whole=True))
     return int(np.argmax(classical_speedup(alpha, np.arange(limit + 1), draft_cost)))
@@ -154,14 +136,6 @@ def speedup_by_gamma(conditional: Many, verification: Many, *, draft_cost: float
         )
     gains = speedup(tau, np.arange(len(tau)), verification, draft_cost=draft_cost, rest=rest)
     return np.concatenate([[1.0], gains[1:]])
-
-
-def best_gamma(conditional: Many, verification: Many, *, draft_cost: float = 0.0, rest: float = 0.0) -> int:
-    """The draft length, among those that rates and costs were given for, with the highest `speedup_by_gamma`.
-
-    0: do not speculate. The shortest one of equals.
-    """
-    return int(np.argmax(speedup_by_gamma(conditional, verification, draft_cost=draft_cost, rest=rest)))
 
 
 # --- break-even ------------------------------------------------------------------------------------------------------

@@ -153,28 +153,13 @@ def effective_draws(union: Values, experts: int, used: int) -> float | Floats:
 
 
 @overload
-def independent_share(tokens: float, union: float, experts: int, used: int) -> float: ...
-@overload
-def independent_share(tokens: Many, union: Many, experts: int, used: int) -> Floats: ...
-def independent_share(tokens: Values, union: Values, experts: int, used: int) -> float | Floats:
-    """a = (D - 1) / (n - 1): what part of an independent token each further token amounts to.
-
-    0 where all choose alike, 1 under uniform independent routing. `tokens` > 1; shapes broadcast. Computed.
-    """
-    n = np.asarray(numbers("tokens", tokens, least=1))
-    if (n <= 1).any():
-        raise UsageError("tokens is 1: one token overlaps with nothing", fix="give unions of two tokens or more")
-    return plain((np.asarray(effective_draws(union, experts, used)) - 1) / (n - 1))
-
-
-@overload
 def union_of_draws(tokens: float, experts: int, used: int, share: float) -> float: ...
 @overload
 def union_of_draws(tokens: Many, experts: int, used: int, share: float) -> Floats: ...
 @overload
 def union_of_draws(tokens: Values, experts: int, used: int, share: float) -> float | Floats: ...
 def union_of_draws(tokens: Values, experts: int, used: int, share: float) -> float | Floats:
-    """U(n) = N(1 + a (n - 1)) with a = `share` in [0, 1], from `independent_share` or `fit_union`. `tokens` >= 1."""
+    """U(n) = N(1 + a (n - 1)) with a = `share` in [0, 1], from `fit_union`. `tokens` >= 1."""
     n = np.asarray(numbers("tokens", tokens, least=1))
     return expected_union(plain(1 + probabilities("share", share) * (n - 1)), experts, used)
 
@@ -193,15 +178,6 @@ def union_of_power(tokens: Values, experts: int, used: int, exponent: float) -> 
     n = np.asarray(numbers("tokens", tokens, least=1))
     total, k = experts_and_used(experts, used)
     return plain(np.minimum(total, k * n ** probabilities("exponent", exponent)))
-
-
-def union_of_pair(used: int, jaccard: float) -> float:
-    """Experts that two tokens touch whose choices have Jaccard index J = |both| / |either|: 2 K / (1 + J).
-
-    From |both| + |either| = 2 K. J = 1: K; J = 0: 2 K; uniform routing has about rho / (2 - rho). `jaccard` in [0, 1].
-    """
-    k = numbers("used", used, least=1, whole=True)
-    return 2 * k / (1 + probabilities("jaccard", jaccard))
 
 
 # --- fits to measured unions -----------------------------------------------------------------------------------------
@@ -457,15 +433,6 @@ def memory_bound_rate(bytes_per_forward: Values, bandwidth_bytes_per_s: float, t
     t = np.asarray(numbers("tau", tau, least=1))
     bandwidth = positive("bandwidth_bytes_per_s", bandwidth_bytes_per_s)
     return plain(t * bandwidth / positives("bytes_per_forward", bytes_per_forward))
-
-
-def ridge_point(flops_per_s: float, bandwidth_bytes_per_s: float) -> float:
-    """Operations per byte at which arithmetic begins to limit: peak / bandwidth.
-
-    A weight of b bytes that is read for n tokens does 2 n operations, so with 16-bit weights the ridge lies at about
-    as many tokens; with 4-bit ones at a quarter of it, as far as arithmetic stays 16-bit.
-    """
-    return positive("flops_per_s", flops_per_s) / positive("bandwidth_bytes_per_s", bandwidth_bytes_per_s)
 
 
 def _union(model: Footprint, n: Floats, union: Values | None) -> Floats:

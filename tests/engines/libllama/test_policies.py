@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from specmeter.engines.libllama.policies import Confidence, EntropyStop, Fixed
 from specmeter.errors import UsageError
-from specmeter.theory import controllers
 
 
 def never() -> float:
@@ -30,16 +29,16 @@ def test_fixed_is_fixed() -> None:
 def test_confidence_is_llama_cpps_rule(p: float, p_min: float) -> None:
     policy = Confidence(8, p_min)
     assert policy.length() == 8
-    assert policy.goes_on(lambda: p, never) is not controllers.stops_by_confidence(p, p_min)
+    assert policy.goes_on(lambda: p, never) is (p >= p_min)
 
 
 @given(entropy=st.floats(0, 13), threshold=st.floats(-3, 1), scale=st.floats(0, 5))
-def test_entropy_stop_is_the_rule_of_theory(entropy: float, threshold: float, scale: float) -> None:
-    score = controllers.entropy_acceptance(entropy, scale)
+def test_entropy_stop_is_the_published_rule(entropy: float, threshold: float, scale: float) -> None:
+    score = 1 - math.sqrt(scale * entropy)
     if math.isclose(score, threshold, abs_tol=1e-9):
         return
     policy = EntropyStop(8, threshold, scale)
-    assert policy.goes_on(never, lambda: entropy) is not controllers.stops_by_entropy(entropy, scale, threshold)
+    assert policy.goes_on(never, lambda: entropy) is (score >= threshold)
 
 
 @pytest.mark.parametrize("gamma", [-1, 1025, 2.5])

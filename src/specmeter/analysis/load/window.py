@@ -108,11 +108,6 @@ def _window(start: float, end: float, duration: float) -> Window | NoWindow:
     return Window(start, end) if end - start > LEAST * duration else "too short"
 
 
-def clients_seen(times: CellTimes) -> int:
-    """Clients that sent anything."""
-    return len(np.unique(times.client[times.client >= 0]))
-
-
 def inside(times: CellTimes, window: Window) -> Ints:
     """Tokens of each request that arrive inside the window."""
     within = np.concatenate([[0], np.cumsum((times.arrivals > window.start) & (times.arrivals <= window.end))])

@@ -100,7 +100,7 @@ class EntropyStop(Fixed):
             raise UsageError(f"threshold is {threshold}: a probability cannot exceed 1", fix="give a number up to 1")
         if not (math.isfinite(scale) and scale >= 0):
             raise UsageError(f"scale is {scale}: it must be at least 0", fix="give a factor for the entropy (in nats)")
-        # The same as theory.controllers.stops_by_entropy, solved for the entropy once.
+        # The rule above, solved for the entropy once.
         self._most_entropy = (1 - threshold) ** 2 / scale if scale > 0 else math.inf
 
     def goes_on(self, confidence: Callable[[], float], entropy: Callable[[], float]) -> bool:  # noqa: ARG002

@@ -17,7 +17,7 @@ from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.messages import Message
 from specmeter.record import Arm, Finding
-from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.baseline import (
     LEAST_REPEATS,
     BlockEffect,
@@ -28,7 +28,7 @@ from specmeter.validity.checks.baseline import (
     speeds_of,
     two_levels,
 )
-from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, unseen
+from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, of_arm, of_run, unseen
 from specmeter.validity.checks.run_data import RunData
 
 
@@ -55,6 +55,9 @@ def order_confounded(data: RunData) -> Findings:
     more. Or rates drift within blocks, at five standard errors, and what that does to an arm that was measured later
     than its baseline on average is 2 % or more of its speedup. A single block cannot be balanced; then, and where a
     block was interrupted for half an hour, it is a note.
+
+    Assumes: what changes with time changes alike for all arms.
+    Otherwise: an arm with a drift of its own is not told apart: suspect at most.
     """
     arms = compared_arms(data)
     if not arms:
@@ -66,13 +69,7 @@ def order_confounded(data: RunData) -> Findings:
         return
     yield from _paused(data)
     if len(starts) == 1:
-        yield about_run(
-            "order-confounded",
-            "note",
-            Message("order-confounded.one_block"),
-            Message("order-confounded.fix_one_block"),
-            blocks=1,
-        )
+        yield of_run("note", Message("order-confounded.one_block"), Message("order-confounded.fix_one_block"), blocks=1)
         return
     balance = achieved_balance((arm_id, cell, at) for cell, row in starts.items() for arm_id, at in row.items())
     unbalanced = balance.score is not None and balance.score < _BALANCED
@@ -103,8 +100,7 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
     if not offsets or abs(sum(offsets)) < _LEANS * sum(map(abs, offsets)):
         return
     late = sum(offset > 0 for offset in offsets)
-    yield about_arm(
-        "order-confounded",
+    yield of_arm(
         "suspect",
         arm.id,
         Message("order-confounded.after", blocks_after_baseline=late, blocks=len(offsets))
@@ -136,8 +132,7 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
     mean = sum(later) / len(later)
     bias = drift.per_s * mean
     if abs(bias) >= _BIAS and drift.ratio >= _DRIFT_T:
-        yield about_arm(
-            "order-confounded",
+        yield of_arm(
             "suspect",
             arm.id,
             Message(
@@ -176,8 +171,7 @@ def _paused(data: RunData) -> Findings:
         ends[cell] = (row.started_at + (row.wall_ms or 0.0) / 1000, row.session_id)
     if torn:
         cell, pause = max(torn.items(), key=lambda item: item[1])
-        yield about_run(
-            "order-confounded",
+        yield of_run(
             "note",
             Message("order-confounded.interrupted", block=cell[1], invocation=cell[0], hours=pause / 3600),
             Message("order-confounded.fix_interrupted"),
@@ -190,18 +184,16 @@ def _paused(data: RunData) -> Findings:
 
 
 def within_run_only(data: RunData) -> Findings:
-    """Runs of one invocation: what their intervals say holds for that afternoon."""
+    """Runs of one invocation: what their intervals say holds for that afternoon.
+
+    Assumes: blocks of one invocation share what may differ another day.
+    Otherwise: it is always so, and a note.
+    """
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
         yield unseen(None, Message("unchecked.no_answer"))
     elif len(invocations) == 1:
-        yield about_run(
-            "within-run-only",
-            "note",
-            Message("within-run-only.found"),
-            Message("within-run-only.fix"),
-            invocations=1,
-        )
+        yield of_run("note", Message("within-run-only.found"), Message("within-run-only.fix"), invocations=1)
 
 
 # --- incomplete-matrix -----------------------------------------------------------------------------------------------
@@ -211,6 +203,9 @@ def incomplete_matrix(data: RunData) -> Findings:
     """Arms whose answered requests are not exactly what was planned: every prompt in every block, each once.
 
     Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
+
+    Assumes: the stored plan is what was to be measured: counting.
+    Otherwise: a complete run has exactly one answer per planned request.
     """
     if not data.planned:
         yield unseen(None, Message("unchecked.no_plan"))
@@ -222,8 +217,7 @@ def incomplete_matrix(data: RunData) -> Findings:
         if there == planned == len(data.by_arm[arm_id]):
             continue
         twice = len(data.by_arm[arm_id]) - there
-        yield about_arm(
-            "incomplete-matrix",
+        yield of_arm(
             "suspect",
             arm_id,
             Message(
@@ -259,12 +253,15 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
 
 
 def stopped_when_decided(data: RunData) -> Findings:
-    """Runs whose number of blocks depends on what was measured in them: the race of an advice."""
+    """Runs whose number of blocks depends on what was measured in them: the race of an advice.
+
+    Assumes: the experiment on record says when it stops.
+    Otherwise: it is a note.
+    """
     if data.experiment.design.stopping != "decided":
         yield not_applicable(None, Message("unchecked.blocks_fixed"))
         return
-    yield about_run(
-        "stopped-when-decided",
+    yield of_run(
         "note",
         Message("stopped-when-decided.found"),
         Message("stopped-when-decided.fix"),
@@ -293,6 +290,9 @@ def bimodal(data: RunData) -> Findings:
     Then the levels must matter: 5 % apart, a tenth of the differences between them, and 3.5 times further apart than
     the groups are wide. From 12 blocks on the same is asked of whole blocks, whose effects are ratios to the baseline's
     where there is one.
+
+    Assumes: noise of a request has one hump.
+    Otherwise: noise with two humps is what is looked for: suspect at most.
     """
     speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
     for arm_id, own in speeds.items():
@@ -326,8 +326,7 @@ def _relative_effects(own: Speeds, baseline: Speeds | None) -> list[float]:
 
 
 def _two_speeds(arm_id: str, of: Literal["requests", "blocks"], apart: float, share: float, n: int) -> Finding:
-    return about_arm(
-        "bimodal",
+    return of_arm(
         "suspect",
         arm_id,
         Message(f"bimodal.{of}", levels_apart_percent=100 * math.expm1(apart), share_percent=100 * share),
@@ -345,8 +344,7 @@ def _prompts_differ(arm_id: str, speeds: Speeds) -> Findings:
     if high - low < _PROMPTS_DIFFER:
         return
     slowest, fastest = int(np.argmin(means)), int(np.argmax(means))
-    yield about_arm(
-        "bimodal",
+    yield of_arm(
         "note",
         arm_id,
         Message(
@@ -374,12 +372,14 @@ def pooled_vs_mean(data: RunData) -> Findings:
     slow one, and is never the smaller one for requests of equal length. Told from 3 % on. The speedup is the geometric
     mean over blocks, each block pooled; all tokens over all time, relative to the baseline, weighs slow blocks more.
     Told from 1 % on.
+
+    Assumes: a reader takes one mean for the other.
+    Otherwise: it is a note.
     """
     for arm in data.summary.arms:
         gain = arm.gain
         if gain is not None and abs(gain.pooled_differs) > _SPEEDUPS_DIFFER:
-            yield about_arm(
-                "pooled-vs-mean",
+            yield of_arm(
                 "note",
                 arm.arm_id,
                 Message(
@@ -405,8 +405,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
         ms = np.array([row.predicted_ms for row in rows], dtype=np.float64)
         pooled, mean = float(1000 * tokens.sum() / ms.sum()), float((1000 * tokens / ms).mean())
         if abs(mean / pooled - 1) > _MEANS_DIFFER:
-            yield about_arm(
-                "pooled-vs-mean",
+            yield of_arm(
                 "note",
                 arm_id,
                 Message("pooled-vs-mean.rate", pooled_tok_per_s=pooled, mean_of_requests_tok_per_s=mean),
@@ -419,52 +418,10 @@ def pooled_vs_mean(data: RunData) -> Findings:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="order-confounded",
-        severity="suspect",
-        look=order_confounded,
-        saw=("arms", "sessions", "requests"),
-        assumes="what changes with time changes alike for all arms",
-        otherwise="an arm with a drift of its own is not told apart: suspect at most",
-    ),
-    Check(
-        id="within-run-only",
-        severity="note",
-        look=within_run_only,
-        saw=("requests",),
-        assumes="blocks of one invocation share what may differ another day",
-        otherwise="it is always so, and a note",
-    ),
-    Check(
-        id="incomplete-matrix",
-        severity="suspect",
-        look=incomplete_matrix,
-        saw=("experiment", "plan", "prompts", "requests"),
-        assumes="the stored plan is what was to be measured: counting",
-        otherwise="a complete run has exactly one answer per planned request",
-    ),
-    Check(
-        id="stopped-when-decided",
-        severity="note",
-        look=stopped_when_decided,
-        saw=("experiment",),
-        assumes="the experiment on record says when it stops",
-        otherwise="it is a note",
-    ),
-    Check(
-        id="bimodal",
-        severity="suspect",
-        look=bimodal,
-        saw=("arms", "requests"),
-        assumes="noise of a request has one hump",
-        otherwise="noise with two humps is what is looked for: suspect at most",
-    ),
-    Check(
-        id="pooled-vs-mean",
-        severity="note",
-        look=pooled_vs_mean,
-        saw=("arms", "requests"),
-        assumes="a reader takes one mean for the other",
-        otherwise="it is a note",
-    ),
+    Check("order-confounded", "suspect", order_confounded, saw=("arms", "sessions", "requests")),
+    Check("within-run-only", "note", within_run_only, saw=("requests",)),
+    Check("incomplete-matrix", "suspect", incomplete_matrix, saw=("experiment", "plan", "prompts", "requests")),
+    Check("stopped-when-decided", "note", stopped_when_decided, saw=("experiment",)),
+    Check("bimodal", "suspect", bimodal, saw=("arms", "requests")),
+    Check("pooled-vs-mean", "note", pooled_vs_mean, saw=("arms", "requests")),
 )

@@ -26,7 +26,7 @@ from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip
 from specmeter.record import Arm, EngineSettings, Prompt, Session
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow
 from specmeter.validity.checks.check import (
     NONE,
@@ -35,6 +35,7 @@ from specmeter.validity.checks.check import (
     compared_arms,
     identity_of,
     not_applicable,
+    of_arm,
     sessions_by_arm,
     target_devices_known,
     unseen,
@@ -240,6 +241,11 @@ def baseline_elsewhere(data: RunData) -> Findings:
     Everything here is as the engine says that it was, and compared exactly; what either side does not say is not
     compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
     where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
+
+    Assumes: what both sides say about engine, settings in force and devices is so: identity. What one side does not
+    say is not compared.
+    Otherwise: builds are compared by their bytes and values as they are printed; two names for one thing would be
+    taken for two. Where no block holds both there is no speedup that could be false: suspect.
     """
     arms = compared_arms(data)
     if not arms:
@@ -261,8 +267,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
         for session, baseline in pairs:
             differences |= _differences(arm, session, baseline)
         if differences:
-            yield about_arm(
-                "baseline-elsewhere",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("baseline-elsewhere.unlike", value=_first_of(differences)),
@@ -285,9 +290,7 @@ def _lonely(arm: Arm, lonely: Sequence[BlockKey], blocks: int) -> Findings:
     if not lonely:
         return
     none = len(lonely) == blocks
-    yield about_arm(
-        "baseline-elsewhere",
-        # Without a baseline beside it there is no speedup, so none that could be false.
+    yield of_arm(
         "suspect" if none else "note",
         arm.id,
         Message("baseline-elsewhere.alone")
@@ -350,6 +353,9 @@ def baseline_unstable(data: RunData) -> Findings:
     A quiet machine moves as well: on two virtual cores baselines vary by 1-5 % over four blocks. Up to 5 % an interval
     over three pairs or more, which holds what pairs do not share, decides alone. Whatever the effect, 15 % is too much:
     by chance 5 % become 15 % in fewer than one of a million runs.
+
+    Assumes: a baseline that varies between blocks also varies within them.
+    Otherwise: it may not, and then the interval is right: suspect at most.
     """
     arms = [arm for arm in compared_arms(data) if arm.role == "speculative"]
     if not arms:
@@ -360,8 +366,7 @@ def baseline_unstable(data: RunData) -> Findings:
     noises = {name: _steadiness(data, name) for name in names}
     for name, noise in noises.items():
         if noise is not None and noise.of_a_block >= _WILD:
-            yield about_arm(
-                "baseline-unstable",
+            yield of_arm(
                 "suspect",
                 name,
                 Message("baseline-unstable.wild", varies_percent=100 * noise.of_a_block),
@@ -376,8 +381,7 @@ def baseline_unstable(data: RunData) -> Findings:
         effect = abs(math.log(speedup.point))
         quiet = noise.of_a_block <= _CALM and speedup.low is not None and speedup.n >= least_units(1)
         if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD and not quiet:
-            yield about_arm(
-                "baseline-unstable",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -426,28 +430,8 @@ def _noise(noise: Variation) -> dict[str, float | int]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="baseline-elsewhere",
-        severity="invalid",
-        look=baseline_elsewhere,
-        saw=("arms", "engines", "sessions", "requests"),
-        assumes=(
-            "what both sides say about engine, settings in force and devices is so: identity. What one side does not "
-            "say is not compared"
-        ),
-        otherwise=(
-            "builds are compared by their bytes and values as they are printed; two names for one thing would be taken "
-            "for two. Where no block holds both there is no speedup that could be false: suspect"
-        ),
-    ),
-    Check(
-        id="baseline-unstable",
-        severity="suspect",
-        look=baseline_unstable,
-        saw=("arms", "requests"),
-        assumes="a baseline that varies between blocks also varies within them",
-        otherwise="it may not, and then the interval is right: suspect at most",
-    ),
+    Check("baseline-elsewhere", "invalid", baseline_elsewhere, saw=("arms", "engines", "sessions", "requests")),
+    Check("baseline-unstable", "suspect", baseline_unstable, saw=("arms", "requests")),
 )
 
 
@@ -461,6 +445,10 @@ def baseline_unlike(data: RunData) -> Findings:
     What does not matter to plain decoding (`DRAFT_ONLY`, and what an engine says of its own options) may differ. Other
     command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is not the
     arm's speedup: suspect too, and invalid where there is no prompt that both run.
+
+    Assumes: a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of
+    the prompts.
+    Otherwise: flags of the command line may be about drafting, and some prompts may be missing: suspect.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:
@@ -472,8 +460,7 @@ def baseline_unlike(data: RunData) -> Findings:
         differences = dict(_asked_differently(arm, baseline, data.traits.draft_options))
         flags = arm.engine.extra_flags != baseline.engine.extra_flags
         if differences:
-            yield about_arm(
-                "baseline-unlike",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("baseline-unlike.found", baseline=baseline.id, value=_first_of(differences)),
@@ -481,8 +468,7 @@ def baseline_unlike(data: RunData) -> Findings:
                 **differences,
             )
         elif flags:
-            yield about_arm(
-                "baseline-unlike",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("baseline-unlike.flags", baseline=baseline.id),
@@ -516,8 +502,7 @@ def _prompts(data: RunData, arm: Arm, baseline: Arm, there: frozenset[str]) -> F
     mine = [prompt.id for prompt in _of(data, arm)]
     alone = [prompt_id for prompt_id in mine if prompt_id not in there]
     if alone:
-        yield about_arm(
-            "baseline-unlike",
+        yield of_arm(
             "invalid" if len(alone) == len(mine) else "suspect",
             arm.id,
             Message(
@@ -548,16 +533,5 @@ def _of(data: RunData, arm: Arm) -> list[Prompt]:
 
 
 LIKENESS_CHECKS: tuple[Check, ...] = (
-    Check(
-        id="baseline-unlike",
-        severity="invalid",
-        look=baseline_unlike,
-        saw=("experiment", "arms", "prompts"),
-        before=True,
-        assumes=(
-            "a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of "
-            "the prompts"
-        ),
-        otherwise="flags of the command line may be about drafting, and some prompts may be missing: suspect",
-    ),
+    Check("baseline-unlike", "invalid", baseline_unlike, saw=("experiment", "arms", "prompts"), before=True),
 )

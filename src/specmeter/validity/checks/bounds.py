@@ -19,15 +19,16 @@ from typing import NamedTuple
 from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.validity.checks.check import (
     Check,
-    about_request,
     answered,
     longest_draft,
     not_applicable,
+    of_arm,
+    of_request,
     unseen,
     used_sessions,
 )
@@ -265,6 +266,12 @@ def speedup_above_tau(data: RunData) -> Findings:
     such, so that this alone is a `note`; it is `suspect` where they would have to be cheaper than the run's own probe
     shows, or without one cheaper than was ever seen, or where neither its steps nor a CPU makes them plausible.
     `invalid` it is only where the engine's own steps took longer than the decode time that the speedup is made from.
+
+    Assumes: an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound
+    itself assumes that no forward over several tokens takes less time than one over a single token.
+    Otherwise: CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is more
+    than 15% below what the run's own probe shows; without one, where it is below 0.5 of a plain token, or where
+    there is neither a CPU nor a timed step to make it plausible.
     """
     for arm, requests in answered(data):
         excess = _excess(data, arm, requests) if arm.speculates else None
@@ -287,8 +294,7 @@ def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess:
         remedy = Message("speedup-above-tau.fix_noise")
     else:
         remedy = Message("speedup-above-tau.fix")
-    return about_arm(
-        "speedup-above-tau",
+    return of_arm(
         severity,
         arm.id,
         Message(
@@ -350,7 +356,13 @@ def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Ex
 
 
 def speedup_above_cost_bound(data: RunData) -> Findings:
-    """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in."""
+    """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in.
+
+    Assumes: as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the
+    memory they lie in, whose peak bandwidth the catalogue gives.
+    Otherwise: cheap forwards make it a note as there; a wrong catalogue entry, a larger cache, or a draft that
+    overlaps with the target breaks it: suspect at most.
+    """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
         if isinstance(least, Blind):
@@ -360,8 +372,7 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
         if excess is None:
             yield not_applicable(arm.id, Message("unchecked.no_speedup"))
         elif excess.certain:
-            yield about_arm(
-                "speedup-above-cost-bound",
+            yield of_arm(
                 _doubt(data, arm, requests, excess, _own_steps(requests)),
                 arm.id,
                 Message(
@@ -383,7 +394,12 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
 
 def draft_time_bound(data: RunData) -> Findings:
     """Drafting alone takes longer than the request: those drafts were not made by that model, if memory and caches are
-    what the catalogue and we take them for."""
+    what the catalogue and we take them for.
+
+    Assumes: each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth
+    the catalogue gives.
+    Otherwise: a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most.
+    """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
         if isinstance(least, Blind):
@@ -394,8 +410,7 @@ def draft_time_bound(data: RunData) -> Findings:
             row = request.row
             floor_ms = (row.draft_n or 0) * least.ms
             if row.predicted_ms is not None and floor_ms > row.predicted_ms:
-                yield about_request(
-                    "draft-time-bound",
+                yield of_request(
                     "suspect",
                     request,
                     Message(
@@ -414,7 +429,13 @@ def draft_time_bound(data: RunData) -> Findings:
 
 
 def bandwidth_bound(data: RunData) -> Findings:
-    """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong."""
+    """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong.
+
+    Assumes: each forward reads the weights that the header counts, less 268 MB of cache, from memory whose peak the
+    catalogue gives.
+    Otherwise: a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break it: suspect
+    at most.
+    """
     for arm, requests in answered(data):
         header = data.header(arm.target)
         if data.simulated:
@@ -434,8 +455,7 @@ def bandwidth_bound(data: RunData) -> Findings:
         tokens = sum(max(0, (it.row.predicted_n or 0) - 1 - (it.row.draft_n_accepted or 0)) for it in requests)
         traffic = 1000 * tokens * (header.bytes_per_token - CACHE_BYTES) / ms if ms else 0.0
         if traffic > peak.bytes_per_s:
-            yield about_arm(
-                "bandwidth-bound",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -457,15 +477,6 @@ CHECKS: tuple[Check, ...] = (
         speedup_above_tau,
         saw=("requests", "replies", "arms", "sessions", "step-probes"),
         needs=("drafts",),
-        assumes=(
-            "an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound "
-            "itself assumes that no forward over several tokens takes less time than one over a single token"
-        ),
-        otherwise=(
-            "CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is more "
-            f"than {PROBED:.0%} below what the run's own probe shows; without one, where it is below "
-            f"{CHEAP_FORWARD:g} of a plain token, or where there is neither a CPU nor a timed step to make it plausible"
-        ),
     ),
     Check(
         "speedup-above-cost-bound",
@@ -473,14 +484,6 @@ CHECKS: tuple[Check, ...] = (
         speedup_above_cost_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
         needs=("drafts",),
-        assumes=(
-            "as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the "
-            "memory they lie in, whose peak bandwidth the catalogue gives"
-        ),
-        otherwise=(
-            "cheap forwards make it a note as there; a wrong catalogue entry, a larger cache, or a draft that overlaps "
-            "with the target breaks it: suspect at most"
-        ),
     ),
     Check(
         "draft-time-bound",
@@ -488,11 +491,6 @@ CHECKS: tuple[Check, ...] = (
         draft_time_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
         needs=("drafts",),
-        assumes=(
-            "each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the "
-            "catalogue gives"
-        ),
-        otherwise="a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most",
     ),
     Check(
         "bandwidth-bound",
@@ -500,13 +498,5 @@ CHECKS: tuple[Check, ...] = (
         bandwidth_bound,
         saw=("requests", "arms", "models", "sessions", "hosts"),
         needs=("drafts",),
-        assumes=(
-            "each forward reads the weights that the header counts, less 268 MB of cache, from memory whose peak the "
-            "catalogue gives"
-        ),
-        otherwise=(
-            "a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break it: suspect at "
-            "most"
-        ),
     ),
 )

@@ -8,7 +8,7 @@ The sessions of each arm, and values of theirs that should be the same as others
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from specmeter.analysis.requests import BlockKey
@@ -22,7 +22,9 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 
 @dataclass(frozen=True)
 class Check:
-    """One threat to validity, and the pure function that looks for it."""
+    """One threat to validity, and the pure function that looks for it. Its docstring ends with what has to hold for its
+    heaviest finding to be right ("Assumes:"; for `invalid` counting, identity or arithmetic, and nothing about the
+    machine, its noise, or the engine's version), and with what follows where that does not hold ("Otherwise:")."""
 
     id: str
     """`threat.ID` in the catalogues says what goes wrong in measurements, that this check looks for."""
@@ -35,21 +37,38 @@ class Check:
     """What the engine must tell; of an engine that does not, nothing was looked at."""
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
-    assumes: str = field(kw_only=True)
-    """What has to hold for its heaviest finding to be right. For `invalid` that is counting, identity or arithmetic,
-    and nothing about the machine, its noise, or the engine's version."""
-    otherwise: str = field(kw_only=True)
-    """What follows where that does not hold: what the check does then, or how wrong a finding of it would be."""
+
+    @property
+    def assumes(self) -> str:
+        return self._said[0]
+
+    @property
+    def otherwise(self) -> str:
+        return self._said[1]
+
+    @property
+    def _said(self) -> tuple[str, str]:
+        said = " ".join((self.look.__doc__ or "").split()).partition(" Assumes: ")[2]
+        assumed, _, otherwise = said.removesuffix(".").partition(". Otherwise: ")
+        return assumed, otherwise
 
 
-def about_request(
-    check: str, severity: Severity, request: RequestData, message: Message, remedy: Message, **evidence: Evidence
+def of_run(severity: Severity, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
+    """A finding about the whole run, of the check with whose id the code of its message begins."""
+    return about_run(message.code.partition(".")[0], severity, message, remedy, **evidence)
+
+
+def of_arm(severity: Severity, arm_id: str, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
+    """A finding about an arm, as above."""
+    return of_run(severity, message, remedy, **evidence).model_copy(update={"scope": "arm", "arm_id": arm_id})
+
+
+def of_request(
+    severity: Severity, request: RequestData, message: Message, remedy: Message, **evidence: Evidence
 ) -> Finding:
-    """A finding about one request."""
-    row = request.row
-    found = about_run(check, severity, message, remedy, **evidence)
-    where = {name: getattr(row, name) for name in ("arm_id", "invocation", "block", "prompt_id")}
-    return found.model_copy(update={"scope": "request", **where})
+    """A finding about one request, as above."""
+    where = {name: getattr(request.row, name) for name in ("arm_id", "invocation", "block", "prompt_id")}
+    return of_run(severity, message, remedy, **evidence).model_copy(update={"scope": "request", **where})
 
 
 LONGEST_DRAFT = 64

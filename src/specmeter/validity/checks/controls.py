@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from specmeter.messages import Message
 from specmeter.record import Arm, Estimate
-from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.validity.checks.check import Check, first_line, logs_of, not_applicable, unseen
+from specmeter.record.verdict import Findings
+from specmeter.validity.checks.check import Check, first_line, logs_of, not_applicable, of_arm, of_run, unseen
 from specmeter.validity.checks.run_data import RunData
 
 _NONE = Message("unchecked.no_control")
@@ -24,12 +24,20 @@ _NONE = Message("unchecked.no_control")
 
 
 def accept_all(data: RunData) -> Findings:
-    """Every drafted token is to be accepted, in every request. Exact: dice that always fall well leave no chance."""
+    """Every drafted token is to be accepted, in every request. Exact: dice that always fall well leave no chance.
+
+    Assumes: dice that always fall well accept every drafted token: counting.
+    Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
+    """
     return _dice(data, "control-accept-all", 1.0)
 
 
 def accept_none(data: RunData) -> Findings:
-    """No drafted token is to be accepted, in any request. Exact as well."""
+    """No drafted token is to be accepted, in any request. Exact as well.
+
+    Assumes: dice that never fall well accept no drafted token: counting.
+    Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
+    """
     return _dice(data, "control-accept-none", 0.0)
 
 
@@ -42,8 +50,7 @@ def _dice(data: RunData, check: str, rate: float) -> Findings:
         drafted, accepted = sum(made for made, _ in counts), sum(taken for _, taken in counts)
         wrong = sum(taken != rate * made for made, taken in counts)
         if wrong:
-            yield about_run(
-                check,
+            yield of_run(
                 "invalid",
                 Message(f"{check}.found", accepted=accepted, drafted=drafted),
                 Message("control-accept-all.fix"),
@@ -73,6 +80,9 @@ def baseline_again(data: RunData) -> Findings:
 
     Its interval lies beyond 3 % as a whole, or its point beyond 5 %. The farthest end of its interval is the least
     effect that the run can tell from nothing; arms of the same baseline with smaller effects are named.
+
+    Assumes: the same configuration measured twice has one speed.
+    Otherwise: on a noisy machine one clean control in twenty comes out here: suspect at most.
     """
     again = [arm for arm in data.arms.values() if arm.role == "control" and _repeats_its_baseline(arm, data.arms)]
     if not again:
@@ -96,8 +106,7 @@ def baseline_again(data: RunData) -> Findings:
             and (effect := speedups.get(other.id)) is not None
             and abs(math.log(effect.point)) < least
         ]
-        yield about_arm(
-            "control-baseline",
+        yield of_arm(
             "suspect",
             arm.id,
             Message(
@@ -139,37 +148,19 @@ def _rounded(value: float | None) -> float | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="control-accept-all",
-        severity="invalid",
-        look=accept_all,
-        saw=("arms", "requests"),
-        needs=("drafts",),
-        assumes="dice that always fall well accept every drafted token: counting",
-        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
-    ),
-    Check(
-        id="control-accept-none",
-        severity="invalid",
-        look=accept_none,
-        saw=("arms", "requests"),
-        needs=("drafts",),
-        assumes="dice that never fall well accept no drafted token: counting",
-        otherwise="no number of the run can be trusted where such a counter errs, whatever the reason",
-    ),
-    Check(
-        id="control-baseline",
-        severity="suspect",
-        look=baseline_again,
-        saw=("arms", "requests"),
-        assumes="the same configuration measured twice has one speed",
-        otherwise="on a noisy machine one clean control in twenty comes out here: suspect at most",
-    ),
+    Check("control-accept-all", "invalid", accept_all, saw=("arms", "requests"), needs=("drafts",)),
+    Check("control-accept-none", "invalid", accept_none, saw=("arms", "requests"), needs=("drafts",)),
+    Check("control-baseline", "suspect", baseline_again, saw=("arms", "requests")),
 )
 
 
 def synthetic_on(data: RunData) -> Findings:
-    """Acceptance decided by dice tells what steps cost; as a speedup of a model it is false."""
+    """Acceptance decided by dice tells what steps cost; as a speedup of a model it is false.
+
+    Assumes: what the arm asks for, or the engine's own line about it, is in force: identity of the configuration.
+    Otherwise: an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is
+    called.
+    """
     for arm in data.arms.values():
         if arm.role == "control":
             yield not_applicable(arm.id, Message("unchecked.control_dice"))
@@ -179,8 +170,7 @@ def synthetic_on(data: RunData) -> Findings:
         if arm.synthetic_rates or flags or sign:
             rates = ", ".join(f"{rate:g}" for rate in arm.synthetic_rates)
             how = f"synthetic_rates {rates}" if rates else flags[0] if flags else Message("synthetic-on.log")
-            yield about_arm(
-                "synthetic-on",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("synthetic-on.found", how=how),
@@ -192,22 +182,24 @@ def synthetic_on(data: RunData) -> Findings:
 
 
 def experts_recorded(data: RunData) -> Findings:
-    """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing."""
+    """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing.
+
+    Assumes: looking into the graph changes how it is computed, always.
+    Otherwise: nothing else is assumed: it follows from the arm's own settings.
+    """
     for arm in data.arms.values():
         if arm.engine.record_experts:
-            yield about_arm(
-                "experts-recorded",
-                "invalid",
-                arm.id,
-                Message("experts-recorded.found"),
-                Message("experts-recorded.fix"),
-            )
+            yield of_arm("invalid", arm.id, Message("experts-recorded.found"), Message("experts-recorded.fix"))
         else:
             yield not_applicable(arm.id, Message("unchecked.experts_not_recorded"))
 
 
 def timing_only(data: RunData) -> Findings:
-    """Random weights cost what real ones cost, but agree with nothing: a cost probe, no result."""
+    """Random weights cost what real ones cost, but agree with nothing: a cost probe, no result.
+
+    Assumes: weights that were drawn at random agree with nothing: identity of the model.
+    Otherwise: a model that is wrongly marked is refused as well; its costs stay readable.
+    """
     for arm in data.arms.values():
         used = [data.models.get(name) for name in (arm.target, arm.draft) if name is not None]
         random = [model.name for model in used if model is not None and model.timing_only]
@@ -217,8 +209,7 @@ def timing_only(data: RunData) -> Findings:
                 Message("unchecked.plain") if not arm.speculates else Message("unchecked.control"),
             )
         elif random:
-            yield about_arm(
-                "timing-only",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("timing-only.found", models=random),
@@ -228,35 +219,7 @@ def timing_only(data: RunData) -> Findings:
 
 
 COST_PROBE_CHECKS: tuple[Check, ...] = (
-    Check(
-        "synthetic-on",
-        "invalid",
-        synthetic_on,
-        saw=("arms", "sessions", "logs", "requests"),
-        before=True,
-        assumes=(
-            "what the arm asks for, or the engine's own line about it, is in force: identity of the configuration"
-        ),
-        otherwise=(
-            "an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is called"
-        ),
-    ),
-    Check(
-        "experts-recorded",
-        "invalid",
-        experts_recorded,
-        saw=("arms",),
-        before=True,
-        assumes="looking into the graph changes how it is computed, always",
-        otherwise="nothing else is assumed: it follows from the arm's own settings",
-    ),
-    Check(
-        "timing-only",
-        "invalid",
-        timing_only,
-        saw=("arms", "models"),
-        before=True,
-        assumes="weights that were drawn at random agree with nothing: identity of the model",
-        otherwise="a model that is wrongly marked is refused as well; its costs stay readable",
-    ),
+    Check("synthetic-on", "invalid", synthetic_on, saw=("arms", "sessions", "logs", "requests"), before=True),
+    Check("experts-recorded", "invalid", experts_recorded, saw=("arms",), before=True),
+    Check("timing-only", "invalid", timing_only, saw=("arms", "models"), before=True),
 )

@@ -41,14 +41,15 @@ from specmeter.probe.replay import (
     why_not,
 )
 from specmeter.record import Arm, Finding, Severity
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     SHARED,
     Check,
     Law,
-    about_request,
     answered,
     not_applicable,
+    of_arm,
+    of_request,
     unseen,
     used_sessions,
 )
@@ -79,6 +80,11 @@ def conservation(data: RunData) -> Findings:
     """`predicted_n - 1 = accepted + F`: each successful forward emits one token and the drafts it accepts.
 
     Under load the same of whole cells, and of the forwards of all slots; and of each request whose steps are on record.
+
+    Assumes: each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per
+    batch: counting. Tokens cut off at a stop and replays after a restore are allowed for.
+    Otherwise: no method that can be run emits otherwise; an engine that counts something else under this name
+    cannot be checked, nor its tau be known.
     """
     for arm, requests in answered(data):
         if arm.load is not None:
@@ -101,8 +107,7 @@ def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Fin
     decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
     forwards = round(request.decodes or 0)
     fewest, most = law.prompt_forwards(request)
-    return about_request(
-        "conservation",
+    return of_request(
         "invalid",
         request,
         Message(
@@ -121,7 +126,13 @@ def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Fin
 
 
 def counters_absurd(data: RunData) -> Findings:
-    """Counts and times that contradict each other by themselves."""
+    """Counts and times that contradict each other by themselves.
+
+    Assumes: no more can be accepted than drafted, generated than asked for, or accepted than generated: counting.
+    What an engine did during a request took no longer than the request.
+    Otherwise: 2 % and 20 ms are left to the two clocks. Noise only makes a request longer; where one clock went on
+    while the machine slept, the engine's time is not that of decoding either.
+    """
     limit = data.experiment.generation.max_tokens
     limits = {name: prompt.max_tokens for name, prompt in data.prompts.items() if prompt.max_tokens is not None}
     for arm, requests in answered(data):
@@ -129,8 +140,7 @@ def counters_absurd(data: RunData) -> Findings:
             what = _absurd(arm, request, limits.get(request.row.prompt_id, limit))
             if what is not None:
                 row = request.row
-                yield about_request(
-                    "counters-absurd",
+                yield of_request(
                     "invalid",
                     request,
                     what,
@@ -168,6 +178,11 @@ def window_mismatch(data: RunData) -> Findings:
     should be (n - 1) / ms; older builds print n / ms. Where an engine prints one of these for some requests and
     something else for others, count, time or rate of the latter are not what they are called: that is `invalid`. An
     engine that never prints either may have a window of its own, and be right about counts and times: `suspect`.
+
+    Assumes: an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request:
+    arithmetic on three numbers of one reply, as far as they are rounded.
+    Otherwise: an engine that never prints either has a window of its own, and may be right about counts and times:
+    suspect.
     """
     usual = any(_window(request) is not None for requests in data.by_arm.values() for request in requests)
     for arm, requests in answered(data):
@@ -184,12 +199,8 @@ def window_mismatch(data: RunData) -> Findings:
         if not looked:
             yield not_applicable(arm.id, Message("unchecked.no_printed_rate"))
         elif older:
-            yield about_arm(
-                "window-mismatch",
-                "note",
-                arm.id,
-                Message("window-mismatch.older", requests=older),
-                Message("window-mismatch.fix_older"),
+            yield of_arm(
+                "note", arm.id, Message("window-mismatch.older", requests=older), Message("window-mismatch.fix_older")
             )
 
 
@@ -213,8 +224,7 @@ def _window(request: RequestData) -> Literal["usual", "older"] | None:
 
 def _other_window(request: RequestData, said: float, rate: float, severity: Severity) -> Finding:
     row = request.row
-    return about_request(
-        "window-mismatch",
+    return of_request(
         severity,
         request,
         Message(
@@ -236,6 +246,9 @@ def clock_differs(data: RunData) -> Findings:
     one by one, it can only tell of the whole request, and then time spent waiting for others looks the same. The
     (lower) median of an arm is taken, so that single hiccups do not count. A client that gets no processor waits just
     as long, so this is never more than `suspect`.
+
+    Assumes: from the first token to the end the client waits as long as the engine decodes, 5 % and 20 ms apart.
+    Otherwise: a client that gets no processor, and other clients of the server, look the same: suspect at most.
     """
     for arm, requests in answered(data):
         rows = [request.row for request in requests if (request.row.predicted_n or 0) > 1]
@@ -264,8 +277,7 @@ def clock_differs(data: RunData) -> Findings:
                 fix = Message("clock-differs.fix_busy")
             else:
                 fix = Message("clock-differs.fix")
-            yield about_arm(
-                "clock-differs",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -284,51 +296,10 @@ CHECKS: tuple[Check, ...] = (
         conservation,
         saw=("requests", "replies", "sessions", "arms", "load-cells"),
         needs=("drafts", "forwards"),
-        assumes=(
-            "each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per "
-            "batch: counting. Tokens cut off at a stop and replays after a restore are allowed for"
-        ),
-        otherwise=(
-            "no method that can be run emits otherwise; an engine that counts something else under this name cannot "
-            "be checked, nor its tau be known"
-        ),
     ),
-    Check(
-        "counters-absurd",
-        "invalid",
-        counters_absurd,
-        saw=("requests", "arms", "prompts", "experiment"),
-        assumes=(
-            "no more can be accepted than drafted, generated than asked for, or accepted than generated: counting. "
-            "What an engine did during a request took no longer than the request"
-        ),
-        otherwise=(
-            "2 % and 20 ms are left to the two clocks. Noise only makes a request longer; where one clock went on "
-            "while the machine slept, the engine's time is not that of decoding either"
-        ),
-    ),
-    Check(
-        "window-mismatch",
-        "invalid",
-        window_mismatch,
-        saw=("requests", "replies"),
-        assumes=(
-            "an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request: "
-            "arithmetic on three numbers of one reply, as far as they are rounded"
-        ),
-        otherwise=(
-            "an engine that never prints either has a window of its own, and may be right about counts and times: "
-            "suspect"
-        ),
-    ),
-    Check(
-        "clock-differs",
-        "suspect",
-        clock_differs,
-        saw=("requests", "arms"),
-        assumes=("from the first token to the end the client waits as long as the engine decodes, 5 % and 20 ms apart"),
-        otherwise=("a client that gets no processor, and other clients of the server, look the same: suspect at most"),
-    ),
+    Check("counters-absurd", "invalid", counters_absurd, saw=("requests", "arms", "prompts", "experiment")),
+    Check("window-mismatch", "invalid", window_mismatch, saw=("requests", "replies")),
+    Check("clock-differs", "suspect", clock_differs, saw=("requests", "arms")),
 )
 
 
@@ -371,7 +342,13 @@ class _Contradiction(NamedTuple):
 
 
 def replay_differs(data: RunData) -> Findings:
-    """Counters of a request, and each of its steps, are those that a replay of its text gives."""
+    """Counters of a request, and each of its steps, are those that a replay of its text gives.
+
+    Assumes: counting and identity: after the same text the named draft drafts the same tokens, unless two of them
+    lie within 0.3 nats, or four times what the shape of a batch was seen to move.
+    Otherwise: an engine that is not the llama.cpp of this package may draft by another rule or with another
+    arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect.
+    """
     replays = _Replays(data)
     plain = {
         (arm.target, request.row.prompt_id, request.output)
@@ -521,8 +498,7 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
     where = (
         "" if seen is None else Message("replay-differs.step", step=step, accepted=seen.accepted, drafted=seen.drafted)
     )
-    return about_request(
-        "replay-differs",
+    return of_request(
         severity,
         case.request,
         Message(
@@ -543,8 +519,7 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
 
 
 def _unread(arm: Arm, count: int) -> Finding:
-    return about_arm(
-        "replay-differs",
+    return of_arm(
         "suspect",
         arm.id,
         Message("replay-differs.unread", texts=count, draft=arm.draft),
@@ -589,9 +564,5 @@ REPLAY_CHECKS = (
         "invalid",
         replay_differs,
         saw=("requests", "replies", "sessions", "prompts", "prompt-tokens", "profiles", "profiled", "models", "arms"),
-        assumes="counting and identity: after the same text the named draft drafts the same tokens, unless two of them "
-        "lie within 0.3 nats, or four times what the shape of a batch was seen to move",
-        otherwise="an engine that is not the llama.cpp of this package may draft by another rule or with another "
-        "arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect",
     ),
 )

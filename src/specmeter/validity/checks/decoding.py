@@ -24,18 +24,19 @@ from typing import NamedTuple
 from specmeter.engines.llama_cpp.draft_rules import DraftLimit, Room, silent_limits
 from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     LONGEST_DRAFT,
     Check,
     Law,
-    about_request,
     answered,
     first_line,
     in_force,
     logs_of,
     longest_draft,
     not_applicable,
+    of_arm,
+    of_request,
     unseen,
     used_sessions,
 )
@@ -62,6 +63,10 @@ def acceptance_by_construction(data: RunData) -> Findings:
     100 % alone is not a fault: a model drafting for itself has it, and so has a repetition that is copied. What cannot
     be is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards
     than full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
+
+    Assumes: a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is
+    held against drafts of full length only where the engine itself says that nothing shortens them.
+    Otherwise: where drafts may end early, full acceptance over texts of different speed is suspect and no more.
     """
     for arm, requests in answered(data):
         drafted = sum(request.row.draft_n or 0 for request in requests)
@@ -88,8 +93,7 @@ def _contradicted(request: RequestData) -> Finding | None:
     row = request.row
     if not row.draft_n or row.draft_n != row.draft_n_accepted or not (request.restores or request.partial):
         return None
-    return about_request(
-        "acceptance-by-construction",
+    return of_request(
         "invalid",
         request,
         Message("acceptance-by-construction.restored", drafted=row.draft_n, restores=request.restores)
@@ -231,8 +235,7 @@ def _sure(data: RunData, arm: Arm) -> bool:
 
 
 def _all_accepted(arm: Arm, severity: Severity, why: Message, drafted: int, **evidence: float) -> Finding:
-    return about_arm(
-        "acceptance-by-construction",
+    return of_arm(
         severity,
         arm.id,
         Message("acceptance-by-construction.all", drafted=drafted, why=why),
@@ -258,14 +261,18 @@ def target_decode_failed(data: RunData) -> Findings:
     """Verification fails, the engine goes on and samples stale logits: fast, and false.
 
     The log says so. Where there is no log, the counters have to say it: more tokens than successful forwards.
+
+    Assumes: what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log,
+    tokens that no successful forward stands behind: counting.
+    Otherwise: an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor
+    counters the arm is at most suspect.
     """
     for arm, requests in answered(data):
         logs = logs_of(data, requests)
         failed, refused = logs.all("failed_decodes"), logs.all("position_refused")
         count = sum(log.failed_decodes_of_target for _, log in logs.read)
         if count or (refused and not failed):
-            yield about_arm(
-                "target-decode-failed",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("target-decode-failed.found", forwards=count or refused.count),
@@ -283,8 +290,7 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
     gaps = [law.gap(request) for request in requests]
     missed = [gap[0] for gap in gaps if gap is not None and gap[0] > 0]
     if missed:
-        yield about_arm(
-            "target-decode-failed",
+        yield of_arm(
             "invalid",
             arm.id,
             Message("target-decode-failed.by_counters", tokens=sum(missed), requests=len(missed)),
@@ -299,7 +305,11 @@ def _no_log(data: RunData, arm: Arm, reason: Message) -> Unchecked:
 
 
 def draft_decode_failed(data: RunData) -> Findings:
-    """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else."""
+    """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else.
+
+    Assumes: what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself.
+    Otherwise: an engine with other words goes unnoticed; without a log the arm is at most suspect.
+    """
     for arm, requests in answered(data):
         if not by_model(data, arm):
             yield not_applicable(arm.id, Message("unchecked.no_model_drafts"))
@@ -308,8 +318,7 @@ def draft_decode_failed(data: RunData) -> Findings:
         reported = logs.all("draft_failures")
         count = max(reported.count, sum(log.failed_decodes_of_draft for _, log in logs.read))
         if count:
-            yield about_arm(
-                "draft-decode-failed",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("draft-decode-failed.found", failed=count),
@@ -329,7 +338,12 @@ def _as_found(data: RunData, arm: Arm) -> bool:
 
 
 def speculation_not_active(data: RunData) -> Findings:
-    """Drafting was asked for and never happened: the arm is a baseline under another name."""
+    """Drafting was asked for and never happened: the arm is a baseline under another name.
+
+    Assumes: a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed
+    and that drafted nothing: identity and counting.
+    Otherwise: where the engine says neither, a model that drafted nothing may have been unsure throughout: suspect.
+    """
     for arm, requests in answered(data):
         if not arm.speculates or _as_found(data, arm):
             yield not_applicable(arm.id, _PLAIN if not arm.speculates else _AS_FOUND)
@@ -342,8 +356,7 @@ def speculation_not_active(data: RunData) -> Findings:
         if off or (refused and not drafted):
             yield _not_active(arm, off, len(sessions), drafted, first_line(refused))
         elif refused:
-            yield about_arm(
-                "speculation-not-active",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("speculation-not-active.partly", drafted=drafted),
@@ -362,8 +375,7 @@ def _not_active(
     arm: Arm, off: int, sessions: int, drafted: int, line: str | None, severity: Severity = "invalid"
 ) -> Finding:
     methods = " + ".join(arm.methods)
-    return about_arm(
-        "speculation-not-active",
+    return of_arm(
         severity,
         arm.id,
         Message("speculation-not-active.some", methods=methods, sessions_off=off, sessions=sessions)
@@ -381,6 +393,9 @@ def drafter_idle(data: RunData) -> Findings:
     """The method hardly ever drafts: whatever the speed is, it is not the drafts' doing.
 
     Some settings let a method never draft, or otherwise than asked, and no engine says so; that can be told beforehand.
+
+    Assumes: a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow.
+    Otherwise: drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown.
     """
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
@@ -391,9 +406,7 @@ def drafter_idle(data: RunData) -> Findings:
         drafted = sum(request.row.draft_n or 0 for request in requests)
         limits = _limits(data, arm, drafted)
         for limit in limits:
-            yield about_arm(
-                "drafter-idle", "suspect", arm.id, limit.told, limit.fix, method=limit.method, never_drafts=limit.never
-            )
+            yield of_arm("suspect", arm.id, limit.told, limit.fix, method=limit.method, never_drafts=limit.never)
         if requests and sum(limit.never for limit in limits) < len(arm.methods):
             yield from _idle(arm, requests, drafted)
 
@@ -403,16 +416,14 @@ def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
     if not generated:
         yield not_applicable(arm.id, Message("unchecked.nothing_generated"))
     elif drafted < IDLE_SHARE * generated:
-        yield about_arm(
-            "drafter-idle",
+        yield of_arm(
             "suspect",
             arm.id,
             Message("drafter-idle.found", drafted=drafted, generated=generated),
             Message("drafter-idle.fix"),
         )
     elif drafted < FEWEST_DRAFTED:
-        yield about_arm(
-            "drafter-idle",
+        yield of_arm(
             "note",
             arm.id,
             Message("drafter-idle.few", drafted=drafted),
@@ -454,6 +465,10 @@ def replay_livelock(data: RunData) -> Findings:
 
     A replay may reject once more what another batch size has decided the other way, so that two in a row are honest,
     though dear. But each cuts a token off the draft at least: more in a row than a draft has tokens make no headway.
+
+    Assumes: each restored checkpoint cuts a token off the draft at least, so that more in a row than a draft has
+    tokens make no headway: counting.
+    Otherwise: fewer in a row may be near ties that another batch size decides the other way: suspect.
     """
     for arm, requests in answered(data):
         if not arm.speculates:
@@ -462,8 +477,7 @@ def replay_livelock(data: RunData) -> Findings:
         stuck = [request for request in requests if request.restores_at_one_place > 1]
         longest = _longest_drafts(arm, used_sessions(data, requests))
         for request in stuck:
-            yield about_request(
-                "replay-livelock",
+            yield of_request(
                 "invalid" if request.restores_at_one_place > longest else "suspect",
                 request,
                 Message("replay-livelock.found", restores_in_a_row=request.restores_at_one_place),
@@ -484,8 +498,7 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
     header = data.header(arm.target)
     stepped = any(request.row.step_n for request in requests) or not any(request.row.draft_n for request in requests)
     if worst is not None and worst.longest_replay > 1:
-        yield about_arm(
-            "replay-livelock",
+        yield of_arm(
             "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
             arm.id,
             Message(
@@ -502,7 +515,11 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
 
 
 def checkpoint_cost(data: RunData) -> Findings:
-    """What it takes to undo rejected tokens on a recurrent or hybrid target."""
+    """What it takes to undo rejected tokens on a recurrent or hybrid target.
+
+    Assumes: each restored checkpoint makes the target compute a forward again.
+    Otherwise: the share of replays is an upper bound where a build restores without computing again; it is a note.
+    """
     for arm, requests in answered(data):
         if not arm.speculates:
             yield not_applicable(arm.id, _PLAIN)
@@ -531,8 +548,7 @@ def _cost(
 ) -> Finding:
     forwards = sum(forwards_after_prompt(request) for request in requests)
     share = restores / forwards
-    return about_arm(
-        "checkpoint-cost",
+    return of_arm(
         "note",
         arm.id,
         Message(
@@ -554,44 +570,9 @@ def _cost(
 _LOG = ("sessions", "logs", "requests")
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "target-decode-failed",
-        "invalid",
-        target_decode_failed,
-        saw=(*_LOG, "replies"),
-        assumes=(
-            "what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log, "
-            "tokens that no successful forward stands behind: counting"
-        ),
-        otherwise=(
-            "an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor "
-            "counters the arm is at most suspect"
-        ),
-    ),
-    Check(
-        "draft-decode-failed",
-        "invalid",
-        draft_decode_failed,
-        saw=(*_LOG, "arms"),
-        assumes=(
-            "what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself"
-        ),
-        otherwise="an engine with other words goes unnoticed; without a log the arm is at most suspect",
-    ),
-    Check(
-        "speculation-not-active",
-        "invalid",
-        speculation_not_active,
-        saw=(*_LOG, "arms"),
-        needs=("drafts",),
-        assumes=(
-            "a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed "
-            "and that drafted nothing: identity and counting"
-        ),
-        otherwise=(
-            "where the engine says neither, a model that drafted nothing may have been unsure throughout: suspect"
-        ),
-    ),
+    Check("target-decode-failed", "invalid", target_decode_failed, saw=(*_LOG, "replies")),
+    Check("draft-decode-failed", "invalid", draft_decode_failed, saw=(*_LOG, "arms")),
+    Check("speculation-not-active", "invalid", speculation_not_active, saw=(*_LOG, "arms"), needs=("drafts",)),
     Check(
         "drafter-idle",
         "suspect",
@@ -599,8 +580,6 @@ CHECKS: tuple[Check, ...] = (
         saw=("arms", "requests", "experiment", "prompts"),
         needs=("drafts",),
         before=True,
-        assumes="a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow",
-        otherwise="drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown",
     ),
     Check(
         "acceptance-by-construction",
@@ -608,29 +587,7 @@ CHECKS: tuple[Check, ...] = (
         acceptance_by_construction,
         saw=(*_LOG, "arms", "models", "replies"),
         needs=("drafts",),
-        assumes=(
-            "a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is "
-            "held against drafts of full length only where the engine itself says that nothing shortens them"
-        ),
-        otherwise=("where drafts may end early, full acceptance over texts of different speed is suspect and no more"),
     ),
-    Check(
-        "checkpoint-cost",
-        "note",
-        checkpoint_cost,
-        saw=(*_LOG, "arms", "models", "replies"),
-        assumes="each restored checkpoint makes the target compute a forward again",
-        otherwise="the share of replays is an upper bound where a build restores without computing again; it is a note",
-    ),
-    Check(
-        "replay-livelock",
-        "invalid",
-        replay_livelock,
-        saw=(*_LOG, "arms", "models", "replies"),
-        assumes=(
-            "each restored checkpoint cuts a token off the draft at least, so that more in a row than a draft has "
-            "tokens make no headway: counting"
-        ),
-        otherwise="fewer in a row may be near ties that another batch size decides the other way: suspect",
-    ),
+    Check("checkpoint-cost", "note", checkpoint_cost, saw=(*_LOG, "arms", "models", "replies")),
+    Check("replay-livelock", "invalid", replay_livelock, saw=(*_LOG, "arms", "models", "replies")),
 )

@@ -21,7 +21,7 @@ import numpy as np
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
 from specmeter.messages import Message
 from specmeter.record import TRUTHS, Arm, DeviceUse, EngineIdentity, EngineTraits, Session, Truth
-from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     MOST_SHOWN,
     Check,
@@ -32,6 +32,8 @@ from specmeter.validity.checks.check import (
     identity_of,
     in_force,
     not_applicable,
+    of_arm,
+    of_run,
     server_of,
     sessions_by_arm,
     shown,
@@ -56,6 +58,9 @@ def default_drift(data: RunData) -> Findings:
     An engine's defaults are part of the configuration: the same command line once meant gamma 16 with p_min 0.75 and
     means gamma 3 with p_min 0 today. All values are exact, so any difference is one; p_min is compared to half a
     percent, because some methods print two digits of it.
+
+    Assumes: what the engine read back is in force.
+    Otherwise: an engine that prints something else than it uses is accused wrongly, or not at all: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():
@@ -65,8 +70,7 @@ def default_drift(data: RunData) -> Findings:
             continue
         changed = list(_changes(sessions))
         if changed:
-            yield about_arm(
-                "default-drift",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("default-drift.found", value=_then(changed[0])),
@@ -80,8 +84,7 @@ def default_drift(data: RunData) -> Findings:
             if it.seen is not None and not _alike(it)
         )
         if other:
-            yield about_arm(
-                "default-drift",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("default-drift.drafts", value=other[0].told),
@@ -143,6 +146,9 @@ def flag_inert(data: RunData) -> Findings:
 
     Engines round some values up or down on purpose, which does not make a finding: the context to a multiple of 256 per
     slot, a batch that is larger than the context down to it.
+
+    Assumes: what the engine read back is in force, and roundings are those that llama.cpp makes.
+    Otherwise: other engines may round otherwise: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():
@@ -152,8 +158,7 @@ def flag_inert(data: RunData) -> Findings:
             continue
         inert = distinct(it for session in sessions for it in _inert(data, arm, session))
         if inert:
-            yield about_arm(
-                "flag-inert",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("flag-inert.found", value=inert[0].told),
@@ -293,26 +298,8 @@ def _switch(value: object) -> str | None:
 
 
 SETTINGS_CHECKS: tuple[Check, ...] = (
-    Check(
-        id="default-drift",
-        severity="suspect",
-        look=default_drift,
-        saw=("arms", "sessions", "requests"),
-        needs=("settings",),
-        assumes="what the engine read back is in force",
-        otherwise=(
-            "an engine that prints something else than it uses is accused wrongly, or not at all: suspect at most"
-        ),
-    ),
-    Check(
-        id="flag-inert",
-        severity="suspect",
-        look=flag_inert,
-        saw=("arms", "sessions", "requests", "logs"),
-        needs=("settings",),
-        assumes="what the engine read back is in force, and roundings are those that llama.cpp makes",
-        otherwise="other engines may round otherwise: suspect at most",
-    ),
+    Check("default-drift", "suspect", default_drift, saw=("arms", "sessions", "requests"), needs=("settings",)),
+    Check("flag-inert", "suspect", flag_inert, saw=("arms", "sessions", "requests", "logs"), needs=("settings",)),
 )
 
 
@@ -327,6 +314,9 @@ def two_binaries(data: RunData) -> Findings:
 
     Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
     outside of a repository print `0 (unknown)`) agree with anything.
+
+    Assumes: one build is one set of bytes, and prints one build number.
+    Otherwise: the same source built twice has other bytes: suspect at most.
     """
     if not data.sessions:
         yield unseen(None, Message("unchecked.no_session"))
@@ -340,8 +330,7 @@ def two_binaries(data: RunData) -> Findings:
         engines.setdefault(key, session.engine)
     if len(engines) > 1:
         first, second = list(engines.values())[:2]
-        yield about_run(
-            "two-binaries",
+        yield of_run(
             "suspect",
             Message(
                 "two-binaries.found",
@@ -383,8 +372,7 @@ def _other_builds(data: RunData) -> Findings:
             wrong.append((session, differing[0]))
     if wrong:
         session, printed_build = wrong[0]
-        yield about_run(
-            "two-binaries",
+        yield of_run(
             "suspect",
             Message(
                 "two-binaries.log",
@@ -429,6 +417,10 @@ def memory_fit(data: RunData) -> Findings:
     out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
     the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
     keeps snapshots for rolling back.
+
+    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2
+    MiB.
+    Otherwise: a smaller difference goes unnoticed, a harmless one is suspect at most.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
     if data.simulated or not arms:
@@ -441,7 +433,7 @@ def memory_fit(data: RunData) -> Findings:
         partly = next((it.layers_offloaded for it in sessions if it.layers_offloaded and it.layers_offloaded[0]), None)
         if partly is not None and partly[0] < partly[1]:
             said = Message("memory-fit.partly", there=partly[0], layers=partly[1])
-            yield about_arm("memory-fit", "note", arm_id, said, Message("memory-fit.fix_partly"))
+            yield of_arm("note", arm_id, said, Message("memory-fit.fix_partly"))
     for arm in arms:
         pairs = list(beside_baseline(arm, by_arm))
         baseline = data.arms.get(arm.baseline_id or "")
@@ -455,8 +447,7 @@ def memory_fit(data: RunData) -> Findings:
             continue
         moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
         if moved:
-            yield about_arm(
-                "memory-fit",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("memory-fit.found", value=moved[0].told),
@@ -512,6 +503,10 @@ def server_shared(data: RunData) -> Findings:
     tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
     itself exactly, so without a shared table it does not depend on the place at all. It is called a rise from 0.02 of
     the tokens between first and last place on, at four times its standard error.
+
+    Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless
+    something is kept.
+    Otherwise: a rise by chance passes four standard errors rarely: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:
@@ -520,7 +515,7 @@ def server_shared(data: RunData) -> Findings:
     if data.experiment.design.reads_once:
         kept = sum(bool(it.row.cache_n) for requests in data.by_arm.values() for it in requests)
         read = Message("server-shared.read_once", requests=kept)
-        yield about_run("server-shared", "note", read, Message("server-shared.read_once_fix"))
+        yield of_run("note", read, Message("server-shared.read_once_fix"))
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
         if not requests:
@@ -528,8 +523,7 @@ def server_shared(data: RunData) -> Findings:
             continue
         evidence = _shared(data, arm, by_arm[arm.id], requests)
         if evidence:
-            yield about_arm(
-                "server-shared",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("server-shared.found", how=tuple(evidence.values())),
@@ -625,6 +619,9 @@ def server_found(data: RunData) -> Findings:
 
     Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
     say of their models is compared as far as both say it.
+
+    Assumes: a server answers for itself: no proxy speaks for others.
+    Otherwise: what was told is of another server than what was measured: suspect at most.
     """
     if not data.sessions:
         yield unseen(None, Message("unchecked.no_session"))
@@ -634,59 +631,25 @@ def server_found(data: RunData) -> Findings:
         return
     if untold := [TRUTHS[it] for it in _WANTED if it not in data.traits.tells]:
         said = Message("server-found.untold", what=untold)
-        yield about_run("server-found", "suspect", said, Message("server-found.fix_untold"))
+        yield of_run("suspect", said, Message("server-found.fix_untold"))
     if not data.traits.watched:
-        yield about_run("server-found", "note", Message("server-found.unseen"), Message("server-found.fix_unseen"))
+        yield of_run("note", Message("server-found.unseen"), Message("server-found.fix_unseen"))
     servers = {it.server: it.resolved for it in data.sessions.values() if it.server is not None}
     hosts = {urlsplit(str(it.get("url"))).hostname for it in servers.values()}
     if len(servers) > len(hosts):
         said = Message("server-found.shared", servers=len(servers), host=min(map(str, hosts)))
-        yield about_run("server-found", "note", said, Message("server-found.fix_shared"))
+        yield of_run("note", said, Message("server-found.fix_shared"))
     models = {it.arm_id: cast("dict[str, Any]", it.resolved.get("model") or {}) for it in data.sessions.values()}
     for arm in data.arms.values():
         mine, plain = models.get(arm.id, {}), models.get(arm.baseline_id or "", {})
         if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
             said = Message("server-found.models", what=", ".join(differing))
-            yield about_arm("server-found", "suspect", arm.id, said, Message("server-found.fix_models"))
+            yield of_arm("suspect", arm.id, said, Message("server-found.fix_models"))
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="two-binaries",
-        severity="suspect",
-        look=two_binaries,
-        saw=("engines", "sessions", "logs"),
-        needs=("identity",),
-        assumes="one build is one set of bytes, and prints one build number",
-        otherwise="the same source built twice has other bytes: suspect at most",
-    ),
-    Check(
-        id="memory-fit",
-        severity="suspect",
-        look=memory_fit,
-        saw=("arms", "sessions", "requests"),
-        assumes=(
-            "buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2 MiB"
-        ),
-        otherwise="a smaller difference goes unnoticed, a harmless one is suspect at most",
-    ),
-    Check(
-        id="server-shared",
-        severity="suspect",
-        look=server_shared,
-        saw=("arms", "sessions", "requests"),
-        assumes=(
-            "greedy text repeats itself, so that acceptance does not depend on the place in a session unless something "
-            "is kept"
-        ),
-        otherwise="a rise by chance passes four standard errors rarely: suspect at most",
-    ),
-    Check(
-        id="server-found",
-        severity="suspect",
-        look=server_found,
-        saw=("engines", "sessions"),
-        assumes="a server answers for itself: no proxy speaks for others",
-        otherwise="what was told is of another server than what was measured: suspect at most",
-    ),
+    Check("two-binaries", "suspect", two_binaries, saw=("engines", "sessions", "logs"), needs=("identity",)),
+    Check("memory-fit", "suspect", memory_fit, saw=("arms", "sessions", "requests")),
+    Check("server-shared", "suspect", server_shared, saw=("arms", "sessions", "requests")),
+    Check("server-found", "suspect", server_found, saw=("engines", "sessions")),
 )

@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import wraps
 
 from specmeter.analysis.load.summary import CellFigures
 from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     SMALLEST_BATCH,
     Check,
-    about_request,
     first_line,
     logs_of,
     longest_draft,
     not_applicable,
+    of_arm,
+    of_request,
     unseen,
     used_sessions,
 )
@@ -59,6 +61,7 @@ def _loaded(data: RunData) -> Iterator[tuple[Arm, Load, list[CellFigures]]]:
 def _of_loads(check: Check) -> Check:
     """The same, which has nothing to look at where no arm has a load."""
 
+    @wraps(check.look)
     def look(data: RunData) -> Findings:
         if all(arm.load is None for arm in data.arms.values()):
             yield not_applicable(None, Message("unchecked.no_load"))
@@ -107,8 +110,7 @@ def _cell_closes(
     gap = tokens - accepted - busy
     if -further - restores - cut_off - slack <= gap <= slack:
         return
-    yield about_arm(
-        "conservation",
+    yield of_arm(
         "invalid",
         arm.id,
         Message(
@@ -137,8 +139,7 @@ def _steps_close(arm: Arm, request: RequestData, session: Session | None) -> Fin
     cut_off = longest_draft(arm, session) if row.draft_n and row.stop_reason != "limit" else 0
     idle = steps + accepted - decoded - request.restores - cut_off
     if idle > 0:
-        yield about_request(
-            "conservation",
+        yield of_request(
             "invalid",
             request,
             Message("conservation.steps", at_least=idle, decoded=decoded, accepted=accepted, steps=steps),
@@ -166,14 +167,17 @@ def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, s
 
 
 def load_not_reached(data: RunData) -> Findings:
-    """Cells in which fewer clients were busy than asked for, or which have no steady window."""
+    """Cells in which fewer clients were busy than asked for, or which have no steady window.
+
+    Assumes: requests are in flight from when they are sent until their last token has arrived.
+    Otherwise: an engine that holds answers back looks busier than it is.
+    """
     for arm, load, cells in _loaded(data):
         if not cells:
             yield unseen(arm.id, Message("unchecked.no_cell"))
         without = [it for it in cells if it.no_window is not None and not _flooded(load, it)]
         if without:
-            yield about_arm(
-                "load-not-reached",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -190,8 +194,7 @@ def load_not_reached(data: RunData) -> Findings:
         idle = [it for it in cells if it.no_window is None and it.request_ms < BUSY * asked * it.window_ms]
         if idle:
             worst = min(idle, key=lambda it: it.request_ms / it.window_ms)
-            yield about_arm(
-                "load-not-reached",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -208,13 +211,16 @@ def load_not_reached(data: RunData) -> Findings:
 
 
 def requests_queued(data: RunData) -> Findings:
-    """More clients than slots: the engine never works on as many requests as there are clients."""
+    """More clients than slots: the engine never works on as many requests as there are clients.
+
+    Assumes: the engine says how many requests it works on at once.
+    Otherwise: of one that works on more the finding is wrong, and what was measured is not.
+    """
     for arm, load, cells in _loaded(data):
         fewest = min((it.slots for it in cells), default=None)
         if fewest is not None and load.clients is not None and fewest < load.clients:
             meant = data.experiment.load is not None and data.experiment.load.slots == fewest
-            yield about_arm(
-                "requests-queued",
+            yield of_arm(
                 "note" if meant else "suspect",
                 arm.id,
                 Message(
@@ -228,7 +234,11 @@ def requests_queued(data: RunData) -> Findings:
 
 
 def overloaded(data: RunData) -> Findings:
-    """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end."""
+    """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end.
+
+    Assumes: requests that wait, more than the engine works on, while answers fall 10 % behind arrivals: counting.
+    Otherwise: a burst at the end of a short cell may look the same: suspect at most.
+    """
     if all(arm.load is None or arm.load.rate is None for arm in data.arms.values()):
         yield not_applicable(None, Message("unchecked.no_rate"))
     for arm, load, cells in _loaded(data):
@@ -239,8 +249,7 @@ def overloaded(data: RunData) -> Findings:
         if 2 * len(behind) > len(known):
             done, ms = (sum(of) for of in zip(*map(_answered, known), strict=True))
             reached = 1000 * done / ms
-            yield about_arm(
-                "overloaded",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("overloaded.found", rate=load.rate, reached=reached),
@@ -271,6 +280,9 @@ def client_late(data: RunData) -> Findings:
 
     A late client takes at most its share of the time from what a cell reached, so that one of several cells is told,
     and what all of them lost together is doubted. Cells that were measured again have to have been late.
+
+    Assumes: clients that rest for 2 % of their time, over the cells of an arm, are not those that were asked for.
+    Otherwise: where the pause was the engine's (it held back the end of an answer), the load was as asked.
     """
     cores = max((host.logical_cores for host in data.hosts), default=None)
     for arm, load, cells in _loaded(data):
@@ -279,8 +291,7 @@ def client_late(data: RunData) -> Findings:
         if late:
             worst, cell = max(late, key=lambda it: it[0])
             mean = sum(share for share, _ in shares) / len(shares)
-            yield about_arm(
-                "client-late",
+            yield of_arm(
                 "suspect" if mean > LATE else "note",
                 arm.id,
                 Message(
@@ -305,8 +316,7 @@ def client_late(data: RunData) -> Findings:
         greedy = [it for it in cells if it.client_cores > CLIENT * cores]
         if greedy:
             most = max(it.client_cores for it in greedy)
-            yield about_arm(
-                "client-late",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("client-late.greedy", share=most / cores, cells=len(greedy), of=len(cells)),
@@ -327,10 +337,10 @@ def _measured_again(data: RunData, arm: Arm, load: Load) -> Findings:
     early = [it for share, it in again if share <= LATE or load.clients is None]
     if early:
         said = Message("client-late.in_time", cells=len(early), block=early[0].block)
-        yield about_arm("client-late", "suspect", arm.id, said, Message("set-aside.fix_replaced"), cells=len(early))
+        yield of_arm("suspect", arm.id, said, Message("set-aside.fix_replaced"), cells=len(early))
     elif again:
         said = Message("client-late.again", cells=len(again), share=max(share for share, _ in again))
-        yield about_arm("client-late", "note", arm.id, said, Message("client-late.fix"), cells=len(again))
+        yield of_arm("note", arm.id, said, Message("client-late.fix"), cells=len(again))
 
 
 def _late_share(cell: CellFigures, clients: int | None) -> float:
@@ -341,7 +351,11 @@ def _late_share(cell: CellFigures, clients: int | None) -> float:
 
 
 def prompts_in_window(data: RunData) -> Findings:
-    """Windows that are mostly about prompts, and windows that hold next to nothing."""
+    """Windows that are mostly about prompts, and windows that hold next to nothing.
+
+    Assumes: the time before the first token goes into the prompt, or into waiting for it.
+    Otherwise: an engine that sends its first token late has less time in prompts than it seems.
+    """
     for arm, load, cells in _loaded(data):
         known = [it for it in cells if it.counts]
         if not known or load.clients is None:
@@ -349,8 +363,7 @@ def prompts_in_window(data: RunData) -> Findings:
         time, decoding = sum(it.request_ms for it in known), sum(it.decode_ms for it in known)
         share = 1 - decoding / time if time else 0.0
         if share > PROMPTS:
-            yield about_arm(
-                "prompts-in-window",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("prompts-in-window.found", share=share),
@@ -359,8 +372,7 @@ def prompts_in_window(data: RunData) -> Findings:
             )
         short = [it for it in known if it.tokens < LEAST_TOKENS * load.clients]
         if short:
-            yield about_arm(
-                "prompts-in-window",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -378,7 +390,11 @@ def prompts_in_window(data: RunData) -> Findings:
 
 
 def slot_without_drafts(data: RunData) -> Findings:
-    """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly."""
+    """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly.
+
+    Assumes: a draft model that is asked for drafts at least once in 16 tokens: counting.
+    Otherwise: an engine that decides against drafts has a policy, which its arm should name.
+    """
     for arm, _, _ in _loaded(data):
         drafters = data.traits.drafters(arm.methods)
         if not arm.speculates or not drafters or drafters & {"lookup", "unknown"} or arm.p_min or arm.policy:
@@ -386,8 +402,7 @@ def slot_without_drafts(data: RunData) -> Findings:
         long = [it for it in data.by_arm[arm.id] if (it.row.predicted_n or 0) >= _LONG_ENOUGH]
         silent = [it for it in long if not it.row.draft_n]
         if silent and len(silent) < len(long):
-            yield about_arm(
-                "slot-without-drafts",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message("slot-without-drafts.found", requests=len(silent), of=len(long)),
@@ -397,13 +412,16 @@ def slot_without_drafts(data: RunData) -> Findings:
 
 
 def prompt_remembered(data: RunData) -> Findings:
-    """Methods that remember earlier texts of their session, and meet a prompt in it again."""
+    """Methods that remember earlier texts of their session, and meet a prompt in it again.
+
+    Assumes: methods of that kind keep their table for a session, as the engine states.
+    Otherwise: where each slot has a table of its own, a repeated prompt may still be new to it.
+    """
     for arm, _, _ in _loaded(data):
         keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
         again = _repeats(data, data.by_arm[arm.id]) if keeping else 0
         if again:
-            yield about_arm(
-                "prompt-remembered",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("prompt-remembered.found", method=keeping[0], requests=again),
@@ -418,13 +436,16 @@ def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
 
 
 def context_short(data: RunData) -> Findings:
-    """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other."""
+    """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other.
+
+    Assumes: the engine says where a context was full, and logs when it makes room.
+    Otherwise: an engine that makes room in silence is seen by its forwards alone, which conservation counts.
+    """
     for arm, _, _ in _loaded(data):
         requests = data.by_arm[arm.id]
         full = [it for it in requests if it.row.stop_reason == "context"]
         if full:
-            yield about_arm(
-                "context-short",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("context-short.full", requests=len(full), of=len(requests)),
@@ -434,8 +455,7 @@ def context_short(data: RunData) -> Findings:
         logs = logs_of(data, requests)
         shifted, short = logs.all("context_shifted"), logs.all("memory_short")
         if shifted:
-            yield about_arm(
-                "context-short",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("context-short.shifted", times=shifted.count),
@@ -443,8 +463,7 @@ def context_short(data: RunData) -> Findings:
                 log=first_line(shifted),
             )
         if short:
-            yield about_arm(
-                "context-short",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("context-short.no_room", times=short.count),
@@ -454,71 +473,19 @@ def context_short(data: RunData) -> Findings:
 
 
 _CHECKS = (
-    Check(
-        "load-not-reached",
-        "suspect",
-        load_not_reached,
-        saw=("arms", "requests", "load-cells", "sendings"),
-        assumes="requests are in flight from when they are sent until their last token has arrived",
-        otherwise="an engine that holds answers back looks busier than it is",
-    ),
-    Check(
-        "requests-queued",
-        "suspect",
-        requests_queued,
-        saw=("arms", "experiment", "load-cells"),
-        assumes="the engine says how many requests it works on at once",
-        otherwise="of one that works on more the finding is wrong, and what was measured is not",
-    ),
-    Check(
-        "overloaded",
-        "suspect",
-        overloaded,
-        saw=("arms", "requests", "load-cells", "sendings"),
-        assumes="requests that wait, more than the engine works on, while answers fall 10 % behind arrivals: counting",
-        otherwise="a burst at the end of a short cell may look the same: suspect at most",
-    ),
+    Check("load-not-reached", "suspect", load_not_reached, saw=("arms", "requests", "load-cells", "sendings")),
+    Check("requests-queued", "suspect", requests_queued, saw=("arms", "experiment", "load-cells")),
+    Check("overloaded", "suspect", overloaded, saw=("arms", "requests", "load-cells", "sendings")),
     Check(
         "client-late",
         "suspect",
         client_late,
         saw=("arms", "hosts", "requests", "load-cells", "sendings", "disturbances"),
-        assumes="clients that rest for 2 % of their time, over the cells of an arm, are not those that were asked for",
-        otherwise="where the pause was the engine's (it held back the end of an answer), the load was as asked",
     ),
-    Check(
-        "prompts-in-window",
-        "suspect",
-        prompts_in_window,
-        saw=("arms", "requests", "load-cells", "sendings"),
-        assumes="the time before the first token goes into the prompt, or into waiting for it",
-        otherwise="an engine that sends its first token late has less time in prompts than it seems",
-    ),
-    Check(
-        "slot-without-drafts",
-        "invalid",
-        slot_without_drafts,
-        saw=("arms", "requests"),
-        needs=("drafts",),
-        assumes="a draft model that is asked for drafts at least once in 16 tokens: counting",
-        otherwise="an engine that decides against drafts has a policy, which its arm should name",
-    ),
-    Check(
-        "context-short",
-        "suspect",
-        context_short,
-        saw=("arms", "requests", "logs"),
-        assumes="the engine says where a context was full, and logs when it makes room",
-        otherwise="an engine that makes room in silence is seen by its forwards alone, which conservation counts",
-    ),
-    Check(
-        "prompt-remembered",
-        "suspect",
-        prompt_remembered,
-        saw=("arms", "prompts", "requests"),
-        assumes="methods of that kind keep their table for a session, as the engine states",
-        otherwise="where each slot has a table of its own, a repeated prompt may still be new to it",
-    ),
+    Check("prompts-in-window", "suspect", prompts_in_window, saw=("arms", "requests", "load-cells", "sendings")),
+    Check("slot-without-drafts", "invalid", slot_without_drafts, saw=("arms", "requests"), needs=("drafts",)),
+    Check("context-short", "suspect", context_short, saw=("arms", "requests", "logs")),
+    Check("prompt-remembered", "suspect", prompt_remembered, saw=("arms", "prompts", "requests")),
 )
 
 CHECKS: tuple[Check, ...] = tuple(map(_of_loads, _CHECKS))

@@ -32,8 +32,8 @@ from specmeter.host.telemetry import (
 from specmeter.measure import calm as rule
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
-from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.validity.checks.check import Check, not_applicable, unseen
+from specmeter.record.verdict import Findings
+from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
 from specmeter.validity.checks.run_data import RunData, Sample
 
 _SIMULATED = Message("unchecked.virtual_time")
@@ -59,6 +59,9 @@ def host_busy(data: RunData) -> Findings:
     for every arm, and does not count. GPUs: a thermal or hardware slowdown in 5 % of the samples; at the power
     limit it is a note. Clocks: a quarter of the samples a fifth below the run's fastest, or a median a tenth below that
     of the baseline. Memory: less than 3 % of it available at any time.
+
+    Assumes: samples a second apart tell what the requests beside them met.
+    Otherwise: short bursts may fall between two samples, or hit no request: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -98,8 +101,7 @@ def _others(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], gate:
     beside = [load.other_cpu_percent for load in baseline]
     if not is_busy(shares.tolist(), gate, [*shares.tolist(), *beside]):
         return
-    yield about_arm(
-        "host-busy",
+    yield of_arm(
         "suspect",
         arm.id,
         Message("host-busy.others", mean_percent=float(shares.mean()), highest_percent=float(shares.max())),
@@ -131,8 +133,7 @@ def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Find
         return
     harmful = throttled >= max(2, THROTTLED * len(loads))
     names = sorted(reasons, key=lambda reason: (-reasons[reason], reason))
-    yield about_arm(
-        "host-busy",
+    yield of_arm(
         "suspect" if harmful else "note",
         arm.id,
         Message("host-busy.gpu", slowed_samples=max(throttled, capped), samples=len(loads), reasons=names),
@@ -159,8 +160,7 @@ def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], faste
     usual = float(np.median(base)) if len(base) >= _LEAST_CLOCKS else None
     if slow < _SLOW_CLOCKS * len(mine) and (usual is None or np.median(mine) >= _CLOCKS_APART * usual):
         return
-    yield about_arm(
-        "host-busy",
+    yield of_arm(
         "suspect",
         arm.id,
         Message("host-busy.clock", median_mhz=float(np.median(mine)), fastest_mhz=fastest),
@@ -176,8 +176,7 @@ def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], faste
 def _memory(data: RunData, arm: Arm, loads: Sequence[Sample]) -> Findings:
     least = min(load.memory_available_bytes for load in loads)
     if data.hosts and least < _LOW_MEMORY * data.hosts[-1].memory_bytes:
-        yield about_arm(
-            "host-busy",
+        yield of_arm(
             "suspect",
             arm.id,
             Message("host-busy.memory", memory_available_bytes=least),
@@ -199,6 +198,9 @@ def free_cores(data: RunData) -> Findings:
     execution units, which costs little and helps little: a note. Half a core in other hands counts as busy when the
     engine's threads leave none free; where telemetry was recorded, that tells better what it did (`host-busy`), and it
     is a note here. So is a load average above the cores, because it also remembers what ended a minute ago.
+
+    Assumes: threads beyond free cores wait for each other.
+    Otherwise: hyperthreads and idle programs may cost little: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -233,8 +235,7 @@ def _first_sessions(data: RunData) -> dict[str, Session]:
 
 def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
     over = threads > usable
-    return about_arm(
-        "free-cores",
+    return of_arm(
         "suspect" if over else "note",
         arm_id,
         Message("free-cores.too_many", threads=threads, usable_cores=usable)
@@ -252,8 +253,7 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
     host = max(data.hosts, key=_busy_cores)
     busy = _busy_cores(host)
     if busy >= _BUSY_CORES and threads + busy > cores:
-        yield about_run(
-            "free-cores",
+        yield of_run(
             "note" if data.telemetry else "suspect",
             Message(
                 "free-cores.taken",
@@ -268,8 +268,7 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
         )
     loaded = max((it.load_average[0] for it in data.hosts if it.load_average), default=0.0)
     if busy < _BUSY_CORES and loaded > cores:
-        yield about_run(
-            "free-cores",
+        yield of_run(
             "note",
             Message("free-cores.loaded", load_average=loaded, cores=cores),
             Message("free-cores.fix_loaded"),
@@ -293,6 +292,9 @@ def power_source(data: RunData) -> Findings:
 
     The governor `powersave` holds the clock at its lowest under most of Linux's drivers, but those of Intel and newer
     AMD processors call their normal dynamic mode by that name: on x86 it is a note.
+
+    Assumes: battery and power saving hold the clock down.
+    Otherwise: some machines hold it up all the same: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -303,8 +305,7 @@ def power_source(data: RunData) -> Findings:
     known = [load.on_battery for load in data.telemetry if load.on_battery is not None]
     started = sum(host.power_source == "battery" for host in data.hosts)
     if started or any(known):
-        yield about_run(
-            "power-source",
+        yield of_run(
             "suspect",
             Message("power-source.battery"),
             Message("power-source.fix_battery"),
@@ -318,8 +319,7 @@ def power_source(data: RunData) -> Findings:
         names = set((governor or "").split("+"))
         if "powersave" in names or names & _SAVING:
             dynamic = not names & _SAVING and machine.lower() in _X86
-            yield about_run(
-                "power-source",
+            yield of_run(
                 "note" if dynamic else "suspect",
                 Message(
                     "power-source.policy",
@@ -356,6 +356,9 @@ def memory_short(data: RunData) -> Findings:
     the engine printed; before a run, weights and KV cache for the whole context (an upper bound where layers have a
     sliding window). Memory of GPUs counts as free: which part goes there is not known beforehand. Swap that grew by
     100 MB between two starts of the run says the same after the event.
+
+    Assumes: models and caches need the memory that the engine printed, or that headers give.
+    Otherwise: GPU memory counts as free, whichever part goes there: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -370,8 +373,7 @@ def memory_short(data: RunData) -> Findings:
         if need is None:
             yield unseen(arm.id, Message("unchecked.model_size"))
         elif need.size_bytes > _FULL * free:
-            yield about_arm(
-                "memory-short",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("memory-short.found", needed_bytes=need.size_bytes, free_bytes=free),
@@ -380,8 +382,7 @@ def memory_short(data: RunData) -> Findings:
             )
     swap = [host.swap_used_bytes for host in data.hosts if host.swap_used_bytes is not None]
     if swap and max(swap) - swap[0] > _SWAPPED_BYTES:
-        yield about_run(
-            "memory-short",
+        yield of_run(
             "suspect",
             Message("memory-short.swapped", swapped_bytes=max(swap) - swap[0]),
             Message("memory-short.fix_swapped"),
@@ -422,6 +423,9 @@ def set_aside(data: RunData) -> Findings:
     Telemetry alone may set a block aside: what is on record is held against the samples of that time by the same rule,
     and every answer that does not count against what is on record. Where blocks were given up and fewer than three calm
     ones are left, there is no number.
+
+    Assumes: samples a second apart tell whether others disturbed a block.
+    Otherwise: a calm block may be measured again: the rule never looks at what came out.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -430,23 +434,17 @@ def set_aside(data: RunData) -> Findings:
     again = [key for key, count in data.replaced.items() if count > times[key.invocation, key.block]]
     again = [key for key in again if (arm := data.arms.get(key.arm_id)) is None or arm.load is None]
     if again:
-        yield about_run(
-            "set-aside",
-            "invalid",
-            Message("set-aside.replaced", requests=len(again)),
-            Message("set-aside.fix_replaced"),
-        )
+        yield of_run("invalid", Message("set-aside.replaced", requests=len(again)), Message("set-aside.fix_replaced"))
     for it in data.disturbances:
         if _is_calm(data, it):
             said = Message("set-aside.calm", block=it.block + 1, attempt=it.attempt)
-            yield about_run("set-aside", "invalid", said, Message("set-aside.fix_replaced"))
+            yield of_run("invalid", said, Message("set-aside.fix_replaced"))
     if not data.disturbances:
         return
     planned = {key[:2] for key in data.plan}
     few = rule.is_too_busy(planned, data.disturbances)
     worst = max(data.disturbances, key=lambda it: it.mean_percent)
-    yield about_run(
-        "set-aside",
+    yield of_run(
         "invalid" if few else "note",
         Message(
             "set-aside.busy" if few else "set-aside.done",
@@ -470,52 +468,16 @@ def _is_calm(data: RunData, found: Disturbance) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        id="host-busy",
-        severity="suspect",
-        look=host_busy,
-        saw=("hosts", "arms", "sessions", "requests", "telemetry"),
-        assumes="samples a second apart tell what the requests beside them met",
-        otherwise="short bursts may fall between two samples, or hit no request: suspect at most",
-    ),
-    Check(
-        id="free-cores",
-        severity="suspect",
-        look=free_cores,
-        saw=("hosts", "arms", "sessions", "telemetry"),
-        before=True,
-        assumes="threads beyond free cores wait for each other",
-        otherwise="hyperthreads and idle programs may cost little: suspect at most",
-    ),
-    Check(
-        id="power-source",
-        severity="suspect",
-        look=power_source,
-        saw=("hosts", "telemetry"),
-        before=True,
-        assumes="battery and power saving hold the clock down",
-        otherwise="some machines hold it up all the same: suspect at most",
-    ),
-    Check(
-        id="memory-short",
-        severity="suspect",
-        look=memory_short,
-        saw=("hosts", "arms", "models", "sessions"),
-        before=True,
-        assumes="models and caches need the memory that the engine printed, or that headers give",
-        otherwise="GPU memory counts as free, whichever part goes there: suspect at most",
-    ),
+    Check("host-busy", "suspect", host_busy, saw=("hosts", "arms", "sessions", "requests", "telemetry")),
+    Check("free-cores", "suspect", free_cores, saw=("hosts", "arms", "sessions", "telemetry"), before=True),
+    Check("power-source", "suspect", power_source, saw=("hosts", "telemetry"), before=True),
+    Check("memory-short", "suspect", memory_short, saw=("hosts", "arms", "models", "sessions"), before=True),
 )
 
 
 CALM_CHECKS: tuple[Check, ...] = (
     Check(
-        id="set-aside",
-        severity="invalid",
-        look=set_aside,
-        saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances"),
-        assumes="samples a second apart tell whether others disturbed a block",
-        otherwise="a calm block may be measured again: the rule never looks at what came out",
+        "set-aside", "invalid", set_aside, saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances")
     ),
 )
 
@@ -530,6 +492,9 @@ def energy_read(data: RunData) -> Findings:
     An arm's energy is withheld if readings cover less than 90 % of its requests' time, or if its sources changed.
     Counters know no processes: what other programs took is in the joules (5 % of the processor in the mean is told).
     Power at rest counts only where it lies below that of every arm, and the processor was at most 10 % busy.
+
+    Assumes: counters and sensors tell what the machine took, and what they do not cover is like the rest.
+    Otherwise: joules are off by what was not read; speedups do not rest on them.
     """
     if data.simulated:
         yield not_applicable(None, Message("unchecked.virtual_time"))
@@ -546,8 +511,7 @@ def energy_read(data: RunData) -> Findings:
             yield unseen(arm.arm_id, Message("unchecked.no_energy_of_arm"))
             continue
         if used.why:
-            yield about_arm(
-                "energy-read",
+            yield of_arm(
                 "note",
                 arm.arm_id,
                 Message("energy-read.withheld", why=used.why),
@@ -559,8 +523,7 @@ def energy_read(data: RunData) -> Findings:
             )
         shares = [load.other_cpu_percent for load in loads.get(arm.arm_id, [])]
         if shares and np.mean(shares) > QUIET.mean:
-            yield about_arm(
-                "energy-read",
+            yield of_arm(
                 "note",
                 arm.arm_id,
                 Message("energy-read.others", other_cpu_percent=float(np.mean(shares))),
@@ -578,17 +541,13 @@ def _rest(data: RunData) -> Findings:
         if host.power_meter and host.power_meter.idle_w is not None and host.power_meter.idle_cpu_percent is not None
     ]
     if busy and min(busy) > _NOT_AT_REST_PERCENT:
-        yield about_run(
-            "energy-read",
-            "note",
-            Message("energy-read.no_rest", idle_cpu_percent=min(busy)),
-            Message("energy-read.fix_no_rest"),
+        yield of_run(
+            "note", Message("energy-read.no_rest", idle_cpu_percent=min(busy)), Message("energy-read.fix_no_rest")
         )
     powers = {arm.arm_id: arm.energy for arm in data.summary.arms if arm.energy and arm.energy.power_w is not None}
     for arm_id, used in powers.items():
         if used.idle_w is not None and used.power_w is not None and used.idle_w >= used.power_w:
-            yield about_arm(
-                "energy-read",
+            yield of_arm(
                 "note",
                 arm_id,
                 Message("energy-read.below_rest", power_w=used.power_w, idle_w=used.idle_w),
@@ -599,12 +558,5 @@ def _rest(data: RunData) -> Findings:
 
 
 POWER_CHECKS: tuple[Check, ...] = (
-    Check(
-        id="energy-read",
-        severity="note",
-        look=energy_read,
-        saw=("hosts", "arms", "requests", "telemetry", "energy"),
-        assumes="counters and sensors tell what the machine took, and what they do not cover is like the rest",
-        otherwise="joules are off by what was not read; speedups do not rest on them",
-    ),
+    Check("energy-read", "note", energy_read, saw=("hosts", "arms", "requests", "telemetry", "energy")),
 )

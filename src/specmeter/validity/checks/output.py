@@ -20,9 +20,9 @@ from specmeter.analysis.positions import alone
 from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record import Arm, Finding, Margin
-from specmeter.record.verdict import Findings, about_arm
+from specmeter.record.verdict import Findings
 from specmeter.store import RequestKey
-from specmeter.validity.checks.check import Check, about_request, answered, not_applicable, unseen
+from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
 from specmeter.validity.checks.run_data import BUCKETS, NGRAM, RequestData, RunData
 
 if TYPE_CHECKING:
@@ -44,7 +44,11 @@ MOST_TEXTS = 1_000
 
 
 def sampled_distribution(data: RunData) -> Findings:
-    """At a temperature above 0, texts with speculation come from another distribution than those without."""
+    """At a temperature above 0, texts with speculation come from another distribution than those without.
+
+    Assumes: texts are independent draws, given the prompt.
+    Otherwise: draws that depend on each other make small p-values by chance: suspect at most.
+    """
     if data.experiment.generation.temperature == 0:
         yield not_applicable(None, Message("unchecked.greedy"))
         return
@@ -73,8 +77,7 @@ def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
     for arm_id, adjusted in holm(p_values).items():
         if adjusted <= LEVEL:
             pairs = comparable[arm_id]
-            yield about_arm(
-                "sampled-distribution",
+            yield of_arm(
                 "suspect",
                 arm_id,
                 Message("sampled-distribution.found", adjusted_p_value=adjusted, arms_tested=len(comparable)),
@@ -235,22 +238,27 @@ class _Texts:
 
 
 def output_differs(data: RunData) -> Findings:
-    """Greedy text with speculation is not the text without. Near ties are legal: batch size changes the last digits."""
+    """Greedy text with speculation is not the text without. Near ties are legal: batch size changes the last digits.
+
+    Assumes: greedy decoding of one target gives one text, up to near ties, whose width was measured per number
+    format.
+    Otherwise: numerics of another machine may have wider ties: suspect at most.
+    """
     if data.experiment.generation.temperature > 0:
         yield not_applicable(None, _SAMPLED)
         return
     answers = _answers(data)
     texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
-    for arm_id, of_arm in texts.items():
-        if _lacks_control(of_arm):
+    for arm_id, told in texts.items():
+        if _lacks_control(told):
             yield unseen(arm_id, Message("unchecked.no_single_client"))
-        if of_arm.arm.synthetic_rates:
+        if told.arm.synthetic_rates:
             yield not_applicable(arm_id, _SYNTHETIC)
-        elif of_arm.compared == 0:
-            plain = of_arm.arm.baseline_id is None
+        elif told.compared == 0:
+            plain = told.arm.baseline_id is None
             yield unseen(arm_id, Message("unchecked.no_prompt_twice") if plain else _NO_BASELINE)
-        elif of_arm.departures:
-            yield from _different(of_arm, texts.get(of_arm.arm.baseline_id or ""))
+        elif told.departures:
+            yield from _different(told, texts.get(told.arm.baseline_id or ""))
 
 
 def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
@@ -291,8 +299,7 @@ def _different(texts: _Texts, plain: _Texts | None) -> Findings:
         yield unseen(arm.id, Message("unchecked.not_asked", places=texts.not_asked))
     first = (real or texts.departures)[0]
     gaps = [it.gap for it in texts.asked if it.gap is not None]
-    yield about_arm(
-        "output-differs",
+    yield of_arm(
         "suspect" if real or texts.not_asked else "note",
         arm.id,
         Message(
@@ -373,7 +380,13 @@ def _remedy(texts: _Texts) -> Message:
 
 
 def output_degenerate(data: RunData) -> Findings:
-    """Garbage or loops where plain decoding writes text: fast, well accepted, and worthless."""
+    """Garbage or loops where plain decoding writes text: fast, well accepted, and worthless.
+
+    Assumes: the target was asked, and held another token at the place where the arm left for at least 2.7 times as
+    likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity.
+    Otherwise: a loop after a closer decision may be the target's own, and one about which it was not asked is only
+    strange: suspect.
+    """
     answers, usual = _answers(data), _usual_repetition(data)
     for arm, requests in answered(data):
         if arm.synthetic_rates:
@@ -414,8 +427,7 @@ def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: 
         departure = _Departure(it.key, 0, answers.margins.get(it.key))
         tie = departure.gap is not None and departure.gap <= answers.near_tie(arm)
         certain = departure.margin is not None and (departure.gap is None or departure.gap > WIDEST_NEAR_TIE)
-        yield about_request(
-            "output-degenerate",
+        yield of_request(
             "invalid" if certain else "suspect",
             it,
             Message(
@@ -440,8 +452,7 @@ def _worse(it: RequestData, base: RequestData, usual: _Usual) -> bool:
 def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
     looping = sum(it.repeated >= HALF_A_LOOP for it in requests)
     if looping > len(requests) / 2:
-        yield about_arm(
-            "output-degenerate",
+        yield of_arm(
             "note",
             arm.id,
             Message("output-degenerate.plain", looping=looping, texts=len(requests)),
@@ -454,7 +465,11 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
 
 
 def length_mismatch(data: RunData) -> Findings:
-    """Arm and baseline generated different numbers of tokens, or ended differently."""
+    """Arm and baseline generated different numbers of tokens, or ended differently.
+
+    Assumes: texts of one target have one length, up to near ties.
+    Otherwise: a near tie changes lengths honestly: suspect at most.
+    """
     chance = data.experiment.generation.temperature > 0
     for arm, _ in answered(data):
         if arm.baseline_id is None:
@@ -485,8 +500,7 @@ def _lengths(
     plain: int,
 ) -> Finding:
     it, base = differ[0] if differ else pairs[0]
-    return about_arm(
-        "length-mismatch",
+    return of_arm(
         "suspect",
         arm.id,
         Message("length-mismatch.found", differ=len(differ), compared=len(pairs), tokens=own, baseline_tokens=plain),
@@ -503,15 +517,18 @@ def _lengths(
 
 
 def thinking_truncated(data: RunData) -> Findings:
-    """The cap fell inside the reasoning: no answer was measured."""
+    """The cap fell inside the reasoning: no answer was measured.
+
+    Assumes: an answer is text outside of the reasoning, by the engine's own marks.
+    Otherwise: a model without such marks is passed over.
+    """
     thinking = False
     for arm, requests in answered(data):
         reasoned = [it for it in requests if it.reasoned]
         thinking = thinking or bool(reasoned)
         cut = [it for it in reasoned if not it.answered and it.row.stop_reason in ("limit", "context")]
         if cut:
-            yield about_arm(
-                "thinking-truncated",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("thinking-truncated.found", cut=len(cut), requests=len(requests)),
@@ -526,52 +543,11 @@ def thinking_truncated(data: RunData) -> Findings:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 CHECKS: tuple[Check, ...] = (
+    Check("output-differs", "suspect", output_differs, saw=("experiment", "arms", "requests", "replies", "margins")),
     Check(
-        "output-differs",
-        "suspect",
-        output_differs,
-        ("experiment", "arms", "requests", "replies", "margins"),
-        assumes=(
-            "greedy decoding of one target gives one text, up to near ties, whose width was measured per number format"
-        ),
-        otherwise="numerics of another machine may have wider ties: suspect at most",
+        "output-degenerate", "invalid", output_degenerate, saw=("experiment", "arms", "requests", "replies", "margins")
     ),
-    Check(
-        "output-degenerate",
-        "invalid",
-        output_degenerate,
-        ("experiment", "arms", "requests", "replies", "margins"),
-        assumes=(
-            "the target was asked, and held another token at the place where the arm left for at least 2.7 times as "
-            "likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity"
-        ),
-        otherwise=(
-            "a loop after a closer decision may be the target's own, and one about which it was not asked is only "
-            "strange: suspect"
-        ),
-    ),
-    Check(
-        "length-mismatch",
-        "suspect",
-        length_mismatch,
-        ("experiment", "arms", "requests"),
-        assumes="texts of one target have one length, up to near ties",
-        otherwise="a near tie changes lengths honestly: suspect at most",
-    ),
-    Check(
-        "thinking-truncated",
-        "suspect",
-        thinking_truncated,
-        ("arms", "requests", "replies"),
-        assumes="an answer is text outside of the reasoning, by the engine's own marks",
-        otherwise="a model without such marks is passed over",
-    ),
-    Check(
-        "sampled-distribution",
-        "suspect",
-        sampled_distribution,
-        ("experiment", "arms", "requests", "replies"),
-        assumes="texts are independent draws, given the prompt",
-        otherwise="draws that depend on each other make small p-values by chance: suspect at most",
-    ),
+    Check("length-mismatch", "suspect", length_mismatch, saw=("experiment", "arms", "requests")),
+    Check("thinking-truncated", "suspect", thinking_truncated, saw=("arms", "requests", "replies")),
+    Check("sampled-distribution", "suspect", sampled_distribution, saw=("experiment", "arms", "requests", "replies")),
 )

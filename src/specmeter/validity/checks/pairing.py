@@ -8,7 +8,7 @@ from typing import Literal
 from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.messages import Message
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
-from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     Check,
     Logs,
@@ -16,6 +16,8 @@ from specmeter.validity.checks.check import (
     first_line,
     logs_of,
     not_applicable,
+    of_arm,
+    of_run,
     unseen,
     used_sessions,
 )
@@ -32,7 +34,12 @@ _NO_DRAFT = Message("unchecked.no_draft")
 
 
 def vocab_mismatch(data: RunData) -> Findings:
-    """Target and draft speak of different tokens: refused by the engine, or translated by way of text."""
+    """Target and draft speak of different tokens: refused by the engine, or translated by way of text.
+
+    Assumes: headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens
+    are translated: identity.
+    Otherwise: an engine that drafts all the same and says nothing has other conditions: suspect.
+    """
     for arm in data.arms.values():
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
@@ -46,8 +53,7 @@ def vocab_mismatch(data: RunData) -> Findings:
             said = first_line(translated) or first_line(mismatch)
             # An engine that says nothing and drafts all the same has other conditions than those that we know.
             known = translated or mismatch or not drafted
-            yield about_arm(
-                "vocab-mismatch",
+            yield of_arm(
                 "invalid" if known else "suspect",
                 arm.id,
                 Message(
@@ -72,7 +78,11 @@ def _differs(condition: Condition) -> Message:
 
 
 def draft_special_tokens(data: RunData) -> Findings:
-    """Differences that no engine refuses and that cost acceptance."""
+    """Differences that no engine refuses and that cost acceptance.
+
+    Assumes: special tokens and templates that differ cost acceptance.
+    Otherwise: they need not: it is a note.
+    """
     chat = any(prompt.format == "chat" for prompt in data.prompts.values())
     names = _SPECIAL | {"chat-template"} if chat else _SPECIAL
     for arm in data.arms.values():
@@ -84,8 +94,7 @@ def draft_special_tokens(data: RunData) -> Findings:
         elif pair is None:
             yield unseen(arm.id, Message("unchecked.not_compared"))
         elif warned := [it for it in pair.conditions if it.status == "warning" and it.name in names]:
-            yield about_arm(
-                "draft-special-tokens",
+            yield of_arm(
                 "note",
                 arm.id,
                 Message(
@@ -109,7 +118,12 @@ def _all_differ(conditions: Sequence[Condition]) -> list[Message]:
 
 
 def draft_not_smaller(data: RunData) -> Findings:
-    """A draft that reads as much per token as its target cannot pay: perhaps the two were mixed up."""
+    """A draft that reads as much per token as its target cannot pay: perhaps the two were mixed up.
+
+    Assumes: bytes read per token stand for the time of a forward.
+    Otherwise: on a machine that is bound by computing they do not: suspect at most, a note where the draft is
+    merely large.
+    """
     for arm in data.arms.values():
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
@@ -120,8 +134,7 @@ def draft_not_smaller(data: RunData) -> Findings:
         elif target is None or draft is None or not target.bytes_per_token:
             yield unseen(arm.id, Message("unchecked.no_headers"))
         elif (share := draft.bytes_per_token / target.bytes_per_token) > LARGE:
-            yield about_arm(
-                "draft-not-smaller",
+            yield of_arm(
                 "suspect" if share > AS_LARGE else "note",
                 arm.id,
                 Message(
@@ -145,6 +158,9 @@ def random_prompts(data: RunData) -> Findings:
     A mixture of experts may choose other experts for random tokens than for text, and neighbours may share more of
     them: what such prompts take need not be what text takes. Tokens that are generated after them are the model's own,
     and were seen to choose as after text.
+
+    Assumes: what follows random tokens is not text.
+    Otherwise: nothing else is assumed: it follows from the workload.
     """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:
@@ -157,23 +173,20 @@ def random_prompts(data: RunData) -> Findings:
                 quoted[arm.id] = drafted
     mixtures = [name for name in dict.fromkeys(arm.target for arm in data.arms.values()) if _has_experts(data, name)]
     if mixtures:
-        yield about_run(
-            "random-prompts",
+        yield of_run(
             "note",
             Message("random-prompts.experts", random=len(random), prompts=len(data.prompts), experts=mixtures),
             Message("random-prompts.fix_experts"),
             experts=", ".join(mixtures),
         )
     elif not quoted:
-        yield about_run(
-            "random-prompts",
+        yield of_run(
             "note",
             Message("random-prompts.found", random=len(random), prompts=len(data.prompts)),
             Message("random-prompts.fix"),
         )
     for arm_id, drafted in quoted.items():
-        yield about_arm(
-            "random-prompts",
+        yield of_arm(
             "suspect",
             arm_id,
             Message("random-prompts.drafted", drafted=drafted),
@@ -191,6 +204,9 @@ def prompt_differs(data: RunData) -> Findings:
     """An arm and its baseline were not given the same prompt: the engine counts other tokens, or the text is another.
 
     Tokens found in a cache count as well. They are those of one target, so the numbers are equal or something is wrong.
+
+    Assumes: arm and baseline are given one text, which one target turns into one number of tokens: identity.
+    Otherwise: tokens found in a cache count as well, so that caching cannot break it.
     """
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
@@ -200,8 +216,7 @@ def prompt_differs(data: RunData) -> Findings:
         differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
         if differ:
             (it, base), count = differ[0], len(differ)
-            yield about_arm(
-                "prompt-differs",
+            yield of_arm(
                 "invalid",
                 arm.id,
                 Message(
@@ -236,6 +251,11 @@ def rpc_fallback(data: RunData) -> Findings:
     weights, and the bytes that went over the connection while it drafted, which Linux counts. Each drafted token takes
     one command of 9 bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and
     acceptance say nothing: greedy drafts are the same wherever they are made.
+
+    Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one
+    command of 9 bytes at least: identity and counting.
+    Otherwise: an engine that does not say where weights lie leaves the arm at most suspect; so does a connection
+    that failed, and may have been made later.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
@@ -251,8 +271,7 @@ def rpc_fallback(data: RunData) -> Findings:
         failed = logs.all("connect_failed")
         if failed:
             # It may have been reached at the next attempt; where weights lay, and what was sent, decides.
-            yield about_arm(
-                "rpc-fallback",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("rpc-fallback.unreachable", log=first_line(failed)),
@@ -274,16 +293,14 @@ def _target_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings
     if any_remote(asked) and there < len(sessions):
         yield _stayed(arm, sessions, len(sessions) - there, "target", asked)
     elif there and asked and not any_remote(asked):
-        yield about_arm(
-            "rpc-fallback",
+        yield of_arm(
             "invalid",
             arm.id,
             Message("rpc-fallback.target_went", devices=asked, sessions=there, of=len(sessions)),
             Message("rpc-fallback.fix_target_went"),
         )
     elif there and not asked and any_remote(arm.engine.draft_devices):
-        yield about_arm(
-            "rpc-fallback",
+        yield of_arm(
             "suspect",
             arm.id,
             Message("rpc-fallback.target_too", sessions=there, of=len(sessions)),
@@ -301,8 +318,7 @@ def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
     counted = [it for it in requests if it.row.draft_n and it.remote_bytes is not None]
     silent = [it for it in counted if (it.remote_bytes or 0) < _LEAST_BYTES * (it.row.draft_n or 0)]
     if silent:
-        yield about_arm(
-            "rpc-fallback",
+        yield of_arm(
             "invalid",
             arm.id,
             Message(
@@ -324,8 +340,7 @@ def _stayed(
     if not all(places):
         return unseen(arm.id, Message(f"unchecked.{model}_place", sessions=here, of=len(sessions)))
     held = sorted({use.device for uses in places for use in uses if use.model_buffer_bytes})
-    return about_arm(
-        "rpc-fallback",
+    return of_arm(
         "invalid",
         arm.id,
         Message(f"rpc-fallback.{model}_stayed", devices=asked, sessions=here, of=len(sessions)),
@@ -345,67 +360,11 @@ def _went(session: Session, logs: Logs, *, draft: bool) -> bool:
 
 CHECKS: tuple[Check, ...] = (
     Check(
-        "vocab-mismatch",
-        "invalid",
-        vocab_mismatch,
-        saw=("arms", "pairs", "sessions", "logs", "requests"),
-        before=True,
-        assumes=(
-            "headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens "
-            "are translated: identity"
-        ),
-        otherwise="an engine that drafts all the same and says nothing has other conditions: suspect",
+        "vocab-mismatch", "invalid", vocab_mismatch, saw=("arms", "pairs", "sessions", "logs", "requests"), before=True
     ),
-    Check(
-        "draft-special-tokens",
-        "note",
-        draft_special_tokens,
-        saw=("arms", "pairs", "prompts"),
-        before=True,
-        assumes="special tokens and templates that differ cost acceptance",
-        otherwise="they need not: it is a note",
-    ),
-    Check(
-        "draft-not-smaller",
-        "suspect",
-        draft_not_smaller,
-        saw=("arms", "models"),
-        before=True,
-        assumes="bytes read per token stand for the time of a forward",
-        otherwise=(
-            "on a machine that is bound by computing they do not: suspect at most, a note where the draft is merely "
-            "large"
-        ),
-    ),
-    Check(
-        "random-prompts",
-        "suspect",
-        random_prompts,
-        saw=("arms", "models", "prompts", "requests"),
-        before=True,
-        assumes="what follows random tokens is not text",
-        otherwise="nothing else is assumed: it follows from the workload",
-    ),
-    Check(
-        "prompt-differs",
-        "invalid",
-        prompt_differs,
-        saw=("requests", "arms"),
-        assumes="arm and baseline are given one text, which one target turns into one number of tokens: identity",
-        otherwise="tokens found in a cache count as well, so that caching cannot break it",
-    ),
-    Check(
-        "rpc-fallback",
-        "invalid",
-        rpc_fallback,
-        saw=("arms", "sessions", "logs", "requests"),
-        assumes=(
-            "the engine's account of its buffers names where the weights lie, and each drafted token takes one "
-            "command of 9 bytes at least: identity and counting"
-        ),
-        otherwise=(
-            "an engine that does not say where weights lie leaves the arm at most suspect; so does a connection that "
-            "failed, and may have been made later"
-        ),
-    ),
+    Check("draft-special-tokens", "note", draft_special_tokens, saw=("arms", "pairs", "prompts"), before=True),
+    Check("draft-not-smaller", "suspect", draft_not_smaller, saw=("arms", "models"), before=True),
+    Check("random-prompts", "suspect", random_prompts, saw=("arms", "models", "prompts", "requests"), before=True),
+    Check("prompt-differs", "invalid", prompt_differs, saw=("requests", "arms")),
+    Check("rpc-fallback", "invalid", rpc_fallback, saw=("arms", "sessions", "logs", "requests")),
 )

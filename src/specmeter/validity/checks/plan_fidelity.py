@@ -17,8 +17,8 @@ from specmeter.experiments.file import parse
 from specmeter.experiments.schedule import ids_under
 from specmeter.messages import Message
 from specmeter.record import Arm, Prompt, Severity
-from specmeter.record.verdict import Findings, about_arm, about_run
-from specmeter.validity.checks.check import Check, not_applicable, sessions_by_arm, shown, unseen
+from specmeter.record.verdict import Findings
+from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, sessions_by_arm, shown, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
 from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
@@ -38,6 +38,9 @@ def experiment_differs(data: RunData) -> Findings:
     again here. Arms that a study left out, because models or machines were missing, are only named. A run that stops
     when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have
     read the same experiment otherwise: then it is a doubt and nothing more.
+
+    Assumes: this version of specmeter began the run, and reads the same experiment in the same way: identity.
+    Otherwise: another version may have read it otherwise, and then it is only suspect.
     """
     if not data.plan:
         yield unseen(None, Message("unchecked.no_plan"))
@@ -49,11 +52,11 @@ def experiment_differs(data: RunData) -> Findings:
         expected = {arm.id: arm for arm in data.experiment.expand(data.traits)}
     except ExperimentError as error:
         message = Message("experiment-differs.cannot_run", error=error.message)
-        yield about_run("experiment-differs", severity, message, _FIX)
+        yield of_run(severity, message, _FIX)
         return
     for arm in data.arms.values():
         if (difference := _difference(arm, expected.get(arm.id))) is not None:
-            yield about_arm("experiment-differs", severity, arm.id, difference, _FIX)
+            yield of_arm(severity, arm.id, difference, _FIX)
     yield from _missing_arms(data, expected)
     yield from _other_plan(data, severity)
     yield from _other_prompts(data) if exact else ()
@@ -73,7 +76,7 @@ def _other_text(data: RunData) -> Findings:
         same = False
     if not same:
         message = Message("experiment-differs.text")
-        yield about_run("experiment-differs", "invalid", message, _FIX)
+        yield of_run("invalid", message, _FIX)
 
 
 def _difference(arm: Arm, expected: Arm | None) -> Message | None:
@@ -99,8 +102,7 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
         and all(name in data.models for name in (arm.target, arm.draft) if name is not None)
     ]
     names = [arm.id for arm in local or missing]
-    yield about_run(
-        "experiment-differs",
+    yield of_run(
         "suspect" if local else "note",
         Message("experiment-differs.missing_arms", arms=len(missing), names=names[:_SHOWN]),
         Message("experiment-differs.fix_missing_arms"),
@@ -122,8 +124,7 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
         if keys:
             invocation, block, arm_id, prompt_id = min(keys)
             blocks = sorted({key[:2] for key in keys})
-            yield about_run(
-                "experiment-differs",
+            yield of_run(
                 severity,
                 Message(
                     code,
@@ -162,7 +163,7 @@ def _other_prompts(data: RunData) -> Findings:
         problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
             message = Message("experiment-differs.prompts", workload=spec.name, problem=problem)
-            yield about_run("experiment-differs", "suspect", message, _FIX, prompts=len(here))
+            yield of_run("suspect", message, _FIX, prompts=len(here))
 
 
 def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> Message | str | None:
@@ -205,6 +206,9 @@ def model_differs(data: RunData) -> Findings:
     What was started names the paths of target and draft; they are those of the run's models. Where a cache moved while
     the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
     and none after it.
+
+    Assumes: model files were not renamed while the run was interrupted.
+    Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
     """
     by_arm = sessions_by_arm(data)
     moved = _moved(data)
@@ -217,8 +221,7 @@ def model_differs(data: RunData) -> Findings:
         wrong = [(session, it) for session, named in known for it in _wrong(data, arm, named, moved)]
         if wrong:
             session, problem = wrong[0]
-            yield about_arm(
-                "model-differs",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("model-differs.found", problem=problem),
@@ -320,20 +323,6 @@ def _file_name(path: str) -> str:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "experiment-differs",
-        "invalid",
-        experiment_differs,
-        saw=("experiment", "plan", "arms", "prompts", "models"),
-        assumes="this version of specmeter began the run, and reads the same experiment in the same way: identity",
-        otherwise="another version may have read it otherwise, and then it is only suspect",
-    ),
-    Check(
-        "model-differs",
-        "suspect",
-        model_differs,
-        saw=("arms", "models", "sessions", "requests"),
-        assumes="model files were not renamed while the run was interrupted",
-        otherwise="sessions before a renaming name a file that the run no longer knows, and their arms are suspect",
-    ),
+    Check("experiment-differs", "invalid", experiment_differs, saw=("experiment", "plan", "arms", "prompts", "models")),
+    Check("model-differs", "suspect", model_differs, saw=("arms", "models", "sessions", "requests")),
 )

@@ -26,15 +26,17 @@ from typing import NamedTuple
 from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN
 from specmeter.record import Session
-from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow
 from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
 from specmeter.validity.checks.check import (
     SHARED,
     Check,
-    about_request,
     answered,
     not_applicable,
+    of_arm,
+    of_request,
+    of_run,
     unseen,
     used_sessions,
 )
@@ -50,20 +52,18 @@ def records_differ(data: RunData) -> Findings:
     """Counts, times or texts of which the run holds two, and not the same.
 
     Exact, except that the time of the first token is compared to a thousandth of a ms.
+
+    Assumes: specmeter stores one answer in all of these places, unchanged: identity.
+    Otherwise: nothing but a change of the stored data makes them differ.
     """
     for prompt in data.prompts.values():
         if prompt.digest() != prompt.sha256:
-            yield about_run(
-                "records-differ",
-                "invalid",
-                Message("records-differ.prompt", prompt=prompt.id),
-                _FIX,
-            )
+            yield of_run("invalid", Message("records-differ.prompt", prompt=prompt.id), _FIX)
     yield from _cells_differ(data)
     for _, requests in answered(data):
         for request in requests:
             if (problem := _problem(data, request)) is not None:
-                yield about_request("records-differ", "invalid", request, problem, _FIX)
+                yield of_request("invalid", request, problem, _FIX)
 
 
 def _cells_differ(data: RunData) -> Findings:
@@ -75,11 +75,11 @@ def _cells_differ(data: RunData) -> Findings:
         if it.contradiction is not None:
             severity, what = it.contradiction
             message = Message("records-differ.cell", what=what, block=it.figures.block)
-            yield about_arm("records-differ", severity, it.figures.arm_id, message, _FIX)
+            yield of_arm(severity, it.figures.arm_id, message, _FIX)
     for arm_id, count in unsent.items():
         if count > 0:
             what = Message("records-differ.unsent", requests=count)
-            yield about_arm("records-differ", "invalid", arm_id, what, _FIX)
+            yield of_arm("invalid", arm_id, what, _FIX)
 
 
 def _problem(data: RunData, request: RequestData) -> Message | None:
@@ -123,11 +123,13 @@ def steps_differ(data: RunData) -> Findings:
 
     A server's steps come from its log, where lines may be missing; of an instrumented engine they are what is counted.
     The same tokens are the same text, up to a last character that was cut off.
+
+    Assumes: every step of a request was read from the engine's log, and tokens become text in one way.
+    Otherwise: a log whose lines are lost or unknown makes an arm suspect whose counters are right.
     """
     for arm, requests in answered(data):
         if retold := [request for request in requests if request.retold]:
-            yield about_arm(
-                "steps-differ",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("steps-differ.texts", requests=len(retold)),
@@ -142,8 +144,7 @@ def steps_differ(data: RunData) -> Findings:
         wrong = [request for request in known if _sums(request) != _counted(request)]
         if wrong:
             (drafted, accepted), (counted, taken) = _sums(wrong[0]), _counted(wrong[0])
-            yield about_arm(
-                "steps-differ",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -181,11 +182,13 @@ def log_differs(data: RunData) -> Findings:
 
     A log has more requests than the run (warm-ups), so each is looked for among the lines that are near and not about
     another one. Logs without such lines (other engines, other verbosity) say nothing.
+
+    Assumes: the engine logs each request with the times of its answer, in lines that are whole.
+    Otherwise: lines that two threads garbled make an arm suspect whose record is right.
     """
     for arm, requests in answered(data):
         if silent := [it for it in used_sessions(data, requests) if it.log_file is not None and not _has_log(data, it)]:
-            yield about_arm(
-                "log-differs",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("log-differs.gone", sessions=len(silent)),
@@ -203,8 +206,7 @@ def log_differs(data: RunData) -> Findings:
         unknown = [it for name, mine in by_session.items() for it in _unknown(mine, data.printed[name])]
         if unknown:
             row = unknown[0].row
-            yield about_arm(
-                "log-differs",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message(
@@ -261,26 +263,9 @@ CHECKS: tuple[Check, ...] = (
         "invalid",
         records_differ,
         saw=("prompts", "sessions", "requests", "replies", "load-cells", "sendings"),
-        assumes="specmeter stores one answer in all of these places, unchanged: identity",
-        otherwise="nothing but a change of the stored data makes them differ",
     ),
-    Check(
-        "steps-differ",
-        "suspect",
-        steps_differ,
-        saw=("requests", "replies"),
-        assumes="every step of a request was read from the engine's log, and tokens become text in one way",
-        otherwise="a log whose lines are lost or unknown makes an arm suspect whose counters are right",
-    ),
-    Check(
-        "log-differs",
-        "suspect",
-        log_differs,
-        saw=("sessions", "logs", "requests"),
-        needs=("log",),
-        assumes="the engine logs each request with the times of its answer, in lines that are whole",
-        otherwise="lines that two threads garbled make an arm suspect whose record is right",
-    ),
+    Check("steps-differ", "suspect", steps_differ, saw=("requests", "replies")),
+    Check("log-differs", "suspect", log_differs, saw=("sessions", "logs", "requests"), needs=("log",)),
 )
 
 
@@ -290,6 +275,9 @@ def copied_requests(data: RunData) -> Findings:
     Clocks count in nanoseconds (on Windows, in tenths of a microsecond), and a request has several times of its own:
     its duration, the engine's two, the arrivals of its tokens. That three of them agree by chance happens once in many
     millions of pairs; a block that was copied over another agrees in all.
+
+    Assumes: no two requests take the same time in three clock readings to the last digit: identity.
+    Otherwise: a clock that ticks in whole ms, with an engine that rounds as coarsely, could repeat itself.
     """
     if data.simulated:
         yield not_applicable(None, Message("unchecked.virtual_repeats"))
@@ -308,8 +296,7 @@ def copied_requests(data: RunData) -> Findings:
                 copies.setdefault(request.row.arm_id, []).append((request, twin))
     for arm_id, pairs in copies.items():
         copy, twin = (it.row for it in pairs[0])
-        yield about_arm(
-            "copied-requests",
+        yield of_arm(
             "invalid",
             arm_id,
             Message(
@@ -337,16 +324,7 @@ def _times(request: RequestData) -> Iterator[tuple[object, ...]]:
         yield "arrivals", arrivals.first_ms, arrivals.last_ms, arrivals.sum_ms
 
 
-COPY_CHECKS: tuple[Check, ...] = (
-    Check(
-        "copied-requests",
-        "invalid",
-        copied_requests,
-        saw=("requests", "replies"),
-        assumes="no two requests take the same time in three clock readings to the last digit: identity",
-        otherwise="a clock that ticks in whole ms, with an engine that rounds as coarsely, could repeat itself",
-    ),
-)
+COPY_CHECKS: tuple[Check, ...] = (Check("copied-requests", "invalid", copied_requests, saw=("requests", "replies")),)
 
 
 _SINGLE = 2
@@ -371,6 +349,9 @@ def decode_time_differs(data: RunData) -> Findings:
     engine stops its clock. Lower medians over an arm's requests are compared: arrivals may be late, for one request or
     in bursts, but neither for most of them. Off by more than 5 % and 20 ms is too much, either way for arrivals. Steps
     may end early, where the last forwards drafted nothing and were not logged, but not late by more than 2 % and 3 ms.
+
+    Assumes: the client is not kept from reading most of an arm's tokens for longer than 20 ms and 5 % of the time.
+    Otherwise: a client that never gets a processor sees tokens in bursts, and a right decode time is suspect.
     """
     for arm, requests in answered(data):
         decoded = [it for it in requests if (it.row.predicted_n or 0) > 1]
@@ -379,8 +360,7 @@ def decode_time_differs(data: RunData) -> Findings:
             yield not_applicable(arm.id, Message("unchecked.no_arrivals_no_steps"))
         for look in looks:
             if look is not None and look.off:
-                yield about_arm(
-                    "decode-time-differs",
+                yield of_arm(
                     "suspect",
                     arm.id,
                     Message(
@@ -393,8 +373,7 @@ def decode_time_differs(data: RunData) -> Findings:
                 )
         bare = [it for it in decoded if it.arrivals is None]
         if bare and arm.engine.stream_tokens:
-            yield about_arm(
-                "decode-time-differs",
+            yield of_arm(
                 "suspect",
                 arm.id,
                 Message("decode-time-differs.bare", requests=len(bare), of=len(decoded)),
@@ -471,6 +450,9 @@ def times_overlap(data: RunData) -> Findings:
     that took; requests of a cell under load are only held against their session. A clock that is set back breaks it
     once; the time of day may also run slower by a tenth while it is corrected. More than two breaks that are more than
     5 % of all moments come of no clock; neither does a request a minute outside of a session that ends after it began.
+
+    Assumes: the time of day is not set back again and again while a run goes on.
+    Otherwise: a machine whose clock jumps makes a right run suspect; its rates come from other clocks.
     """
     if not data.sessions:
         yield unseen(None, Message("unchecked.no_session"))
@@ -480,8 +462,7 @@ def times_overlap(data: RunData) -> Findings:
     if early:
         worst = max(early, key=lambda it: it.after - it.at)
         often = len(early) > max(_SINGLE, _SHARE * len(moments)) or _outside(data)
-        yield about_run(
-            "times-overlap",
+        yield of_run(
             "suspect" if often else "note",
             Message(
                 "times-overlap.found",
@@ -519,8 +500,7 @@ def _late_predictions(data: RunData) -> Findings:
     foretold = {it.arm_id: it.made_at for it in data.predictions if it.speedup is not None}
     late = {arm_id: at for arm_id, at in foretold.items() if at > first.get(arm_id, at) + SLACK_MS / 1000}
     for arm_id, at in late.items() if not data.simulated else ():
-        yield about_arm(
-            "times-overlap",
+        yield of_arm(
             "suspect",
             arm_id,
             Message("times-overlap.prediction", seconds=at - first[arm_id]),
@@ -565,12 +545,7 @@ def _stray_samples(data: RunData) -> Findings:
         place = bisect_right(starts, load.at) - 1
         stray += place < 0 or load.at > spans[place][1] + _SAMPLE_S
     if stray > max(_SINGLE, _SHARE * len(data.telemetry)):
-        yield about_run(
-            "times-overlap",
-            "suspect",
-            Message("times-overlap.samples", stray=stray, samples=len(data.telemetry)),
-            _CHANGED,
-        )
+        yield of_run("suspect", Message("times-overlap.samples", stray=stray, samples=len(data.telemetry)), _CHANGED)
 
 
 def _span(session: Session) -> tuple[float, float]:
@@ -591,23 +566,8 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 CLOCK_CHECKS: tuple[Check, ...] = (
-    Check(
-        "decode-time-differs",
-        "suspect",
-        decode_time_differs,
-        saw=("requests", "replies"),
-        needs=("arrivals",),
-        assumes="the client is not kept from reading most of an arm's tokens for longer than 20 ms and 5 % of the time",
-        otherwise="a client that never gets a processor sees tokens in bursts, and a right decode time is suspect",
-    ),
-    Check(
-        "times-overlap",
-        "suspect",
-        times_overlap,
-        saw=("sessions", "requests", "telemetry", "predictions"),
-        assumes="the time of day is not set back again and again while a run goes on",
-        otherwise="a machine whose clock jumps makes a right run suspect; its rates come from other clocks",
-    ),
+    Check("decode-time-differs", "suspect", decode_time_differs, saw=("requests", "replies"), needs=("arrivals",)),
+    Check("times-overlap", "suspect", times_overlap, saw=("sessions", "requests", "telemetry", "predictions")),
 )
 
 
@@ -616,6 +576,9 @@ def stalls(data: RunData) -> Findings:
 
     Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
     repeated. Never `invalid`: a stall may be what the machine always does.
+
+    Assumes: a prompt takes an arm the same time in every block, but for noise.
+    Otherwise: texts that are sampled differ in length and cost, and their spread is allowed for; suspect at most.
     """
     arms = {arm.arm_id: arm for arm in (*data.summary.arms, *data.summary.controls)}
     for arm_id, requests in data.by_arm.items():
@@ -632,8 +595,7 @@ def stalls(data: RunData) -> Findings:
         found = arms[arm_id].stalls
         if found is None or not found.requests:
             continue
-        yield about_arm(
-            "stalls",
+        yield of_arm(
             "suspect" if found.share >= MARGIN else "note",
             arm_id,
             Message(
@@ -650,13 +612,4 @@ def stalls(data: RunData) -> Findings:
         )
 
 
-STALL_CHECKS: tuple[Check, ...] = (
-    Check(
-        id="stalls",
-        severity="suspect",
-        look=stalls,
-        saw=("arms", "requests"),
-        assumes="a prompt takes an arm the same time in every block, but for noise",
-        otherwise="texts that are sampled differ in length and cost, and their spread is allowed for; suspect at most",
-    ),
-)
+STALL_CHECKS: tuple[Check, ...] = (Check("stalls", "suspect", stalls, saw=("arms", "requests")),)

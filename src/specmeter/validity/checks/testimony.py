@@ -17,12 +17,11 @@ from specmeter import __version__
 from specmeter.messages import Message
 from specmeter.models.bench import shipped
 from specmeter.record import Arm, Finding, Prediction
-from specmeter.record.verdict import Findings, about_arm, about_run
+from specmeter.record.verdict import Findings
 from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
-from specmeter.validity.checks.check import Check, answered, used_sessions
+from specmeter.validity.checks.check import Check, answered, of_arm, of_run, used_sessions
 from specmeter.validity.checks.run_data import RequestData, RunData
 
-_ID = "folder-contradicts"
 _FIX = Message("folder-contradicts.fix")
 _STAMP_MS = 3.0
 """Stamps of log lines were seen to leave out or add 1 ms in the median, on a machine with four times as much work as
@@ -45,11 +44,16 @@ _FEW = 4
 
 
 def _found(arm_id: str, message: Message) -> Finding:
-    return about_arm(_ID, "suspect", arm_id, message, _FIX)
+    return of_arm("suspect", arm_id, message, _FIX)
 
 
 def folder_contradicts(data: RunData) -> Findings:
-    """Times, a machine or models that something else in the run's folder contradicts."""
+    """Times, a machine or models that something else in the run's folder contradicts.
+
+    Assumes: log lines are stamped when they are written, a client sends its next request at once, and a machine
+    keeps its speed within a factor of 1.6 between a probe and the run.
+    Otherwise: a machine that slept or was changed meanwhile makes a right run suspect; suspect at most.
+    """
     for arm, requests in answered(data):
         yield from _log_stamps(data, arm, requests)
         yield from _pauses(arm, requests) if arm.load is None else _cells(data, arm, requests)
@@ -196,7 +200,7 @@ def _machine(data: RunData) -> Findings:
         said = _words(name)
         if said != "cpu" and not any(said in it or it in said for it in hosts):
             host = data.hosts[-1].cpu if data.hosts else ""
-            yield about_run(_ID, "suspect", Message("folder-contradicts.processor", log=name, host=host), _FIX)
+            yield of_run("suspect", Message("folder-contradicts.processor", log=name, host=host), _FIX)
     for arm, requests in answered(data):
         for session in used_sessions(data, requests):
             log, cell = data.logs.get(session.id), data.load_cells.get(session.id)
@@ -225,7 +229,7 @@ def _models(data: RunData) -> Findings:
             shown = Message(
                 "folder-contradicts.model", model=model.name, reference=model.reference, sha256=model.sha256[:12]
             )
-            yield about_run(_ID, "suspect", shown, _FIX)
+            yield of_run("suspect", shown, _FIX)
 
 
 def _samples(data: RunData) -> Findings:
@@ -234,7 +238,7 @@ def _samples(data: RunData) -> Findings:
         return
     for due, samples in _due_samples(data):
         if due >= _FEW and samples < _SAMPLED * due:
-            yield about_run(_ID, "suspect", Message("folder-contradicts.samples", samples=samples, due=due), _FIX)
+            yield of_run("suspect", Message("folder-contradicts.samples", samples=samples, due=due), _FIX)
             break
     cores = max((host.logical_cores for host in data.hosts), default=1)
     wrong = [
@@ -244,7 +248,7 @@ def _samples(data: RunData) -> Findings:
     ]
     if wrong:
         shown = Message("folder-contradicts.programs", samples=len(wrong), of=len(data.telemetry))
-        yield about_run(_ID, "suspect", shown, _FIX)
+        yield of_run("suspect", shown, _FIX)
     for it in data.disturbances:
         shares = [one.other_cpu_percent for one in data.telemetry if it.began_at <= one.at <= it.ended_at]
         mean = sum(shares) / max(1, len(shares))
@@ -252,7 +256,7 @@ def _samples(data: RunData) -> Findings:
             shown = Message(
                 "folder-contradicts.disturbance", block=it.block, mean_percent=it.mean_percent, samples=it.samples
             )
-            yield about_run(_ID, "suspect", shown, _FIX)
+            yield of_run("suspect", shown, _FIX)
 
 
 def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
@@ -277,17 +281,12 @@ def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
 
 CHECKS: tuple[Check, ...] = (
     Check(
-        _ID,
+        "folder-contradicts",
         "suspect",
         folder_contradicts,
         saw=(
             *("sessions", "logs", "requests", "load-cells", "sendings", "step-probes", "predictions", "hosts"),
             *("models", "telemetry", "disturbances"),
         ),
-        assumes=(
-            "log lines are stamped when they are written, a client sends its next request at once, and a machine keeps "
-            f"its speed within a factor of {_PROBED:g} between a probe and the run"
-        ),
-        otherwise="a machine that slept or was changed meanwhile makes a right run suspect; suspect at most",
     ),
 )
