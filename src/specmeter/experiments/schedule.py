@@ -62,7 +62,7 @@ class Balance(Record):
 
     score: float | None
     """1 - sum over arms |sum over blocks c| / sum over both |c|, where c is an arm's place in a block counted from the
-    block's middle. 1: every arm was as often early as late; 0: the same order in every block. None: no two arms ever
+    block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever
     shared a block."""
     mean_position: dict[str, float]
     """Arm -> mean place in its blocks, from 0."""

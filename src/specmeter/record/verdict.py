@@ -14,7 +14,7 @@ from specmeter.messages import Message
 from specmeter.record.base import Record
 
 Severity = Literal["invalid", "suspect", "note"]
-"""What a finding does to what it is about: the number is false; it may not mean what it says; good to know."""
+"""What a finding does to what it is about: the number is false; a check failed: not to publish; good to know."""
 
 Verdict = Literal["valid", "suspect", "invalid"]
 

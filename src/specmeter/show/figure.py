@@ -143,7 +143,7 @@ class Figure:
     title: str | Message = ""
     about: str | Message = ""
     marked: bool = False
-    """Whether there is a number among them that is false, or may not mean what it says, beside others."""
+    """Whether there is a number among them that is false or suspect, beside others."""
 
     @property
     def caption(self) -> str | Message:
