@@ -8,6 +8,7 @@ import pytest
 
 from audit.test_grammar import audited, table
 from specmeter.audit.claim import Claim
+from specmeter.audit.reading import row_defaults, rule
 
 TOLD = {
     "from, to": "Enabled MTP, went from 23 to 41 t/s with 71% acceptance (n-max 4).",
@@ -105,9 +106,11 @@ def test_a_fraction_beside_percent_is_one(tmp_path: Path) -> None:
 
 def test_a_lone_line_of_a_log_says_what_its_drafts_permit(tmp_path: Path) -> None:
     line = "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)\n"
-    (ruling,) = audited(tmp_path, line + line.replace("171", "311").replace("0.57", "1.04")).rulings[:1]
-    assert (ruling.claim.accepted, ruling.claim.drafted) == (171, 297)
-    assert ruling.arithmetic.code == "audit.no_speedup_no_gamma"
+    audit = audited(tmp_path, line + line.replace("171", "297").replace("0.57576", "1.00000"))
+    assert [(it.claim.accepted, it.claim.drafted) for it in audit.rulings] == [(171, 297), (297, 297)]
+    assert audit.rulings[0].arithmetic.code == "audit.no_speedup_no_gamma"
+    with_gamma = rule((it.claim for it in audit.rulings), "log", "llama-server", row_defaults(gamma=4))
+    assert "permit 3.30x at most" in str(with_gamma.rulings[0].arithmetic)
 
 
 def test_modes_of_other_things_are_conditions(tmp_path: Path) -> None:
