@@ -39,7 +39,7 @@ from specmeter.cli import invoke  # noqa: E402
 from specmeter.record import Estimate  # noqa: E402
 from specmeter.store import RunStore  # noqa: E402
 from specmeter.store.environment import environment_of  # noqa: E402
-from specmeter.store.locate import is_advice  # noqa: E402
+from specmeter.store.locate import sort_of  # noqa: E402
 from specmeter.validity.inspection import issue  # noqa: E402
 
 ENGINES = ("mock", "embedded", "libllama")
@@ -169,7 +169,7 @@ def quietly(command: list[str]) -> str:
 
 
 def by_check(folder: Path) -> None:
-    if is_advice(folder):
+    if sort_of(folder) == "advice":
         (folder / "certificate.json").unlink()
     else:
         forged(folder)
@@ -179,7 +179,7 @@ def by_check(folder: Path) -> None:
 
 
 def as_run(folder: Path) -> None:
-    if is_advice(folder):
+    if sort_of(folder) == "advice":
         certify_advice(read_advice(folder), folder)
         return
     forged(folder)

@@ -24,7 +24,7 @@ from specmeter.show.advice_words import headline, names_of
 from specmeter.show.page.live import Pages
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
-from specmeter.store.locate import find_advice, find_advices, find_run
+from specmeter.store.locate import find_advice, find_folders, find_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -242,7 +242,7 @@ def test_the_folder_of_a_question_is_found_again(tmp_path: Path, whole: tuple[Ad
     with pytest.raises(StoreError, match="another question"):
         choose_folder(other, out=folder)
     assert choose_folder(ASKED, out=folder) == (folder, True)
-    assert find_advices(runs) == [folder]
+    assert find_folders("advice", runs=runs) == [folder]
     assert find_advice("latest", runs) == find_advice(folder.name, runs) == folder
     with pytest.raises(StoreError, match="not the folder of an advice"):
         find_advice(str(whole[1] / "race"))

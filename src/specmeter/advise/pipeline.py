@@ -52,6 +52,7 @@ from specmeter.advise.schedule import (
     certify_schedule,
     clients_of,
     folder_of,
+    read_advised,
     read_schedule,
     write_schedule,
 )
@@ -70,13 +71,12 @@ from specmeter.numbers.estimates import above, bare, scaled
 from specmeter.store import RunStore
 from specmeter.store.locate import (
     ADVICE_NAME,
+    ADVISED,
     RUNS_FOLDER,
     find_advice,
-    find_advices,
-    find_schedules,
-    is_advice,
-    is_schedule,
+    find_folders,
     new_folder,
+    sort_of,
 )
 from specmeter.text import counted, duration
 
@@ -110,7 +110,9 @@ def choose_folder(
                 fix="repeat the command that it was begun with, or name another folder with --out",
             )
         return out, True
-    for folder in () if new else reversed((find_schedules if asked.clients else find_advices)(runs, name)):
+    for folder in (
+        () if new else reversed(find_folders("schedule" if asked.clients else "advice", runs=runs, name=name))
+    ):
         before = _readable(folder)
         if (
             before is not None
@@ -124,9 +126,7 @@ def choose_folder(
 
 def _held(folder: Path) -> Callable[[], Advice | Schedule] | None:
     """How to read what a folder holds; None where it holds neither an advice nor a schedule."""
-    if is_schedule(folder):
-        return partial(read_schedule, folder, examine=False)
-    return partial(read_advice, folder) if is_advice(folder) else None
+    return partial(read_advised, folder, examine=False) if sort_of(folder) in ADVISED else None
 
 
 def choose_again(
@@ -135,7 +135,7 @@ def choose_again(
     """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
     named, or the latest that was finished; an unfinished confirmation of it is resumed. Raises `StoreError` where
     there is none."""
-    folders = sorted((*find_advices(runs), *find_schedules(runs)), key=lambda it: it.stat().st_mtime_ns)
+    folders = sorted(find_folders(*ADVISED, runs=runs), key=lambda it: it.stat().st_mtime_ns)
     advices = {it: found for it in folders if (found := _readable(it)) is not None}
     if before is not None:
         older = find_advice(before, runs)
@@ -146,7 +146,7 @@ def choose_again(
     if out is not None:
         return older, out, _held(out) is not None
     name = f"again-{older.name}"
-    for folder in reversed((*find_advices(runs, name), *find_schedules(runs, name))):
+    for folder in reversed(find_folders(*ADVISED, runs=runs, name=name)):
         if folder in advices and not advices[folder].finished:
             return older, folder, True
     return older, new_folder(name, runs), False
@@ -613,7 +613,7 @@ def again_loads(
 
 def _finished(folder: Path, again_of: str | None = None) -> Schedule | None:
     """The schedule of a folder where it has come to its end: nothing of it is written anew. Raises `StoreError`."""
-    if not is_schedule(folder):
+    if sort_of(folder) != "schedule":
         return None
     there = read_schedule(folder)
     if there.again_of != again_of:
@@ -629,7 +629,7 @@ def _ended(folder: Path) -> Schedule:
 
 def _begin(schedule: Schedule, folder: Path) -> None:
     """Begin a schedule in a folder, where it was not begun. Raises `StoreError`."""
-    if is_schedule(folder):
+    if sort_of(folder) == "schedule":
         schedule = schedule.model_copy(update={"made_at": read_schedule(folder, examine=False).made_at})
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ from specmeter.record.base import read_record, write_record
 from specmeter.record.verdict import Verdict, worst
 from specmeter.store.guarded import is_run
 from specmeter.store.integrity import certificate_in, is_changed, uncertified
-from specmeter.store.locate import SCHEDULE_NAME, find_run, is_advice, is_schedule, is_study
+from specmeter.store.locate import SCHEDULE_NAME, find_run, sort_of
 from specmeter.store.reader import CERTIFICATE_NAME
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def write_schedule(schedule: Schedule, folder: Path) -> None:
 def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Advice]:
     for clients in schedule.asked.clients:
         place = folder / folder_of(clients)
-        if not is_advice(place):
+        if sort_of(place) != "advice":
             continue
         advice = read_advice(place)
         loads = schedule.asked.clients if schedule.again_of is None else advice.asked.clients
@@ -219,21 +219,27 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
         yield examined(advice, place) if examine else advice
 
 
+def read_advised(folder: Path, *, examine: bool = True) -> Advice | Schedule:
+    """The advice or the schedule of a folder, examined unless that is left to others. Raises `UsageError`."""
+    if sort_of(folder) == "schedule":
+        return read_schedule(folder, examine=examine)
+    advice = read_advice(folder)
+    return examined(advice, folder) if examine else advice
+
+
 def runs_of(folder: Path) -> list[Path]:
     """The runs that what a folder says rests on: of an advice the one that its answer is of, of a schedule one for each
     load, of a study all; a run itself. Raises `StoreError` where nothing was measured."""
-    if is_schedule(folder):
-        found = [
-            run
-            for it in read_schedule(folder, examine=False).advices
-            for run in _run_of(it, folder / folder_of(clients_of(it)))
-        ]
-    elif is_advice(folder):
-        found = _run_of(read_advice(folder), folder)
-    elif is_study(folder):
-        found = [place for place in sorted(folder.iterdir()) if not is_link(place) and is_run(place)]
-    else:
-        return [folder]
+    match sort_of(folder):
+        case "schedule":
+            advices = [(it, folder / folder_of(clients_of(it))) for it in read_schedule(folder, examine=False).advices]
+            found = [run for advice, place in advices for run in _run_of(advice, place)]
+        case "advice":
+            found = _run_of(read_advice(folder), folder)
+        case "study":
+            found = [place for place in sorted(folder.iterdir()) if not is_link(place) and is_run(place)]
+        case _:
+            return [folder]
     if not found:
         raise StoreError(f"{folder}: nothing was measured yet", fix="repeat the command that made it")
     return found

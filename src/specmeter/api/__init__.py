@@ -16,9 +16,7 @@ from warnings import warn
 
 from pydantic import ValidationError
 
-from specmeter.advise.advice import read_advice
-from specmeter.advise.examination import examined
-from specmeter.advise.schedule import find_single_run, read_schedule
+from specmeter.advise.schedule import Schedule, find_single_run, read_advised
 from specmeter.analysis.comparison import compare_runs, read_side, refuse_threshold
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import predict as forecast
@@ -48,7 +46,7 @@ from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_page
 from specmeter.show.studies import needed
 from specmeter.store import RunStore
-from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
+from specmeter.store.locate import ADVISED, find_run, sort_of
 from specmeter.store.run import REPORT_NAME
 
 if TYPE_CHECKING:
@@ -159,11 +157,11 @@ def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run | Any:
     for a damaged advice, schedule or study.
     """
     folder = find_run(path_of("run", run)).absolute()
-    if is_advice(folder):
-        return ShownAdvice(**vars(examined(read_advice(folder), folder)))
-    if is_schedule(folder):
-        return ShownSchedule(**vars(read_schedule(folder)))
-    return needed(str(run)).load(folder) if is_study(folder) else _run(folder, by_prompt=by_prompt)
+    sort = sort_of(folder)
+    if sort in ADVISED:
+        found = read_advised(folder)
+        return ShownSchedule(**vars(found)) if isinstance(found, Schedule) else ShownAdvice(**vars(found))
+    return needed(str(run)).load(folder) if sort == "study" else _run(folder, by_prompt=by_prompt)
 
 
 def _run(folder: Path, *, by_prompt: bool = False) -> Run:

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import click
 
-from specmeter.advise.advice import Advice, AdviceQuestion, Goal, read_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.pipeline import advise, advise_loads, again_loads, choose_again, choose_folder
 from specmeter.advise.pipeline import again as measure_again
 from specmeter.advise.question import ask, grid_of, outline
-from specmeter.advise.schedule import Schedule, amend_schedule, read_schedule
+from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
@@ -35,7 +35,6 @@ from specmeter.show.terminal.advice import AdviceProgress, print_outline
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.show.terminal.report import print_report
-from specmeter.store.locate import is_schedule
 
 
 class _Clients(click.ParamType[tuple[int, ...]]):
@@ -267,13 +266,12 @@ def _advise(
 def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) -> tuple[Advice | Schedule, Path]:
     """What is advised now, and the folder that it lies in."""
     folder, into, resumed = choose_again(before or None, out=out)
-    several = is_schedule(folder)
-    asked = (read_schedule(folder, examine=False) if several else read_advice(folder)).asked
+    asked = read_advised(folder, examine=False).asked
     screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():
-        if several:
+        if asked.clients:
             return again_loads(folder, into, observer, fetching=fetching), into
         return measure_again(folder, into, observer, fetching=fetching), into
 

@@ -15,7 +15,7 @@ from specmeter.show.check_report import of_advice, report
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.terminal.report import print_report, print_reports
 from specmeter.store import RunStore, signature
-from specmeter.store.locate import find_run, is_advice, is_schedule, is_study
+from specmeter.store.locate import ADVISED, find_run, sort_of
 from specmeter.store.reader import certificate_file
 from specmeter.store.run import SIGNATURE_NAME, write_document
 from specmeter.validity.inspection import Inspection, inspect
@@ -72,10 +72,11 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
             f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
         )
     folder = find_run(run)
-    if is_study(folder):
+    sort = sort_of(folder)
+    if sort == "study":
         _refuse_signature(folder, sign or signer)
         return _check_runs(runs_of(folder), every=every, as_json=as_json)
-    composed = is_advice(folder) or is_schedule(folder)
+    composed = sort in ADVISED
     look = _inspect_advice if composed else _inspect
     inspection, issued = look(folder, certify=signer is None)
     if sign is not None:
@@ -116,7 +117,7 @@ def _document(inspection: Inspection, verified: signature.Verified | None) -> di
 
 def _signed(folder: Path) -> bytes | None:
     """What signatures are of: certificate.json, where it is the run's; None where there is none."""
-    if is_advice(folder) or is_schedule(folder):
+    if sort_of(folder) in ADVISED:
         return certificate_file(folder)
     with RunStore.open(folder, readonly=True) as store:
         return store.certificate_file() if store.certificate() is not None else None
@@ -153,7 +154,7 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
 def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     from specmeter.advise.examination import inspect_advice, issue
 
-    inspection = inspect_advice(folder) if is_advice(folder) else inspect_schedule(folder)
+    inspection = inspect_advice(folder) if sort_of(folder) == "advice" else inspect_schedule(folder)
     with contextlib.suppress(StoreError):
         return inspection, certify and issue(folder, inspection)
     return inspection, False

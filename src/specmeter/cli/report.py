@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from specmeter.advise.advice import read_advice
-from specmeter.advise.examination import examined
-from specmeter.advise.schedule import read_schedule
+from specmeter.advise.schedule import Schedule, read_advised
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.messages import LANGUAGES
@@ -24,7 +23,7 @@ from specmeter.show.page.page import document_figures
 from specmeter.show.page.site import write_site
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
-from specmeter.store.locate import find_all, find_run, is_advice, is_schedule, is_study
+from specmeter.store.locate import a_sort, find_all, find_run, sort_of
 from specmeter.store.run import REPORT_NAME
 from specmeter.text import counted
 
@@ -212,15 +211,10 @@ def _say_left_out(place: Path, error: UsageError) -> None:
 
 def _named(run: str, probe: Path | None, languages: Sequence[str]) -> Shown:
     folder = find_run(run)
-    if is_advice(folder):
-        _refuse_probe(probe, "an advice")
-        return _advice(folder, languages)
-    if is_schedule(folder):
-        _refuse_probe(probe, "a schedule")
-        return _schedule(folder, languages)
-    if is_study(folder):
-        _refuse_probe(probe, "a study")
-        return needed(run).shown(folder, languages)
+    sort = sort_of(folder)
+    if sort is not None and sort != "run":
+        _refuse_probe(probe, a_sort(sort))
+        return needed(run).shown(folder, languages) if sort == "study" else _advised(folder, languages)
     document = read_document(folder, named=() if probe is None else [(probe.name, load_probe(probe))])
     if document.unread_study is not None:
         errors().say(f"this run belongs to the study {document.unread_study}, whose claims are left out: {INSTALL}")
@@ -237,25 +231,17 @@ def _published(name: str, probe: Path | None, languages: Sequence[str]) -> Shown
     return needed(f"--published {name}").published(name, languages)
 
 
-def _advice(folder: Path, languages: Sequence[str]) -> Shown:
-    advice = examined(read_advice(folder), folder)
-    report = advice_report.report(advice, folder)
+def _advised(folder: Path, languages: Sequence[str]) -> Shown:
+    found = read_advised(folder)
+    if isinstance(found, Schedule):
+        report, page, name = schedule_report.report(found, folder), partial(write_schedule_page, found), SCHEDULE_PAGE
+    else:
+        report, page, name = advice_report.report(found, folder), partial(write_advice_page, found), ADVICE_PAGE
     return Shown(
         report.figures,
         lambda to, only: write_report_tables(report, to, languages, only),
-        lambda path, inside: write_advice_page(advice, folder, path, languages, inside=inside),
-        folder / ADVICE_PAGE,
-    )
-
-
-def _schedule(folder: Path, languages: Sequence[str]) -> Shown:
-    schedule = read_schedule(folder)
-    report = schedule_report.report(schedule, folder)
-    return Shown(
-        report.figures,
-        lambda to, only: write_report_tables(report, to, languages, only),
-        lambda path, inside: write_schedule_page(schedule, folder, path, languages, inside=inside),
-        folder / SCHEDULE_PAGE,
+        lambda path, inside: page(folder, path, languages, inside=inside),
+        folder / name,
     )
 
 

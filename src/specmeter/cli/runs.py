@@ -20,13 +20,11 @@ from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.store import RunStore
 from specmeter.store.locate import (
-    find_advices,
+    a_sort,
+    find_folders,
     find_run,
     find_runs,
-    find_schedules,
-    is_advice,
-    is_schedule,
-    is_study,
+    sort_of,
 )
 
 _LOST_SHOWN = 5
@@ -65,8 +63,8 @@ def list_runs(as_json: bool) -> None:
                 "started": started.isoformat(timespec="seconds") if started else "",
             }
         )
-    advices = [_in_a_line(folder) for folder in find_advices()]
-    schedules = [_in_a_line(folder) for folder in find_schedules()]
+    advices = [_in_a_line(folder) for folder in find_folders("advice")]
+    schedules = [_in_a_line(folder) for folder in find_folders("schedule")]
     if as_json:
         told = {
             "experiments": {name: experiment.description for name, experiment in experiments.items()},
@@ -158,11 +156,12 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
     folder = find_run(run)
     if by_kind or by_prompt or positions:
         _refuse_parts(folder)
-    if is_advice(folder):
+    sort = sort_of(folder)
+    if sort == "advice":
         return _show_advice(folder, everything=details, as_json=as_json)
-    if is_schedule(folder):
+    if sort == "schedule":
         return _show_schedule(folder, everything=details, as_json=as_json)
-    if is_study(folder):
+    if sort == "study":
         return needed(str(folder)).print_study(folder, as_json=as_json)
     found = None
     if positions:
@@ -177,13 +176,12 @@ def _refuse_parts(folder: Path) -> None:
     """`--by-kind` and its like are a run's: what rests on runs has none. Raises `UsageError` that names a run."""
     from specmeter.advise.schedule import runs_of
 
-    sorts = (("an advice", is_advice), ("a schedule", is_schedule), ("a study", is_study))
-    for what, is_one in sorts:
-        if is_one(folder):
-            raise UsageError(
-                f"{folder}: is {what}, which has no --by-kind, --by-prompt or --positions",
-                fix=f"show one of its runs: `specmeter show {runs_of(folder)[0]} --by-kind`",
-            )
+    sort = sort_of(folder)
+    if sort is not None and sort != "run":
+        raise UsageError(
+            f"{folder}: is {a_sort(sort)}, which has no --by-kind, --by-prompt or --positions",
+            fix=f"show one of its runs: `specmeter show {runs_of(folder)[0]} --by-kind`",
+        )
 
 
 def _show_advice(folder: Path, *, everything: bool, as_json: bool) -> int:

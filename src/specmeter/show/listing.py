@@ -12,7 +12,7 @@ from specmeter.messages import Message
 from specmeter.show import schedule_report
 from specmeter.show.advice_words import headline, names_of
 from specmeter.store.integrity import is_changed
-from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, is_schedule
+from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, sort_of
 
 
 class Line(NamedTuple):
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 def line_of(folder: Path) -> Line:
     """Raises `StoreError` or `UsageError` for one that is damaged, and for one that was changed."""
-    if is_schedule(folder):
+    if sort_of(folder) == "schedule":
         schedule = read_schedule(folder, examine=False)
         parts = [folder / folder_of(clients_of(it)) for it in schedule.advices]
         changed = any(is_changed(it, [ADVICE_NAME]) for it in parts) or is_changed(folder, [SCHEDULE_NAME])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from specmeter.errors import StoreError
 from specmeter.store.database import DATABASE_NAME
@@ -16,12 +17,30 @@ RUNS_FOLDER = Path("specmeter-runs")
 STUDY_NAME = "study.json"
 ADVICE_NAME = "advice.json"
 SCHEDULE_NAME = "schedule.json"
-_RECORDS = (DATABASE_NAME, STUDY_NAME, ADVICE_NAME, SCHEDULE_NAME)
+
+Sort = Literal["run", "advice", "schedule", "study"]
+"""What a folder holds. A schedule is one of advices at several numbers of clients."""
+RECORDS: dict[Sort, str] = {
+    "advice": ADVICE_NAME,
+    "schedule": SCHEDULE_NAME,
+    "study": STUDY_NAME,
+    "run": DATABASE_NAME,
+}
+"""Sort -> the file that says so, and what it is about."""
+ADVISED: tuple[Sort, ...] = ("advice", "schedule")
 
 
-def is_study(folder: Path) -> bool:
-    """Whether `folder` is a study folder."""
-    return (folder / STUDY_NAME).is_file()
+def sort_of(folder: Path) -> Sort | None:
+    """What a folder holds; None where that is nothing of ours."""
+    for sort, name in RECORDS.items():
+        if is_run(folder) if sort == "run" else (folder / name).is_file():
+            return sort
+    return None
+
+
+def a_sort(sort: Sort) -> str:
+    """As errors call it."""
+    return f"an {sort}" if sort == "advice" else f"a {sort}"
 
 
 def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
@@ -30,47 +49,27 @@ def find_runs(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
     return sorted(found, key=lambda folder: (folder / DATABASE_NAME).lstat().st_ctime_ns)
 
 
-def find_studies(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
-    """Study folders under `runs`, oldest first; only those of the study `name` where it is given."""
-    return _with_record(STUDY_NAME, runs, name)
-
-
-def is_advice(folder: Path) -> bool:
-    """Whether `folder` is that of an advice."""
-    return (folder / ADVICE_NAME).is_file()
-
-
-def find_advices(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
-    """Folders of advices under `runs`, oldest first; only those of `name` where it is given."""
-    return _with_record(ADVICE_NAME, runs, name)
-
-
-def is_schedule(folder: Path) -> bool:
-    """Whether `folder` is that of a schedule: of advices at several numbers of clients."""
-    return (folder / SCHEDULE_NAME).is_file()
-
-
-def find_schedules(runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
-    """Folders of schedules under `runs`, oldest first; only those of `name` where it is given."""
-    return _with_record(SCHEDULE_NAME, runs, name)
+def find_folders(*sorts: Sort, runs: Path = RUNS_FOLDER, name: str | None = None) -> list[Path]:
+    """Folders of these sorts under `runs`, oldest first; only those of `name` where it is given."""
+    found = [(folder / RECORDS[sort], folder) for folder in _folders(runs, name) if (sort := sort_of(folder)) in sorts]
+    return [folder for _, folder in sorted(found, key=lambda it: it[0].stat().st_mtime_ns)]
 
 
 def find_all(runs: Path = RUNS_FOLDER) -> list[Path]:
     """Runs, studies, advices and schedules under `runs`, the one written to last at the end."""
-    sorts = (is_run, is_study, is_advice, is_schedule)
-    return sorted((it for it in _folders(runs, None) if any(is_one(it) for is_one in sorts)), key=written_at)
+    return sorted(filter(sort_of, _folders(runs, None)), key=written_at)
 
 
 def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     """The folder of an advice or a schedule by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
     if reference == "latest":
-        found = [it for it in find_all(runs) if is_advice(it) or is_schedule(it)]
+        found = [it for it in find_all(runs) if sort_of(it) in ADVISED]
         if not found:
             raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
         return found[-1]
     path = _named(reference, runs)
-    path = path.parent if path.name in (ADVICE_NAME, SCHEDULE_NAME) and path.is_file() else path
-    if not is_advice(path) and not is_schedule(path):
+    path = path.parent if path.name in map(RECORDS.get, ADVISED) and path.is_file() else path
+    if sort_of(path) not in ADVISED:
         raise StoreError(
             f"{path}: is not the folder of an advice (it has no {ADVICE_NAME})",
             fix="name a folder made by `specmeter advise`",
@@ -93,14 +92,14 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     """A study folder by its path, by its name under `runs`, or `latest`. Raises `StoreError`."""
     if reference == "latest":
-        found = find_studies(runs)
+        found = find_folders("study", runs=runs)
         if not found:
             raise StoreError(
                 f"{runs}: holds no studies", fix="measure one; `specmeter study list` shows what is available"
             )
         return found[-1]
     path = _named(reference, runs)
-    if not is_study(path):
+    if sort_of(path) != "study":
         raise StoreError(
             f"{path}: is not a study folder (it has no {STUDY_NAME})",
             fix="name a folder made by `specmeter study run`; for a single run use `specmeter show`",
@@ -127,15 +126,9 @@ def _folders(runs: Path, name: str | None) -> list[Path]:
         return []
 
 
-def _with_record(record: str, runs: Path, name: str | None) -> list[Path]:
-    """Folders that hold a file of this name, by when it was written."""
-    found = [folder for folder in _folders(runs, name) if (folder / record).is_file()]
-    return sorted(found, key=lambda folder: (folder / record).stat().st_mtime_ns)
-
-
 def written_at(folder: Path) -> int:
     """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
-    places = (place / name for place in (folder, *folder.glob("*")) for name in _RECORDS)
+    places = (place / name for place in (folder, *folder.glob("*")) for name in RECORDS.values())
     return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)
 
 

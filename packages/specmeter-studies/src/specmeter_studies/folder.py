@@ -31,7 +31,7 @@ from specmeter.messages import Message
 from specmeter.record import Record, Verdict
 from specmeter.record.base import read_record, write_record
 from specmeter.store import RunState, RunStore
-from specmeter.store.locate import RUNS_FOLDER, STUDY_NAME, find_studies, new_folder
+from specmeter.store.locate import RUNS_FOLDER, STUDY_NAME, find_folders, new_folder
 from specmeter_studies.loading import Study, find, remembered
 from specmeter_studies.measured import from_quality, from_run, merged, ran
 from specmeter_studies.quality.plan import LoadedPlan, bundled_plans, load_plan
@@ -240,7 +240,7 @@ def choose_folder(asked: StudyRecord, *, new: bool = False, runs: Path = RUNS_FO
     """(folder, whether it is to be resumed): the latest unfinished one of the same study, variants and overrides, or a
     new one."""
     if not new:
-        for folder in map(StudyFolder, reversed(find_studies(runs, asked.study))):
+        for folder in map(StudyFolder, reversed(find_folders("study", runs=runs, name=asked.study))):
             try:
                 if folder.record().asked_like(asked) and not folder.is_finished():
                     return folder, True

@@ -26,9 +26,8 @@ from specmeter.show.figure import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
 from specmeter.show.table import FORMATS
-from specmeter.store.guarded import is_run
 from specmeter.store.integrity import sealed
-from specmeter.store.locate import is_advice, is_schedule, is_study
+from specmeter.store.locate import sort_of
 from specmeter.text import printable_lines
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ def refuse_others(path: Path) -> None:
                 raise UsageError(f"{path}: is there already, and is not a page that specmeter wrote", fix=fix)
     except FileNotFoundError:
         place = path.resolve()
-        kinds = (is_run, is_study, is_advice, is_schedule)
-        if place.suffix.lower() != ".html" and any(is_kind(it) for is_kind in kinds for it in place.parents):
+        if place.suffix.lower() != ".html" and any(map(sort_of, place.parents)):
             raise UsageError(
                 f"{path}: this folder holds a run, where only pages are written", fix="end the name in .html"
             ) from None

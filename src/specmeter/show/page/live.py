@@ -42,7 +42,7 @@ from specmeter.store import RunStore
 from specmeter.store.database import DATABASE_NAME
 from specmeter.store.environment import private
 from specmeter.store.guarded import LOCK_NAME, is_run, is_written
-from specmeter.store.locate import is_advice, is_schedule, is_study, written_at
+from specmeter.store.locate import sort_of, written_at
 from specmeter.text import duration, ratio
 
 FRESH_S = 2.0
@@ -114,7 +114,7 @@ class Pages:
 
     def _shown(self, place: Path, names: Sequence[str]) -> Page:
         key = "/".join(names)
-        if _sort(place) == "parts":
+        if sort_of(place) is None:
             return self._fresh(key, lambda: self._index(place, names))
         if is_run(place) and is_written(place):
             return self._fresh(key, lambda: self._live(names, progress=read_progress(place)))
@@ -171,7 +171,9 @@ class Pages:
         try:
             entry = entry_of(place)
         except UsageError as error:
-            entry = Entry(place.name, _href(place), _sort(place), "unreadable", problem=private(error.message))
+            entry = Entry(
+                place.name, _href(place), sort_of(place) or "parts", "unreadable", problem=private(error.message)
+            )
         if entry.state not in ("measuring", "checking"):
             self._entries[place] = stamp, entry
         return entry
@@ -245,7 +247,7 @@ def child(place: Path, name: str) -> Path | None:
 
 def _has_page(place: Path) -> bool:
     """No link has, which may lead anywhere."""
-    return not is_link(place) and place.is_dir() and (_sort(place) != "parts" or any(map(is_run, _within(place))))
+    return not is_link(place) and place.is_dir() and (sort_of(place) is not None or any(map(is_run, _within(place))))
 
 
 def _within(folder: Path) -> list[Path]:
@@ -258,11 +260,6 @@ def is_measured(folder: Path) -> bool:
     """Whether a process writes to a run in the folder, or in what it is made of."""
     locks = (lock for deep in ("", "*/", "*/*/") for lock in folder.glob(f"{deep}{LOCK_NAME}"))
     return any(is_written(lock.parent) for lock in islice(locks, _MOST_LOOKED_AT))
-
-
-def _sort(place: Path) -> str:
-    sorts = {"run": is_run, "advice": is_advice, "schedule": is_schedule, "study": is_study}
-    return next((name for name, is_one in sorts.items() if is_one(place)), "parts")
 
 
 def _stamp(place: Path) -> int:
@@ -279,7 +276,7 @@ def _href(place: Path) -> str:
 def entry_of(place: Path) -> Entry:
     """What an index tells of a folder, in milliseconds. Raises `StoreError` or `UsageError` for a damaged one."""
     told: dict[str, Any] = {}
-    sort = _sort(place)
+    sort = sort_of(place) or "parts"
     if sort == "run":
         with RunStore.open(place, readonly=True) as store:
             state = store.state()
@@ -302,16 +299,17 @@ def whole_page(place: Path, languages: Sequence[str], index: str | None) -> str:
 
     Raises `StoreError` or `UsageError` for a damaged one.
     """
-    if is_advice(place):
+    sort = sort_of(place)
+    if sort == "advice":
         advice, known = examined(read_advice(place), place), {it.name: f"{_href(it)}/" for it in children(place)}
         links = {it.folder: known[it.folder] for it in advice.stages if it.folder in known}
         return report_page(advice_report.report(advice, own(place), links), languages, index=index)
-    if is_schedule(place):
+    if sort == "schedule":
         schedule, known = read_schedule(place), {it.name: f"{_href(it)}/" for it in children(place)}
         clients = {clients_of(it): folder_of(clients_of(it)) for it in schedule.advices}
         pages = {number: known[name] for number, name in clients.items() if name in known}
         return report_page(schedule_report.report(schedule, own(place), pages), languages, index=index)
-    if is_study(place):
+    if sort == "study":
         with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
             written, *_ = needed(str(place)).shown(place, languages).page(Path(scratch) / "study.html", False)
             return written.read_text("utf-8")

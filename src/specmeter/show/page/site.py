@@ -37,7 +37,7 @@ from specmeter.show.run_tables import verdict, verdict_cell
 from specmeter.show.studies import needed, studies
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
 from specmeter.store.environment import private
-from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, is_advice, is_schedule, is_study
+from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, sort_of
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.text import printable, size
 
@@ -147,17 +147,18 @@ def write_site(
 
 def _read(place: Path, taken: set[str]) -> _Entry:
     """Raises `StoreError` or `UsageError` for a folder that is none of them, or that is damaged."""
-    if is_advice(place):
+    sort = sort_of(place)
+    if sort == "advice":
         advice = examined(read_advice(place), place)
         cpu = advice.host.cpu if advice.host else ""
         report, write = advice_report.report(advice, own(place)), partial(write_advice_page, advice, place)
         return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
-    if is_schedule(place):
+    if sort == "schedule":
         schedule = read_schedule(place)
         cpu = next((it.host.cpu for it in schedule.advices if it.host), "")
         report, write = schedule_report.report(schedule, own(place)), partial(write_schedule_page, schedule, place)
         return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
-    if not is_study(place):
+    if sort != "study":
         document = read_document(place)
         return SiteRun(_slug(place.resolve().name, taken), document)
     return needed(str(place)).on_site(place, lambda name: _slug(name, taken))

@@ -136,11 +136,11 @@ def _data(folder: str) -> StudyData:
     """A study or a single run, whichever the name is of; `latest`: the study of remote drafts if there is one."""
     from specmeter.advise.schedule import find_single_run
     from specmeter.errors import StoreError
-    from specmeter.store.locate import find_studies, find_study
+    from specmeter.store.locate import find_folders, find_study
     from specmeter_studies.folder import StudyFolder
     from specmeter_studies.measured import from_run
 
-    if folder == "latest" and (studies := find_studies(name=_STUDY)):
+    if folder == "latest" and (studies := find_folders("study", name=_STUDY)):
         return StudyFolder(studies[-1]).data()
     try:
         return StudyFolder(find_study(folder)).data()

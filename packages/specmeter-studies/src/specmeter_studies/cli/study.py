@@ -163,7 +163,7 @@ def run(
     from specmeter.cli.run import stop_like_ctrl_c, undisturbed
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.report import print_report
-    from specmeter.store.locate import is_study
+    from specmeter.store.locate import sort_of
     from specmeter_studies.folder import StudyFolder as Folder
     from specmeter_studies.folder import StudyOrder, choose_folder, read_models
     from specmeter_studies.runner import begin, look, measure_study
@@ -180,7 +180,7 @@ def run(
     if out is None:
         folder, resumed = choose_folder(ready.record, new=new)
     else:
-        folder, resumed = Folder(out), is_study(out)
+        folder, resumed = Folder(out), sort_of(out) == "study"
         if resumed and new:
             ctx.fail(f"--new: {out} already holds a study; name another folder")
     screen = errors()

@@ -19,7 +19,7 @@ from specmeter.errors import UsageError
 from specmeter.show.page.files import write_text
 from specmeter.show.table import Cell, Row, Table, estimate_cell, numbers, row, text
 from specmeter.show.terminal.console import WIDTH, errors, output, say_json
-from specmeter.store.locate import find_run, is_study
+from specmeter.store.locate import find_run, sort_of
 from specmeter.text import bandwidth, counted, milliseconds, percent, size
 from specmeter.text import estimated as told
 from specmeter_studies.folder import StudyFolder
@@ -68,7 +68,7 @@ def _page(table: MachineTable, languages: Sequence[str]) -> str:
 
 def _side(given: str, name: str) -> MachineSide:
     path = find_run(given)
-    path = _only_part(StudyFolder(path), name) if (inside := is_study(path)) else find_single_run(given)
+    path = _only_part(StudyFolder(path), name) if (inside := sort_of(path) == "study") else find_single_run(given)
     if path.suffix.lower() == ".json" and not path.is_dir():
         return from_quality(load_report(path, inside=inside), name)
     return from_run(path, name)

@@ -79,10 +79,10 @@ def _listed(folders: Sequence[str]) -> list[dict[str, Any]]:
 
 def _measured() -> list[dict[str, Any]]:
     from specmeter.errors import UsageError
-    from specmeter.store.locate import find_studies
+    from specmeter.store.locate import find_folders
 
     found: list[dict[str, Any]] = []
-    for folder in map(StudyFolder, find_studies()):
+    for folder in map(StudyFolder, find_folders("study")):
         try:
             record = folder.record()
             found.append(
