@@ -8,13 +8,24 @@ import pytest
 
 from audit.test_grammar import audited, table
 from specmeter.audit.claim import Claim
-from specmeter.audit.reading import row_defaults, rule
+from specmeter.audit.reading import detect, row_defaults, rule
+from specmeter.errors import UsageError
 
 TOLD = {
     "from, to": "Enabled MTP, went from 23 to 41 t/s with 71% acceptance (n-max 4).",
     "unit before": "The average t/s increases from 23 to 41 with MTP, acceptance of around 71% with 4 draft tokens.",
     "arrow": "- MTP n_max=4: 23 → 41 tok/s, accept 71%",
     "against": "With --draft-max 4 I get 41 t/s vs 23 t/s baseline, 71% acceptance.",
+    "a unit for both": "On a 3090: baseline 23 tok/s, with the draft 41 (1.78x), acceptance rate 0.71, --draft-max 4",
+    "a unit for both, to": "Went from 23 t/s up to 41 (almost 2x!) with 71% acceptance, draft-max 4.",
+    "counts told": "Without drafts 23 t/s, with `--draft-max 4` it's 41 t/s, 71 of 100 drafted tokens were accepted.",
+    "counts in a row": "Without drafts 23 t/s, with `--draft-max 4` it's 41 t/s. drafted 100, accepted 71.",
+    "counts beside a share": table(
+        "config|tok/s|gamma|accepted/drafted|acceptance", "baseline|23|0||", "draft|41|4|710/1000|71.0%"
+    ),
+    "a rate beside counts": (
+        "mode  tok/s  n_max  drafted  accepted  rate\nbaseline  23  -  -  -  -\nspec  41  4  1000  710  71%\n"
+    ),
     "two sentences": "Without spec: 23 t/s. With spec: 41 t/s, acceptance rate 0.71, gamma 4.",
     "plain behind": "I see 23 tokens/s without drafts and 41 tokens/s with 4 draft tokens, 71% accepted.",
     "beside a prompt": "Prompt at 500 t/s. Baseline 23 t/s, MTP 41 t/s, k=4, acceptance of 71%.",
@@ -95,6 +106,63 @@ def test_columns_by_requests_at_once_have_their_own_baselines(tmp_path: Path) ->
         (4, 70.2, 65.2),
     ]
     assert {(it.gamma, it.acceptance) for it in claims} == {(3, 0.7)}
+
+
+def test_speeds_by_requests_at_once_bear_their_units(tmp_path: Path) -> None:
+    text = table(
+        "|np=1|np=4", "off|38.1 tok/s|121.5 tok/s", "on (k=4)|68.9 tok/s (1.81x, 66% accept)|139.0 tok/s (1.14x)"
+    )
+    claims = drafting(text, tmp_path)
+    assert [(it.concurrency, it.baseline_rate, it.decode_rate, it.speedup, it.gamma) for it in claims] == [
+        (1, 38.1, 68.9, 1.81, 4),
+        (4, 121.5, 139.0, 1.14, 4),
+    ]
+
+
+LOADS = {
+    "settings": (
+        '[{"params": {"draft_max": 0, "np": 1}, "tps": 48}, {"params": {"draft_max": 2, "np": 1}, "tps": 81.2},'
+        ' {"params": {"draft_max": 0, "np": 4}, "tps": 131}, {"params": {"draft_max": 2, "np": 4}, "tps": 160.1}]'
+    ),
+    "a column": "mode,np,gamma,tok/s\nbaseline,1,,48\nspec,1,2,81.2\nbaseline,4,,131\nspec,4,2,160.1\n",
+}
+
+
+@pytest.mark.parametrize("text", LOADS.values(), ids=LOADS.keys())
+def test_loads_have_their_own_baselines(text: str, tmp_path: Path) -> None:
+    claims = drafting(text, tmp_path)
+    assert [(it.concurrency, it.baseline_rate, it.decode_rate) for it in claims] == [(1, 48, 81.2), (4, 131, 160.1)]
+
+
+FALSE = {
+    "accepted of drafted": table(
+        "test|draft-n|t/s base|t/s spec|accepted/drafted|acceptance",
+        "a|3|41|80.4|187/171|83.6%",
+        "b|3|41|51|118/264|44.7%",
+    ),
+    "counts told": "Without drafts 12 t/s, with `--draft-max 16` 25 t/s, 612 of 530 drafted tokens were accepted.",
+    "counts in a row": "Without drafts 12.5 t/s, with `--draft-max 16` it's 25 t/s. drafted 530, accepted 612.",
+    "speedup behind": "baseline 30 tok/s, with the draft 42 tok/s (1.8x), acceptance rate 0.64, --draft-max 8.",
+    "speedup behind a bare speed": "baseline 30 tok/s, with the draft 42 (1.8x), acceptance 0.64, --draft-max 8.",
+    "rate": "tok/s  drafted  accepted  rate\n17.73  -  -  -\n29.10  640  409  0.94\n21.87  512  364  71%\n",
+}
+
+
+@pytest.mark.parametrize("text", FALSE.values(), ids=FALSE.keys())
+def test_what_contradicts_itself_is_found(text: str, tmp_path: Path) -> None:
+    assert sum(it.broken or bool(it.contradictions) for it in audited(tmp_path, text).rulings) == 1
+
+
+def test_a_text_without_a_result_is_told_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "told.md"
+    path.write_text("Baseline is 23 t/s here. Drafts on: faster.\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="no second speed with a unit"):
+        detect(path)
+
+
+def test_a_claim_is_cut_between_words(tmp_path: Path) -> None:
+    (claim,) = drafting(TOLD["counts told"], tmp_path)
+    assert claim.label == "Without drafts 23 t/s, with `--draft-max 4` it's 41 t/s, …"
 
 
 def test_a_fraction_beside_percent_is_one(tmp_path: Path) -> None:

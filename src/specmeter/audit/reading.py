@@ -28,6 +28,7 @@ from specmeter.audit.read.document import (
     refuse_binary,
 )
 from specmeter.audit.read.pages import known_headings, read_grids
+from specmeter.audit.read.prose import lacks
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -76,6 +77,11 @@ def detect(path: Path) -> str:
             return name
     if _has_table(path):
         return "table"
+    if why := lacks(head):
+        raise UsageError(
+            f"{path}: a text without a result that can be told: {why}",
+            fix="write it as `23 t/s without drafts, 41 t/s with 4 draft tokens, 71% accepted`, or as a table",
+        )
     raise UsageError(
         f"{path}: neither a table with a known column nor a known log or benchmark result",
         fix=f"say what it is with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",

@@ -147,8 +147,8 @@ COLUMNS = (
             "n_runs requests n_requests num_requests n_samples samples prompts n_prompts num_prompts", of_row=True),
     _column("repeat", "count", "which repetition of its configuration the row is", "repetition", of_row=True),
     _column("concurrency", "count", "requests served at once",
-            "max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users concurrent_users "
-            "num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
+            "np max_concurrency batch_size batch bs clients parallel n_parallel users n_users num_users "
+            "concurrent_users num_sequences num_seqs n_seqs max_num_seqs concurrent_requests streams", of_row=True),
     _column("devices", "count", "devices that the model is spread over",
             "gpu_count num_gpus n_gpus n_gpu tp tp_size tensor_parallel tensor_parallel_size num_devices",
             of_row=True),

@@ -49,6 +49,8 @@ from specmeter.messages import Message
 
 _ASIDE = frozenset({"prompt_rate", "prompt_rate_sd", "perplexity", "perplexity_sd", "repeat"})
 """Columns that no bound rests on: of several alike the first is read."""
+PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
+BOTH_COUNTS = re.compile(r"accept.*(?:draft|propos|generat)", re.I)
 
 
 @dataclass
@@ -125,6 +127,7 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     where = f"{path}, {grid.place}" if grid.place else str(path)
     grid.parts = _with_prefixes(grid.parts)
     readings, unknown = _understood(grid, options)
+    _tell_counts(grid, readings, unknown)
     readings = without_vague_times(grid, readings, unknown)
     readings = _without_clashes(readings, unknown, where)
     readings = [reading for reading in readings if holds_what_it_says(grid, reading, unknown)]
@@ -212,6 +215,8 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             found.append(ColumnReading(index, text, Heading(OTHER + text[:40], None, "")))
         elif text:
             unknown.append(text)
+    if not grid.headings[0] and any(requests_at_once(one.group) is not None for one in found):
+        found.append(ColumnReading(0, "", heading_of("label")))
     return sorted(found, key=lambda reading: reading.index), unknown
 
 
@@ -366,6 +371,37 @@ def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: s
                 fix=f"rename one of them, or choose with --column {first.name}=HEADING",
             )
     return sorted(kept, key=lambda reading: reading.index)
+
+
+def _tell_counts(grid: Grid, readings: list[ColumnReading], unknown: list[str]) -> None:
+    """Read `accepted/drafted` as the counts that its cells are, `67/69`, so that a share may stand beside it; and a
+    `rate` beside both counts as their share, where half of its cells say so.
+    """
+    by_name = {one.name: one for one in readings}
+    both = by_name.get("accepted"), by_name.get("drafted")
+    for reading in readings if both[0] is None else ():
+        pairs = any(map(PAIR.fullmatch, grid.filled(reading.index)))
+        if reading.name == "acceptance" and BOTH_COUNTS.search(reading.text) and pairs:
+            reading.heading = heading_of("accepted")
+            if both[1] is not None:  # the cells say how many were drafted: `draft-n` is a setting
+                both[1].heading = heading_of("gamma")
+            return
+    rate = next((text for text in unknown if text.strip("*_` ").lower() in {"rate", "ratio"}), None)
+    if None in both or rate is None or "acceptance" in by_name or rate not in grid.headings:
+        return
+    index = grid.headings.index(rate)
+    agree = list[bool]()
+    for _, cells in grid.rows:
+        taken, drafted, said = (number_in(cells[at.index if at else index], grid) for at in (*both, None))
+        if taken and drafted and said and drafted.value:
+            share = said.value / 100 if said.unit == "%" or said.value > 1 else said.value
+            agree.append(said.unit in {"", "%"} and abs(share - taken.value / drafted.value) < _SAME_SHARE)
+    if agree and 2 * sum(agree) >= len(agree):
+        unknown.remove(rate)
+        readings.append(ColumnReading(index, rate, heading_of("acceptance")))
+
+
+_SAME_SHARE = 0.01
 
 
 def _in_parentheses(text: str) -> str:

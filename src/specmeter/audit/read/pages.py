@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from specmeter.audit.read.columns import understand
+from specmeter.audit.read.columns import requests_at_once, understand
 from specmeter.audit.read.document import MAX_CELL, MAX_LINE
 from specmeter.audit.read.grid import (
     HEADING_ROWS,
@@ -156,6 +156,11 @@ def pipe_cells(line: str) -> list[str]:
     return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner)]
 
 
+def _is_known(part: tuple[str, ...]) -> bool:
+    texts = (" ".join(part), *part)
+    return any(map(understand, texts)) or any(requests_at_once(text) is not None for text in texts)
+
+
 def known_headings(head: str) -> int:
     """How many known columns a text that begins like this seems to have, for telling tables from other files."""
     if head.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
@@ -168,7 +173,7 @@ def known_headings(head: str) -> int:
     except UsageError:
         return 2
     if parts:
-        return max(sum(any(map(understand, (" ".join(one), *one))) for one in part) for part in parts)
+        return max(sum(map(_is_known, part)) for part in parts)
     return max(map(_known_in, [line for line in lines if line.strip() and not line.startswith("#")][:2]), default=0)
 
 

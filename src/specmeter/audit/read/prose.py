@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 
 from specmeter.audit.claim import family_by_name, read_settings
 from specmeter.audit.read.columns import METHODS_IN_HEADINGS
@@ -22,8 +23,14 @@ _N = r"[~≈]?(?<![\w.])\d{1,6}(?:[.,]\d{1,4})?"
 _UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?\b|tps\b)"
 _RATE = re.compile(rf"({_N}){_UNIT}", re.I)
 _FROM_TO = re.compile(
-    rf"({_N})(?:{_UNIT})?\s?(?:(?:up )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})", re.I
+    rf"({_N})(?:{_UNIT})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})", re.I
 )
+_BARE = re.compile(
+    rf"{_UNIT}(?: (?:up |down )?to|.{{0,60}}?(?:\b(?:vs\.?|versus)|\bwith (?:the|a|my) (?:drafts?(?: model)?|drafter)))"
+    rf"(?: at| is|:)? ({_N})(?=\s*(?:[(;]|,\s|\.(?:\s|$)|$))",
+    re.I,
+)
+"""A speed that leaves its unit to the one before it."""
 _RANGE = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _PLAIN = re.compile(
     r"\b(?:baseline|without|w/o|vanilla|off|before|stock|plain|no (?:drafts?|spec\w*|sd|mtp|eagle\S*))(?![\w])", re.I
@@ -35,7 +42,8 @@ _CLAUSE = re.compile(
 _SPEEDUP = re.compile(
     rf"({_N}\s?[x×])\s?(?:speed|faster|as fast|gain|boost|uplift|improve)"
     rf"|speed-?up (?:of |is |was |= ?|: ?)?({_N}\s?[x×])"
-    rf"|(\+?{_N}\s?%)\s?(?:faster|speed-?up|uplift)",
+    rf"|(\+?{_N}\s?%)\s?(?:faster|speed-?up|uplift)"
+    rf"|{_UNIT}\s?\(({_N}\s?[x×])\s?[),;]",
     re.I,
 )
 _IS = r"(?:\s|of|is|was|at|=|:|around|about){1,6}"
@@ -45,7 +53,13 @@ _SHARE = re.compile(
     re.I,
 )
 _LENGTH = re.compile(rf"accept\w*[ _-]len\w*{_IS}({_N})", re.I)
-_DRAFTED = re.compile(r"\b(\d{1,2}) draft(?:ed)? tokens\b", re.I)
+_COUNTS = re.compile(
+    r"\b(\d{1,9}) (?:out )?of (?:the )?(\d{1,9}) (?:draft\w*|proposed)(?: tokens)?(?: were| was| got)? accepted"
+    r"|\baccepted[ :=]{1,3}(\d{1,9}) (?:out )?of (?:the )?(\d{1,9}) (?:draft|proposed)"
+    r"|\bdrafted[ :=]{1,3}(?P<drafted>\d{1,9})[, ]{1,2}(?:and )?accepted[ :=]{1,3}(?P<accepted>\d{1,9})\b(?!\.\d|%)",
+    re.I,
+)
+_DRAFTED = re.compile(r"(?<!of )(?<!of the )\b(\d{1,2}) draft(?:ed)? tokens\b", re.I)
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+")
 
 
@@ -78,6 +92,12 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 def _claimed(text: str) -> dict[str, str]:
     """Heading -> cell of the claim that a text makes; empty where it makes none that can be told."""
+    whole = text
+    bare = _BARE.search(text)
+    if bare is not None and len(_RATE.findall(text[: bare.end()])) == 1:
+        text = f"{text[: bare.end()]} t/s{text[bare.end() :]}"
+    counts = list(_COUNTS.finditer(text))
+    text = _COUNTS.sub(" ", text)
     cells = _speeds(text)
     said = {"speedup": _once(_SPEEDUP, text), "acceptance fraction": _once(_SHARE, text)}
     share = said["acceptance fraction"]
@@ -89,10 +109,15 @@ def _claimed(text: str) -> dict[str, str]:
     said["gamma"] = lengths.pop() if len(lengths) == 1 else ""
     names = dict.fromkeys(name.lower() for name in METHODS_IN_HEADINGS.findall(text))
     said["method"] = " + ".join(name for name in names if family_by_name(name) not in {"unknown", "none"})
+    if len(counts) == 1:
+        accepted, drafted = counts[0]["accepted"], counts[0]["drafted"]
+        if accepted is None:
+            accepted, drafted = filter(None, counts[0].groups())
+        said |= {"accepted": accepted, "drafted": drafted}
     said = {name: cell for name, cell in said.items() if cell}
     if not (cells or "speedup" in said) or not (names or said.keys() - {"speedup"}):
         return {}
-    return {"label": text[:60], **cells, **said}
+    return {"label": shorten(whole, 60, placeholder=" …"), **cells, **said}
 
 
 def _once(pattern: re.Pattern[str], text: str) -> str:
@@ -118,3 +143,13 @@ def _speeds(text: str) -> dict[str, str]:
     if len(sides[False]) != 1 or len(sides[True]) > 1 or _RANGE.search(text):
         return {}
     return {"decode_rate": sides[False][0]} | dict.fromkeys(["baseline_rate"] * len(sides[True]), "".join(sides[True]))
+
+
+def lacks(text: str) -> str:
+    """What a text that tells of speeds lacks to be a claim; empty where it tells of none."""
+    speeds = [match.group(0) for match in _RATE.finditer(text[:_LONGEST])]
+    if not speeds:
+        return "no speed in it has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
+    if len(speeds) == 1:
+        return f"beside {speeds[0]!r} it names no second speed with a unit, no speedup, and nothing of drafts"
+    return f"of its speeds ({', '.join(speeds[:4])}) it does not say which is that without drafts, and which with them"

@@ -44,7 +44,7 @@ from specmeter.audit.read.columns import (
 )
 from specmeter.audit.read.document import RATES, Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
-from specmeter.audit.read.headings import Headings, read_headings, refuse_unknown_names
+from specmeter.audit.read.headings import BOTH_COUNTS, PAIR, Headings, read_headings, refuse_unknown_names
 from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, number_in, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.speedup import SAME_RATIO
@@ -56,7 +56,6 @@ _LABEL = 160
 """Characters of a label."""
 _NOTE = 500
 """Characters of a note."""
-_PAIR = re.compile(r"\s*[*_`]*([0-9][0-9,]{0,15})\s*/\s*([0-9][0-9,]{0,15})[*_`]*\s*(?:\([^()]{0,40}\))?")
 _ASIDE = re.compile(r"(?<=\S)\s*\(([^()]{0,60})\)[\s*_`]*$")
 _BESIDE = re.compile(
     r"[\s*_`]*([~≈]?[0-9][0-9.,]*(?: ?(?:[%x×]|(?:toks?|tokens?|t)/s))?)[*_`]*\s*(?:[,;]\s|@)\s*"
@@ -283,7 +282,6 @@ def _left_out(aside: str, reading: ColumnReading) -> Message:
 
 
 _PAIRED = {"accepted", "acceptance"}
-_BOTH_COUNTS = re.compile(r"accept.*(?:draft|propos|generat)", re.I)
 
 
 def _read_pair(text: str, fields: Fields, reading: ColumnReading) -> bool:
@@ -292,10 +290,10 @@ def _read_pair(text: str, fields: Fields, reading: ColumnReading) -> bool:
     Two numbers up to 100 under `acceptance` may be percent as well: of these the share alone is read, which is more
     than either.
     """
-    if (pair := _PAIR.fullmatch(text)) is None:
+    if (pair := PAIR.fullmatch(text)) is None:
         return False
     accepted, drafted = (int(part.replace(",", "")) for part in pair.groups())
-    if reading.name == "acceptance" and drafted <= 100 and not _BOTH_COUNTS.search(reading.text):
+    if reading.name == "acceptance" and drafted <= 100 and not BOTH_COUNTS.search(reading.text):
         if 0 < accepted <= drafted:
             fields.put("acceptance", accepted / drafted, 0.0)
         return 0 < accepted <= drafted
