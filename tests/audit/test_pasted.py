@@ -153,6 +153,13 @@ def test_what_contradicts_itself_is_found(text: str, tmp_path: Path) -> None:
     assert sum(it.broken or bool(it.contradictions) for it in audited(tmp_path, text).rulings) == 1
 
 
+def test_a_share_above_one_is_not_called_missing(tmp_path: Path) -> None:
+    text = table("config|tok/s|acceptance|gamma", "baseline|23|-|0", "draft|41|69/67|4", "b|42|1,690/67|4")
+    said = [str(it.arithmetic) for it in audited(tmp_path, text).rulings]
+    assert "acceptance '69/67' is above 1" in said[1]
+    assert "acceptance '1,690/67' is above 1" in said[2]
+
+
 def test_a_text_without_a_result_is_told_what_it_lacks(tmp_path: Path) -> None:
     path = tmp_path / "told.md"
     path.write_text("Baseline is 23 t/s here. Drafts on: faster.\n", encoding="utf-8")

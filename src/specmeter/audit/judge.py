@@ -306,7 +306,10 @@ def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome
         line = tau[0].line
         if tau[0].result == "weak":
             tree = claim.acceptance is not None and may_be_tree(claim)
+            unread = [it for it in claim.notes if isinstance(it, Message) and it.code == "unread.above_whole"]
             line = Message("audit.gamma_alone_of_tree" if tree else "audit.gamma_alone", line=line)
+            if unread and claim.acceptance is None:
+                line = Message("audit.gamma_alone_unread", line=tau[0].line, unread=unread[0])
         return BoundOutcome("speedup-above-tau", "undecided", line)
     code = "audit.no_speedup"
     if acceptance_range(claim) is None and claim.tau is None:

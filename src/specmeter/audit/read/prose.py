@@ -147,7 +147,7 @@ def _speeds(text: str) -> dict[str, str]:
 
 def lacks(text: str) -> str:
     """What a text that tells of speeds lacks to be a claim; empty where it tells of none."""
-    speeds = [match.group(0) for match in _RATE.finditer(text[:_LONGEST])]
+    speeds = [" ".join(match.group(0).split()) for match in _RATE.finditer(text[:_LONGEST])]
     if not speeds:
         return "no speed in it has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
     if len(speeds) == 1:

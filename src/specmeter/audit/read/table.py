@@ -258,8 +258,12 @@ def _read(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> Mess
     except UnreadableError as error:
         if error.said.values["why"] not in _LEFT or reading.name in _NEEDED:
             raise
-        fields.left.append(error.said)
-        return error.said
+        said, pair = error.said, PAIR.fullmatch(cell)
+        counts = [int(part.replace(",", "") or 0) for part in pair.groups()] if pair is not None else [0, 0]
+        if reading.name == "acceptance" and counts[0] > counts[1]:
+            said = Message("unread.above_whole", column=reading.text, cell=cell[:40])
+        fields.left.append(said)
+        return said
     if value is None:
         return None
     if reading.name == "accepted" and value.unit == "%":
