@@ -17,6 +17,8 @@ TOLD = {
     "arrow": "- MTP n_max=4: 23 → 41 tok/s, accept 71%",
     "against": "With --draft-max 4 I get 41 t/s vs 23 t/s baseline, 71% acceptance.",
     "a unit for both": "On a 3090: baseline 23 tok/s, with the draft 41 (1.78x), acceptance rate 0.71, --draft-max 4",
+    "speedups of both": "Baseline 23 t/s (1.0x), 41 t/s (1.78x) with 4 draft tokens, acceptance 71%.",
+    "speedup of the plain one": "Baseline 23 t/s (1x), 41 t/s with 4 draft tokens, acceptance 71%.",
     "a unit for both, to": "Went from 23 t/s up to 41 (almost 2x!) with 71% acceptance, draft-max 4.",
     "counts told": "Without drafts 23 t/s, with `--draft-max 4` it's 41 t/s, 71 of 100 drafted tokens were accepted.",
     "counts in a row": "Without drafts 23 t/s, with `--draft-max 4` it's 41 t/s. drafted 100, accepted 71.",
@@ -68,6 +70,7 @@ def test_what_people_paste_is_read(text: str, tmp_path: Path) -> None:
     assert (claim.baseline_rate, claim.decode_rate, claim.gamma) == (23, 41, 4)
     assert claim.acceptance == pytest.approx(0.71)
     assert {it.verdict for it in audited(tmp_path, text).rulings} <= {"possible", "cannot tell"}
+    assert not any(it.contradictions for it in audited(tmp_path, text).rulings)
 
 
 @pytest.mark.parametrize("text", TOLD.values(), ids=TOLD.keys())

@@ -43,7 +43,7 @@ _SPEEDUP = re.compile(
     rf"({_N}\s?[x×])\s?(?:speed|faster|as fast|gain|boost|uplift|improve)"
     rf"|speed-?up (?:of |is |was |= ?|: ?)?({_N}\s?[x×])"
     rf"|(\+?{_N}\s?%)\s?(?:faster|speed-?up|uplift)"
-    rf"|{_UNIT}\s?\(({_N}\s?[x×])\s?[),;]",
+    rf"|{_UNIT}\s?\((?!1(?:[.,]0+)?\s?[x×])({_N}\s?[x×])\s?[),;]",
     re.I,
 )
 _IS = r"(?:\s|of|is|was|at|=|:|around|about){1,6}"
