@@ -24,10 +24,10 @@ from checks.factory import (
     with_sessions,
 )
 from checks.mock_run import mock_run
-from specmeter.record import Disturbance, StepProbe, StepRound
+from specmeter.record import Disturbance, Finding, StepProbe, StepRound
 from specmeter.validity.checks.records import records_differ, times_overlap
 from specmeter.validity.checks.run_data import PrintedRequests, RequestData, RunData
-from specmeter.validity.checks.testimony import folder_contradicts
+from specmeter.validity.checks.testimony import _pauses, _Wait, folder_contradicts  # pyright: ignore[reportPrivateUsage]
 
 
 def codes(data: RunData) -> list[tuple[str | None, str]]:
@@ -66,6 +66,22 @@ def test_clean_runs(tmp_path: Path) -> None:
 def test_faster_times_leave_pauses(factor: float, arm_id: str | None) -> None:
     told = codes(scaled(run_data(), factor, arm_id))
     assert [arm for arm, code in told if code == "pauses"] == [SD] if arm_id else [BASE, SD]
+
+
+def test_one_arm_waits_no_longer_than_another() -> None:
+    """Times of short requests leave less than what any pause may have."""
+    waits = {BASE: _Wait(7.0, 90.0, 8), SD: _Wait(8.0, 70.0, 8)}
+    assert list(_pauses(waits)) == []
+    (finding,) = _pauses(waits | {SD: _Wait(8.0 + 0.3 * 90.0, 0.7 * 90.0, 8)})
+    assert isinstance(finding, Finding)
+    assert (finding.severity, finding.message.code) == ("suspect", "folder-contradicts.pauses")
+
+
+def test_a_request_is_not_sent_before_the_one_before_it_has_ended() -> None:
+    waits = {BASE: _Wait(7.0 - 0.4 * 90, 1.4 * 90.0, 8), SD: _Wait(7.0, 70.0, 8)}
+    (finding,) = _pauses(waits)
+    assert isinstance(finding, Finding)
+    assert (finding.severity, finding.message.code) == ("suspect", "folder-contradicts.overlap")
 
 
 def test_slower_times_overlap() -> None:

@@ -136,15 +136,16 @@ def change_requests(folder: Path, change: Change, arm_id: str | None = None) -> 
             if new == request:
                 continue
             changed += 1
+            (attempt,) = db.execute("SELECT attempt FROM request WHERE id = ?", (row_id,)).fetchone()
             db.execute("DELETE FROM reply WHERE request_id = ?", (row_id,))
             db.execute("DELETE FROM request WHERE id = ?", (row_id,))
             if new is not None:
-                _put(db, row_id, new)
+                _put(db, row_id, new, attempt)
     assert changed, "nothing was changed"
 
 
-def _put(db: sqlite3.Connection, row_id: int, request: Request) -> None:
-    insert(db, request, 1)
+def _put(db: sqlite3.Connection, row_id: int, request: Request, attempt: int = 1) -> None:
+    insert(db, request, attempt)
     (last,) = db.execute("SELECT max(id) FROM request").fetchone()
     (own,) = db.execute("SELECT last_insert_rowid()").fetchone()
     new = own if request.reply is not None else last

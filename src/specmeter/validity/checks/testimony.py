@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median, median_low
+from typing import NamedTuple
 
 from specmeter import __version__
 from specmeter.messages import Message
@@ -30,6 +31,8 @@ _AT_ONCE = 0.25
 """Share by which a request of several at once may wait for the forward that is under way when it gets its slot."""
 _PAUSE = 0.2
 """Share of a request that may pass until the next one is sent, beyond `SLACK_MS`; a client sends it at once."""
+_UNLIKE_MS = 5.0
+"""By which the pauses of two arms may differ as well: they were seen to by 6 ms at most."""
 _CLOSING_S = 1.0
 """A cell's session may take so long to close, beyond `_PAUSE` of it."""
 _PROBED = 1.6
@@ -54,9 +57,14 @@ def folder_contradicts(data: RunData) -> Findings:
     keeps its speed within a factor of 1.6 between a probe and the run.
     Otherwise: a machine that slept or was changed meanwhile makes a right run suspect; suspect at most.
     """
+    waits: dict[str, _Wait] = {}
     for arm, requests in answered(data):
         yield from _log_stamps(data, arm, requests)
-        yield from _pauses(arm, requests) if arm.load is None else _cells(data, arm, requests)
+        if arm.load is not None:
+            yield from _cells(data, arm, requests)
+        elif (wait := _waited(requests)) is not None:
+            waits[arm.id] = wait
+    yield from _pauses(waits)
     yield from _probed(data)
     for prediction in data.predictions:
         if (found := _recomputed(prediction)) is not None:
@@ -88,20 +96,37 @@ def _log_stamps(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Fin
         )
 
 
-def _pauses(arm: Arm, requests: Sequence[RequestData]) -> Findings:
-    """A request is sent when the one before it has ended; the lower median pause of an arm."""
+class _Wait(NamedTuple):
+    """From the end of a request to the next one of its session."""
+
+    pause_ms: float
+    """The lower median."""
+    wall_ms: float
+    requests: int
+
+
+def _waited(requests: Sequence[RequestData]) -> _Wait | None:
     pauses, walls = list[float](), list[float]()
     for one, other in pairwise(it.row for it in requests):
         if one.session_id == other.session_id and one.wall_ms is not None and other.item == one.item + 1:
             pauses.append(1000 * (other.started_at - one.started_at) - one.wall_ms)
             walls.append(one.wall_ms)
-    if len(pauses) >= _FEW and median_low(pauses) > SLACK_MS + _PAUSE * median(walls):
-        yield _found(
-            arm.id,
-            Message(
-                "folder-contradicts.pauses", pause_ms=median_low(pauses), wall_ms=median(walls), requests=len(pauses)
-            ),
-        )
+    return _Wait(median_low(pauses), median(walls), len(pauses)) if len(pauses) >= _FEW else None
+
+
+def _pauses(waits: Mapping[str, _Wait]) -> Findings:
+    """A request is sent when the one before it has ended, and no sooner: at once, and as soon as in other arms."""
+    least = min((max(0.0, it.pause_ms) for it in waits.values()), default=0.0)
+    for arm_id, wait in waits.items():
+        if wait.pause_ms < -_STAMP_MS:
+            yield _found(
+                arm_id,
+                Message(
+                    "folder-contradicts.overlap", early=-wait.pause_ms, wall_ms=wait.wall_ms, requests=wait.requests
+                ),
+            )
+        elif wait.pause_ms > min(SLACK_MS, least + _UNLIKE_MS) + _PAUSE * wait.wall_ms:
+            yield _found(arm_id, Message("folder-contradicts.pauses", **wait._asdict()))
 
 
 def _cells(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
