@@ -87,7 +87,7 @@ def test_lengths_beyond_the_context_are_refused_before_a_model_is_made(
 
 def test_only_arms_that_run_the_long_prompts_need_room_for_them(tmp_path: Path) -> None:
     short = [{"draft": "small", "gamma": 4, "workloads": "text"}]
-    assert make_plan(load(experiment(tmp_path, arms=short), ["engine.context=200"])).arms
+    assert make_plan(load(experiment(tmp_path, arms=short), ["engine.context=225"])).arms
 
 
 def test_workloads_with_limits_of_their_own_are_counted_by_those(tmp_path: Path) -> None:
