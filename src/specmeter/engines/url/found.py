@@ -169,6 +169,8 @@ def ask(url: str, key: str, wanted: str = ANY) -> Found:
     counted = None
     if metrics is not None and metrics.status == 200:
         counted = counters_of(metrics.body.decode("utf-8", "replace"))
+    elif dialect is not LLAMA:  # a gateway may let nothing but OpenAI's paths through
+        dialect = replace(dialect, counts=False)
     found = Found(url, client, dialect, version, models, pids=processes(url))
     found = _llama(found, props, counted or {}) if dialect is LLAMA else _other(found, info, counted, wanted)
     also: set[Truth] = {"activation"} if found.speculating is not None else set()
