@@ -9,8 +9,8 @@ import click
 
 from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
+from specmeter.cli.settings import language_option
 from specmeter.errors import UsageError
-from specmeter.messages import LANGUAGES
 from specmeter.show import comparison_report
 from specmeter.show.page.files import write_text
 from specmeter.show.page.page import report_page
@@ -50,13 +50,7 @@ from specmeter.show.terminal.report import print_report
     help="Memory bandwidth of a run's machine, for --machines; repeatable. Default: measured, else from the catalogue.",
 )
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page to share.")
-@click.option(
-    "--lang",
-    type=click.Choice([*LANGUAGES, "all"]),
-    default="all",
-    show_default=True,
-    help="Language; all: switch on the page.",
-)
+@language_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(
     runs: tuple[str, ...],
@@ -65,7 +59,7 @@ def command(
     machines: bool,
     bandwidths: tuple[str, ...],
     html: Path | None,
-    lang: str,
+    languages: Sequence[str],
     as_json: bool,
 ) -> int:
     """Compare runs B, C, ... with run A: two builds, two machines, two days.
@@ -93,7 +87,6 @@ def command(
     """
     if len(runs) < 2:
         raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
-    languages = LANGUAGES if lang == "all" else (lang,)
     if machines:
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:

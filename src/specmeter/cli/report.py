@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from specmeter.advise.schedule import Schedule, read_advised
+from specmeter.cli.settings import language_option
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
-from specmeter.messages import LANGUAGES
 from specmeter.probe import load_probe
 from specmeter.show import advice_report, schedule_report
 from specmeter.show.fit import STYLES
@@ -48,13 +48,7 @@ from specmeter.text import counted
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write; default: report.html in RUN, or NAME-published.html in this folder.",
 )
-@click.option(
-    "--lang",
-    type=click.Choice([*LANGUAGES, "all"]),
-    default="all",
-    show_default=True,
-    help="Language; all: switch on the page.",
-)
+@language_option
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @click.option(
     "--probe",
@@ -97,7 +91,7 @@ def command(
     published: tuple[str, ...],
     site: Path | None,
     out: Path | None,
-    lang: str,
+    languages: Sequence[str],
     open_: bool,
     probe: Path | None,
     figures: Path | None,
@@ -136,7 +130,6 @@ def command(
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
-    languages = LANGUAGES if lang == "all" else (lang,)
     if site is not None:
         _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
         written = _site(site, runs, published, languages)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -14,8 +14,8 @@ from urllib.parse import quote
 import click
 import psutil
 
+from specmeter.cli.settings import language_option
 from specmeter.errors import UsageError
-from specmeter.messages import LANGUAGES
 from specmeter.show.page.live import Pages
 from specmeter.show.page.server import PageServer
 from specmeter.show.terminal.console import Screen, errors, output
@@ -36,15 +36,9 @@ _LOOK_S = 1.0
     show_default=True,
     help="Port on this machine; 0: any that is free.",
 )
-@click.option(
-    "--lang",
-    type=click.Choice([*LANGUAGES, "all"]),
-    default="all",
-    show_default=True,
-    help="Language; all: switch on the page.",
-)
+@language_option
 @click.option("--tied", is_flag=True, hidden=True, help="End with standard input.")
-def command(what: str, port: int, lang: str, tied: bool) -> int:
+def command(what: str, port: int, languages: Sequence[str], tied: bool) -> int:
     """Show runs in the browser while they are measured, and when they are finished.
 
     FOLDER holds runs, advices, schedules and studies (default: specmeter-runs/); RUN is one of them, as for `report`.
@@ -70,7 +64,7 @@ def command(what: str, port: int, lang: str, tied: bool) -> int:
     with suppress(psutil.Error, OSError):
         psutil.Process().nice(_NICE if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
     with (
-        PageServer(Pages(folder, LANGUAGES if lang == "all" else (lang,)), port) as server,
+        PageServer(Pages(folder, languages), port) as server,
         suppress(KeyboardInterrupt),
     ):
         output().say(server.address, wrap=False)

@@ -1,4 +1,5 @@
-"""Options that `run` and `advise` share: settings of the engine and of what is generated, by llama.cpp's names too."""
+"""Options that commands share: the language of pages, and, of `run` and `advise`, settings of the engine and of what is
+generated, by llama.cpp's names too."""
 
 from __future__ import annotations
 
@@ -10,9 +11,26 @@ from typing import Any, TypeVar
 import click
 
 from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES
 from specmeter.text import seconds_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _chosen_languages(_context: click.Context, _option: click.Parameter, chosen: str) -> Sequence[str]:
+    return LANGUAGES if chosen == "all" else (chosen,)
+
+
+language_option = click.option(
+    "--lang",
+    "languages",
+    type=click.Choice([*LANGUAGES, "all"]),
+    default="all",
+    show_default=True,
+    callback=_chosen_languages,
+    help="Language; all: switch on the page.",
+)
+"""Of commands that write pages."""
 
 _SETTINGS = {
     "blocks": "design.blocks",
