@@ -54,7 +54,7 @@ def flip(content: bytes, at: int, bit: int) -> bytes:
 
 
 def read_all(run: Path, out: Path) -> None:
-    """By every reading command; what cannot be read is told, never a defect of specmeter."""
+    """By every reading command; what cannot be read is an error about the file, never a defect of specmeter."""
     for reader in READERS:
         assert invoke([reader, str(run), *(["--out", str(out)] if reader == "export" else [])]) != 3
     with RunStore.open(rescued(run), readonly=True) as again:

@@ -10,8 +10,8 @@ import sqlite3
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,25 +181,20 @@ def _leave_out(db: sqlite3.Connection, table: str, row: int, why: str, found: Re
 
 
 def _rows(source: GuardedDatabase, table: str, names: str, found: Rescued) -> Iterator[tuple[int, Sequence[Any]]]:
-    """(number, values) of the rows of a table: from its start and from its end, up to what cannot be read."""
-    last, problem = 0, None
-    orders: tuple[tuple[str, Callable[[int], bool]], ...] = (("ASC", lambda _: False), ("DESC", lambda it: it <= last))
-    for order, met in orders:
-        problem_before, problem = problem, None
-        try:
-            with source.bounded():
-                for rowid, *values in source.db.execute(f"SELECT rowid, {names} FROM {table} ORDER BY rowid {order}"):
-                    if met(rowid):
-                        break
-                    last = rowid if order == "ASC" else last
-                    yield rowid, values
-        except sqlite3.Error as error:
-            problem = error
-        if problem is None:
-            if problem_before is not None:
-                found.lost.setdefault(table, []).append(f"rows after {last}: {problem_before}")
+    """(number, values) of the rows of a table: from its start, and from its end up to what cannot be read."""
+    query, last = f"SELECT rowid, {names} FROM {table} ORDER BY rowid", 0
+    try:
+        with source.bounded():
+            for last, *values in source.db.execute(query):
+                yield last, values
             return
-    found.lost.setdefault(table, []).append(f"rows after {last}: {problem}")
+    except sqlite3.Error as error:
+        found.lost.setdefault(table, []).append(f"rows after {last}: {error}")
+    with suppress(sqlite3.Error), source.bounded():
+        for rowid, *values in source.db.execute(f"{query} DESC"):
+            if rowid <= last:
+                return
+            yield rowid, values
 
 
 def _sound(value: Any, kind: str) -> Any:

@@ -180,7 +180,7 @@ class RunStore(RunReader):
             self._guard.close()
             return
         try:
-            close_written(self._db, moved=self._lock is not None and self._lock.was_moved_from(self.folder))
+            close_written(self._db, moved=self._was_moved())
         finally:
             if self._lock is not None:
                 self._lock.release()
@@ -480,9 +480,12 @@ class RunStore(RunReader):
                     self._db.execute("ROLLBACK")
                 raise
 
+    def _was_moved(self) -> bool:
+        return self._lock is not None and self._lock.was_moved_from(self.folder)
+
     def _refuse_moved(self) -> None:
         """Raises `StoreError` where the folder is no longer this run's."""
-        if self._lock is not None and self._lock.was_moved_from(self.folder):
+        if self._was_moved():
             raise StoreError(
                 f"{self.folder}: the run folder was moved, removed or replaced while it was written to",
                 fix="where it was moved it holds all that was measured before: start the same run with --out there",
