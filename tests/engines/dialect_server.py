@@ -113,7 +113,7 @@ class Handler(StandIn):
         }
         if it.dialect in ("vllm", "tensorrt"):
             own["/version"] = {"version": "9.8.7"}
-        if it.dialect == "vllm":
+        if it.dialect == "vllm" and it.wrong != "no-metrics":
             own["/metrics"] = it.metrics()
         elif it.dialect == "tensorrt":
             own["/metrics"], it.iterations = it.iterations, []

@@ -118,6 +118,12 @@ def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:
     assert reply.arrival_ms == ()
 
 
+def test_a_server_whose_metrics_are_out_of_reach_is_measured_without_them(tmp_path: Path) -> None:
+    with speaking("vllm", wrong="no-metrics", per_request=False) as (url, _), opened(url, tmp_path) as session:
+        timings = session.generate(ASK, GREEDY).timings
+    assert (timings.predicted_n, timings.draft_n_accepted) == (TOKENS, None)
+
+
 def test_a_server_without_speculation_drafts_nothing(tmp_path: Path) -> None:
     with speaking("vllm", speculates=False) as (url, _), opened(url, tmp_path) as session:
         assert session.facts.speculating is False

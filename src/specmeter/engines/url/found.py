@@ -221,7 +221,7 @@ def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float] |
     reply = received([(0.0, json_object(answer.body, dialect.completions))])
     active = dialect.active(info, counted)
     tells: set[Truth] = set()
-    if told_by(reply.last).accepted is not None or active is False or (counted is not None and dialect.counts):
+    if told_by(reply.last).accepted is not None or active is False or dialect.counts:
         tells |= {"drafts"}
     if reply.ids:
         tells |= {"arrivals"}

@@ -287,7 +287,7 @@
     each("[data-needs-script]", (e) => { e.hidden = false; }, part);
   }
 
-  // --- a page of what is still measured: while somebody looks, it is asked for again --------------------------------
+  // --- a page of what is still measured: while it is looked at, it is asked for again -------------------------------
   const LIVE_MS = 3000;
   let shownLast = "";
   async function refresh() {
