@@ -215,7 +215,7 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             found.append(ColumnReading(index, text, Heading(OTHER + text[:40], None, "")))
         elif text:
             unknown.append(text)
-    if not grid.headings[0] and any(requests_at_once(one.group) is not None for one in found):
+    if any(requests_at_once(one.group) is not None for one in found) and not grid.headings[0]:
         found.append(ColumnReading(0, "", heading_of("label")))
     return sorted(found, key=lambda reading: reading.index), unknown
 
