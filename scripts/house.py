@@ -26,7 +26,7 @@ from types import CodeType, FrameType
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "src" / "specmeter"
-STUDIES = ROOT / "packages" / "specmeter-studies" / "src" / "specmeter_studies"
+STUDIES, ENGINES = (ROOT / "packages" / f"specmeter-{it}" / "src" / f"specmeter_{it}" for it in ("studies", "engines"))
 
 
 def modules(*folders: Path) -> dict[str, Path]:
@@ -77,8 +77,8 @@ def imports_in_functions(tree: ast.Module) -> int:
 
 
 def structure() -> list[tuple[str, object]]:
-    core, studies = modules(CORE), modules(STUDIES)
-    both = core | studies
+    core, studies, engines = modules(CORE), modules(STUDIES), modules(ENGINES)
+    both = core | studies | engines
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in both.items()}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in both.items()}
     graph = {name: set(imported(name, tree, both)) - {name, "specmeter"} for name, tree in trees.items()}
@@ -92,6 +92,7 @@ def structure() -> list[tuple[str, object]]:
     return [
         ("lines, core", sum(lines[name] for name in core)),
         ("lines, studies", sum(lines[name] for name in studies)),
+        ("lines, engines", sum(lines[name] for name in engines)),
         ("files, core", len(core)),
         ("files, studies", len(studies)),
         ("files in all", len(both)),
@@ -126,7 +127,7 @@ class Walk:
     def _is_ours(self, code: CodeType) -> bool:
         known = self._ours.get(code)
         if known is None:
-            known = self._ours[code] = code.co_filename.startswith((str(CORE), str(STUDIES)))
+            known = self._ours[code] = code.co_filename.startswith((str(CORE), str(STUDIES), str(ENGINES)))
         return known
 
     def told(self) -> str:

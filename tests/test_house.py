@@ -2,7 +2,7 @@
 
 A room is a folder or a module at the top of `specmeter`. It may import from rooms below it, on another floor; within a
 room modules may import each other, but never in a circle. Imports within functions and for types alone count as well.
-The package of studies stands above the whole of it: its rooms are its folders, and one more are the modules at its top.
+The other packages stand above the whole of it: their rooms are their folders, and one more are the modules at the top.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = (ROOT / "src" / "specmeter", ROOT / "packages" / "specmeter-studies" / "src" / "specmeter_studies")
-STUDIES = "specmeter_studies"
+ADDED = {"studies": "specmeter_studies", "engines": "specmeter_engines"}
+"""Packages besides the core, by what the page calls their rooms."""
+SOURCES = (
+    ROOT / "src" / "specmeter",
+    *(ROOT / "packages" / it.replace("_", "-") / "src" / it for it in ADDED.values()),
+)
 
 
 def _floors(plan: str) -> list[list[str]]:
@@ -26,10 +30,14 @@ def _floors(plan: str) -> list[list[str]]:
 
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-_CORE, _STUDIES = PAGE.split("\n## Rooms of the studies\n")
+_CORE, *_ADDED = re.split(r"\n## Rooms of the (\w+)\n", PAGE)
 FLOORS = [
     *_floors(_CORE),
-    *([room if room == STUDIES else f"{STUDIES}.{room}" for room in floor] for floor in _floors(_STUDIES)),
+    *(
+        [room if room == ADDED[of] else f"{ADDED[of]}.{room}" for room in floor]
+        for of, plan in zip(_ADDED[::2], _ADDED[1::2], strict=True)
+        for floor in _floors(plan)
+    ),
 ]
 """From the ground up, as the page about the architecture draws it. What runs the program (`specmeter` itself and
 `__main__`) stands above all of them."""
@@ -73,10 +81,11 @@ def _imports() -> dict[str, set[str]]:
 
 def _room(module: str) -> str:
     package, _, rest = module.partition(".")
-    if package != STUDIES:
-        return rest.split(".")[0]
     folder = rest.split(".")[0]
-    return f"{STUDIES}.{folder}" if (SOURCES[1] / folder / "__init__.py").is_file() and folder else STUDIES
+    if package == "specmeter":
+        return folder
+    is_room = folder and f"{package}.{folder}" in MODULES and MODULES[f"{package}.{folder}"].name == "__init__.py"
+    return f"{package}.{folder}" if is_room else package
 
 
 def test_every_room_has_a_floor() -> None:

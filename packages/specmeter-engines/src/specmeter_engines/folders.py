@@ -1,0 +1,35 @@
+"""Models as folders of Hugging Face's form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from specmeter.errors import ModelError
+from specmeter.files import file_sha256
+from specmeter.record import ModelIdentity
+
+_WEIGHTS = "*.safetensors"
+_SAYS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def folder_model(options: object, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001
+    """The model in a folder, by a digest of its weights and of what says how they are used. Raises `ModelError`."""
+    folder = Path(reference).expanduser().absolute()
+    weights = sorted(folder.glob(_WEIGHTS))
+    if not weights or not (folder / "config.json").is_file():
+        raise ModelError(
+            f"targets.{name}: {reference[:300]}: no folder with config.json and {_WEIGHTS}",
+            fix="name such a folder, or make one: specmeter models export bench:dense --out FOLDER",
+        )
+    files = [*weights, *(folder / it for it in _SAYS if (folder / it).is_file())]
+    sums = {it.name: file_sha256(it) for it in files}
+    return ModelIdentity(
+        name=name,
+        reference=reference,
+        path=str(folder),
+        sha256=hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest(),
+        size_bytes=sum(it.stat().st_size for it in weights),
+        origin="engine",
+    )

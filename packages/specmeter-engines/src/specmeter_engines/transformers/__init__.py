@@ -1,0 +1,43 @@
+"""Hugging Face transformers: assisted generation, the readable reference of speculative decoding.
+
+A session is a process of its own (`child`), asked by the near side of `engine`. Models are folders with `config.json`
+and weights, or `bench:NAME`, which is exported first.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineTraits, MethodTraits, Record
+
+ASSISTED, LOOKUP = "assisted", "prompt-lookup"
+NAMED = "transformers", "torch"
+"""The packages that it consists of."""
+
+
+class Options(Record):
+    """Settings of its own."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of weights and arithmetic; `auto`: that of the model's folder."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What computes; `auto`: a GPU where torch sees one."""
+
+
+TRANSFORMERS = EngineSpec(
+    traits=EngineTraits(
+        methods=(
+            MethodTraits(name=ASSISTED, drafter="model", draft_model="needed", parameters=("gamma", "p_min")),
+            MethodTraits(name=LOOKUP, drafter="lookup", parameters=("gamma", "ngram_n")),
+        ),
+        settings=("context", "threads"),
+        tells=(
+            *("drafts", "forwards", "steps", "tokens", "arrivals", "candidates"),
+            *("activation", "identity", "processes"),
+        ),
+    ),
+    make=late("specmeter_engines.transformers.engine:TransformersEngine"),
+    model=late("specmeter_engines.folders:folder_model"),
+    options=Options,
+)

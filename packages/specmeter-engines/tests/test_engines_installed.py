@@ -1,0 +1,36 @@
+"""Each engine of this package is found by name, and where its extra is missing it says how to install it."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmeter.engines.registry import installed, load_engine, spec_of, survey
+from specmeter.errors import EngineStartError, ModelError
+from specmeter_engines import needed
+
+OURS = [name for name, it in installed().items() if it.package.startswith("specmeter-engines ")]
+
+
+def test_engines_are_found() -> None:
+    assert OURS == ["transformers"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_is_usable_or_says_how_to_install_it(name: str) -> None:
+    report = next(it for it in survey() if it.name == name)
+    if report.problem is None:
+        assert load_engine(name).identify().traits == spec_of(name).traits
+    else:
+        assert report.fix == f"pip install 'specmeter-engines[{name}]'"
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(EngineStartError, match="not-to-be-had is not installed"):
+        needed("transformers", "not-to-be-had")
+
+
+def test_what_is_no_folder_of_a_model_is_refused() -> None:
+    model = spec_of("transformers").model
+    assert model is not None
+    with pytest.raises(ModelError, match="no folder with config"):
+        model(None, "dense", "nowhere")
