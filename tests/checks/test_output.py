@@ -37,6 +37,7 @@ from specmeter.validity.checks.output import (
     output_degenerate,
     output_differs,
     sampled_distribution,
+    thinking_differs,
     thinking_truncated,
 )
 from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
@@ -284,6 +285,15 @@ def test_reasoning_that_was_cut() -> None:
     assert (finding.arm_id, finding.severity, finding.evidence["cut"]) == (SD, "suspect", 12)
     assert found(thinking_truncated, with_requests(data, SD, stop_reason="eos")) == []
     assert found(thinking_truncated, with_requests(data, SD, answered=True)) == []
+
+
+@pytest.mark.parametrize(("thinking", "of"), [(False, SD), (True, BASE)])
+def test_reasoning_unlike_asked(thinking: bool, of: str) -> None:
+    asked = {name: it.model_copy(update={"thinking": thinking}) for name, it in CLEAN.prompts.items()}
+    data = replace(with_requests(CLEAN, SD, reasoned=True), prompts=asked)
+    (finding,) = found(thinking_differs, data)
+    assert (finding.arm_id, finding.severity) == (of, "suspect")
+    assert found(thinking_differs, CLEAN) == []
 
 
 # --- sampled-distribution --------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
-from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
+from llama_fixtures import TEXT, alive, arm, core, gone_within, greedy, launch, prompt
 
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
@@ -17,6 +18,7 @@ from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.llama_cpp.spec import METHODS
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.experiments.file import load
+from specmeter.models.inflate import CoreFile, Recipe, inflated, write_gguf
 from specmeter.numbers import rates
 from specmeter.record import Arm, Reply
 
@@ -246,6 +248,23 @@ def test_chat_prompts(engine: EmbeddedEngine, tmp_path: Path) -> None:
         plain = session.generate(prompt("Who built the bridge?"), greedy(8))
     assert len(reply.token_ids) == 8
     assert reply.timings.prompt_n > plain.timings.prompt_n
+
+
+def test_thinking_is_an_argument_of_the_template(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    trained = CoreFile.read(Path(str(core("dense").path)))
+    template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}"
+    with (tmp_path / "thinks.gguf").open("wb") as file:
+        fields = {**trained.header.metadata, "tokenizer.chat_template": template}
+        write_gguf(file, fields, inflated(trained, Recipe(trained.layers, trained.width, trained.kind)))
+    model = core("dense").model_copy(update={"path": str(tmp_path / "thinks.gguf")})
+    asked = prompt("Who built the bridge?", format="chat")
+    with engine.start(replace(launch(tmp_path / "run", arm()), target=model)) as session:
+        on, off = (
+            session.generate(asked.model_copy(update={"thinking": thinking}), greedy(8)) for thinking in (True, False)
+        )
+        assert session.prompt_tokens(asked) != session.prompt_tokens(asked.model_copy(update={"thinking": False}))
+    assert (bool(on.reasoning), bool(on.text)) == (True, False)
+    assert (bool(off.reasoning), bool(off.text)) == (False, True)
 
 
 def test_sampling_follows_the_seed(engine: EmbeddedEngine, tmp_path: Path) -> None:

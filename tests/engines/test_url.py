@@ -138,6 +138,8 @@ def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path
     assert asked["ignore_eos"] is True
     assert asked["return_token_ids"] is True
     with speaking("unknown") as (url, speaker), opened(url, tmp_path) as session:
+        session.generate(ASK.model_copy(update={"format": "chat", "thinking": False}), GREEDY)
+        assert speaker.asked[-1][1].pop("chat_template_kwargs") == {"enable_thinking": False}
         session.generate(ASK.model_copy(update={"format": "chat"}), GREEDY)
     path, asked = speaker.asked[-1]
     assert path == "/v1/chat/completions"

@@ -122,6 +122,15 @@ def test_reasoning_without_an_answer(tmp_path: Path, clean: Outcome) -> None:
     caught(outcome, clean, "thinking-truncated", "suspect")
 
 
+def test_reasoning_that_was_switched_off(tmp_path: Path, clean: Outcome) -> None:
+    aloud = {"reply": "<think>let us see</think> four"}
+    chat = [
+        {"source": "bench", "name": "text", "kinds": ["fact"], "per_kind": 1, "format": "chat", "thinking": False}
+    ]
+    outcome = act(tmp_path, aloud, aloud, workloads=chat, design={"blocks": 1})
+    caught(outcome, clean, "thinking-differs", "suspect")
+
+
 def test_requests_that_are_missing(tmp_path: Path, clean: Outcome) -> None:
     """The engine dies once in each session: after the warm-up one request is answered, and then none."""
     outcome = act(tmp_path, {"dies_at": 4}, design={"blocks": 1})

@@ -381,6 +381,8 @@ class Prompt(Record):
     """What was said in the conversation before that turn; only where the format is `chat`."""
     format: Literal["completion", "chat"] = "completion"
     """Whether the text is continued as it is, or put into the model's chat template."""
+    thinking: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+    """What the chat template's argument `enable_thinking` is set to; None: the template's own default."""
     sha256: str
     """Of the UTF-8 text, and of what was said before."""
     token_count: int | None = None
@@ -396,6 +398,11 @@ class Prompt(Record):
     def messages(self) -> list[dict[str, str]]:
         """The conversation for a chat template: what was said before, then the user's turn."""
         return [*(it.model_dump() for it in self.before), {"role": "user", "content": self.text}]
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """The part of a request that sets arguments of the chat template; empty where its defaults hold."""
+        return {} if self.thinking is None else {"chat_template_kwargs": {"enable_thinking": self.thinking}}
 
     def digest(self) -> str:
         """What `sha256` has to be."""

@@ -419,6 +419,11 @@ def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
             f"workloads: {spec.name}: {item.id} is a conversation, which needs the model's chat template",
             fix="set `format: chat`, or give plain prompts",
         )
+    if spec.thinking is not None and spec.format != "chat":
+        raise ExperimentError(
+            f"workloads: {spec.name}: `thinking` is an argument of the chat template, which these prompts do not use",
+            fix="set `format: chat`, or leave `thinking` out",
+        )
     prompt = Prompt(
         id=f"{spec.name}/{item.id}",
         workload=spec.name,
@@ -426,6 +431,7 @@ def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
         text=item.text,
         before=item.before,
         format=spec.format,
+        thinking=spec.thinking,
         sha256="",
         token_count=item.token_count,
         max_tokens=item.max_tokens if item.max_tokens is not None else spec.max_tokens,

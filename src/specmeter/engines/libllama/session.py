@@ -215,6 +215,11 @@ class InProcessSession:
         """(what is generated for this prompt, its text in the model's template, its tokens)."""
         if prompt.max_tokens is not None:
             generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
+        if prompt.thinking is not None:
+            raise EngineProtocolError(
+                f"{prompt.id}: `thinking` is an argument of the chat template, and llama.cpp's C interface runs none",
+                fix="use the engine `embedded` or `native`, or leave `thinking` out",
+            )
         text = self.target.model.chat(prompt.messages) if prompt.format == "chat" else prompt.text
         return generation, text, self._tokens(text)
 

@@ -582,7 +582,7 @@ class LlamaSession(ThreadedSession):
             utf8(text)
         if prompt.format != "chat":
             return prompt.text
-        answer = self._call("POST", "/apply-template", {"messages": prompt.messages})
+        answer = self._call("POST", "/apply-template", {"messages": prompt.messages} | prompt.template_arguments)
         text = answer.get("prompt")
         if not isinstance(text, str):
             raise garbage("/apply-template", answer)

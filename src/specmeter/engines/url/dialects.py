@@ -196,7 +196,7 @@ class Dialect:
         if not self.ends_early:
             asked["ignore_eos"] = generation.ignore_eos
         if prompt.format == "chat":
-            return asked | {"messages": prompt.messages}
+            return asked | {"messages": prompt.messages} | prompt.template_arguments
         return asked | {"prompt": prompt.text}
 
 

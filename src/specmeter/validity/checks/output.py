@@ -540,6 +540,36 @@ def thinking_truncated(data: RunData) -> Findings:
         yield not_applicable(None, Message("unchecked.no_reasoning"))
 
 
+# --- thinking-differs --------------------------------------------------------------------------------------------------
+
+
+def thinking_differs(data: RunData) -> Findings:
+    """The model reasoned although thinking was switched off, or did not although it was switched on.
+
+    Assumes: reasoning is marked in the text, by the usual marks or the engine's own. On an easy prompt a model may not
+    reason: switched on, it is found only where no reply has any.
+    """
+    asked = {it.id: it.thinking for it in data.prompts.values() if it.thinking is not None}
+    for arm, requests in answered(data):
+        off = [it for it in requests if asked.get(it.row.prompt_id) is False]
+        on = [it for it in requests if asked.get(it.row.prompt_id)]
+        reasoned = [it for it in off if it.reasoned]
+        if reasoned:
+            yield of_arm(
+                "suspect",
+                arm.id,
+                Message("thinking-differs.off", reasoned=len(reasoned), requests=len(off)),
+                Message("thinking-differs.fix"),
+                example_prompt=reasoned[0].row.prompt_id,
+            )
+        if on and not any(it.reasoned for it in on):
+            yield of_arm(
+                "suspect", arm.id, Message("thinking-differs.on", requests=len(on)), Message("thinking-differs.fix")
+            )
+    if not asked:
+        yield not_applicable(None, Message("unchecked.thinking_not_set"))
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 CHECKS: tuple[Check, ...] = (
@@ -549,5 +579,6 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check("length-mismatch", "suspect", length_mismatch, saw=("experiment", "arms", "requests")),
     Check("thinking-truncated", "suspect", thinking_truncated, saw=("arms", "requests", "replies")),
+    Check("thinking-differs", "suspect", thinking_differs, saw=("prompts", "arms", "requests", "replies")),
     Check("sampled-distribution", "suspect", sampled_distribution, saw=("experiment", "arms", "requests", "replies")),
 )
