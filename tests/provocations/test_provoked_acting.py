@@ -124,9 +124,7 @@ def test_reasoning_without_an_answer(tmp_path: Path, clean: Outcome) -> None:
 
 def test_reasoning_that_was_switched_off(tmp_path: Path, clean: Outcome) -> None:
     aloud = {"reply": "<think>let us see</think> four"}
-    chat = [
-        {"source": "bench", "name": "text", "kinds": ["fact"], "per_kind": 1, "format": "chat", "thinking": False}
-    ]
+    chat = [{"source": "bench", "name": "text", "kinds": ["fact"], "per_kind": 1, "format": "chat", "thinking": False}]
     outcome = act(tmp_path, aloud, aloud, workloads=chat, design={"blocks": 1})
     caught(outcome, clean, "thinking-differs", "suspect")
 
