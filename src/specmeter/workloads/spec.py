@@ -71,8 +71,8 @@ class WorkloadBase(Record):
     baseline_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Baselines run only this many of these prompts per block, in turn, and are compared on those; none: all."""
     thinking: bool | None = None
-    """`off` or `on`: switches the reasoning of the model's chat template, by its argument `enable_thinking`, and looks in
-    every reply whether it was so; none: the template's own default. Only where the format is `chat`."""
+    """`off` or `on`: switches the reasoning of the model's chat template, by its argument `enable_thinking`, and looks
+    in every reply whether it was so; none: the template's own default. Only where the format is `chat`."""
 
 
 class BenchWorkload(WorkloadBase):

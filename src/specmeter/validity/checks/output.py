@@ -540,7 +540,7 @@ def thinking_truncated(data: RunData) -> Findings:
         yield not_applicable(None, Message("unchecked.no_reasoning"))
 
 
-# --- thinking-differs --------------------------------------------------------------------------------------------------
+# --- thinking-differs -------------------------------------------------------------------------------------------------
 
 
 def thinking_differs(data: RunData) -> Findings:
