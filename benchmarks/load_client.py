@@ -26,7 +26,7 @@ from typing import Any, cast
 import psutil
 
 from specmeter.engines import Launch, SessionFacts
-from specmeter.engines.http_client import LoopbackClient
+from specmeter.engines.http_client import HttpClient
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
 from specmeter.measure.load import Clients, DueRequest, Told, cpu_ms
@@ -99,7 +99,7 @@ def session_of(port: int, clients: int) -> LlamaSession:
     model = ModelIdentity(name="t", reference="t", path="t", sha256="", size_bytes=0, origin="path")
     launch = Launch(arm, model, None, log_path=Path(tempfile.gettempdir()) / "none")
     facts = SessionFacts(argv=(), ready_ms=0.0, resolved={}, in_flight=min(clients, 64))
-    return LlamaSession(launch, cast("EngineProcess", NoProcess()), LoopbackClient(port, "key"), facts)
+    return LlamaSession(launch, cast("EngineProcess", NoProcess()), HttpClient(port, "key"), facts)
 
 
 def measure(port: int, clients: int, requests: int, tokens: int) -> None:
