@@ -156,6 +156,30 @@ CERTIFICATE_NAME = "certificate.json"
 _MAX_CERTIFICATE = 64 * 1024 * 1024
 
 R = TypeVar("R", bound=Record)
+TABLES: dict[type[Record], str] = {
+    Host: "host",
+    Arm: "arm",
+    Prompt: "prompt",
+    ModelIdentity: "model",
+    EngineIdentity: "engine",
+    Telemetry: "telemetry",
+    RequestEnergy: "energy",
+    Disturbance: "disturbance",
+    LoadCell: "load_cell",
+    Prediction: "prediction",
+    StepProbe: "step_probe",
+    PromptTokens: "prompt_tokens",
+    MatchProfile: "profile",
+    Profiled: "profiled",
+    TextRouting: "routing",
+    DraftPair: "pair",
+    Margin: "margin",
+    Finding: "finding",
+    Certificate: "certificate",
+}
+"""What lies in the column `json` or `zlib_json` of which table. That of a session lacks its engine, that of a reply its
+request."""
+_COMPRESSED = {PromptTokens, MatchProfile}
 
 
 @dataclass(frozen=True)
@@ -247,38 +271,38 @@ class RunReader:
 
     def hosts(self) -> list[Host]:
         """The machine at each start of the run, oldest first."""
-        return list(self._documents(Host, "host"))
+        return list(self._documents(Host))
 
     def arms(self) -> list[Arm]:
-        return list(self._documents(Arm, "arm"))
+        return list(self._documents(Arm))
 
     def models(self) -> list[ModelIdentity]:
-        return list(self._documents(ModelIdentity, "model"))
+        return list(self._documents(ModelIdentity))
 
     def prompts(self) -> Iterator[Prompt]:
-        return self._documents(Prompt, "prompt")
+        return self._documents(Prompt)
 
     def pairs(self) -> list[DraftPair]:
         """How each draft goes with its target; empty in runs of mocks."""
-        return list(self._documents(DraftPair, "pair"))
+        return list(self._documents(DraftPair))
 
     def predictions(self) -> list[Prediction]:
         """What was expected of each arm before it was measured."""
-        return list(self._documents(Prediction, "prediction", "ORDER BY seq"))
+        return list(self._documents(Prediction))
 
     def probes(self) -> list[StepProbe]:
         """What steps cost, measured while the run went on."""
-        return list(self._documents(StepProbe, "step_probe", "ORDER BY seq"))
+        return list(self._documents(StepProbe))
 
     def identity(self) -> RunIdentity:
         """What the run has been measuring so far."""
-        engine = next(self._documents(EngineIdentity, "engine", "ORDER BY rowid DESC LIMIT 1"), None)
+        engine = next(self._documents(EngineIdentity, "ORDER BY rowid DESC LIMIT 1"), None)
         experiment = json.loads(self.experiment_json)
         return RunIdentity(experiment, engine, self.models(), tuple(self.prompts()), self.arms())
 
     def traits(self) -> EngineTraits:
         """What the run's engine states about itself."""
-        engine = next(self._documents(EngineIdentity, "engine", "ORDER BY id LIMIT 1"), None)
+        engine = next(self._documents(EngineIdentity, "ORDER BY id LIMIT 1"), None)
         try:
             kind = engine.kind if engine else str(json.loads(self.experiment_json)["engine"]["kind"])
         except (KeyError, TypeError, ValueError):
@@ -371,11 +395,11 @@ class RunReader:
     def telemetry(self, since: float = -math.inf) -> Iterator[Telemetry]:
         """Samples in the order of time, from a moment on."""
         where = "" if since == -math.inf else f"WHERE at >= {since!r}"
-        return self._documents(Telemetry, "telemetry", f"{where} ORDER BY at, id")
+        return self._documents(Telemetry, f"{where} ORDER BY at, id")
 
     def energies(self) -> Iterator[RequestEnergy]:
         """Energy of each request that counts, in the order of measurement; none where the machine tells nothing."""
-        found = self._documents(RequestEnergy, "energy", "ORDER BY seq")
+        found = self._documents(RequestEnergy)
         if not self.disturbances():
             return found
         last = {RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id): it for it in found}
@@ -384,7 +408,7 @@ class RunReader:
 
     def disturbances(self) -> list[Disturbance]:
         """Blocks that were set aside, in the order of measurement."""
-        return list(self._documents(Disturbance, "disturbance", "ORDER BY seq"))
+        return list(self._documents(Disturbance))
 
     def replaced(self) -> dict[RequestKey, int]:
         """How often a request had an answer that does not count."""
@@ -408,7 +432,7 @@ class RunReader:
 
     def load_cells(self) -> Iterator[LoadCell]:
         """Cells under load in the order of measurement, those that were broken off included."""
-        return self._documents(LoadCell, "load_cell", "ORDER BY seq")
+        return self._documents(LoadCell)
 
     def sendings(self, *, superseded: bool = False) -> Iterator[Sending]:
         """How requests of cells under load were sent, in the order of their ends; `superseded`: also those of cells
@@ -427,27 +451,27 @@ class RunReader:
 
     def margins(self) -> list[Margin]:
         """What the target said about places where texts differ, in the order of asking."""
-        return list(self._documents(Margin, "margin"))
+        return list(self._documents(Margin))
 
     def prompt_tokens(self) -> list[PromptTokens]:
         """Prompts as token ids."""
-        return list(self._compressed(PromptTokens, "prompt_tokens"))
+        return list(self._documents(PromptTokens))
 
     def profiles(self) -> list[MatchProfile]:
         """Where draft models agree with texts, in the order of making."""
-        return list(self._compressed(MatchProfile, "profile"))
+        return list(self._documents(MatchProfile))
 
     def profiled(self) -> Profiled | None:
         """Whether drafts read every text; None where none was asked to."""
-        return next(self._documents(Profiled, "profiled"), None)
+        return next(self._documents(Profiled), None)
 
     def routing(self) -> list[TextRouting]:
         """Which experts the targets choose for the run's texts; empty in runs of dense ones."""
-        return list(self._documents(TextRouting, "routing", "ORDER BY seq"))
+        return list(self._documents(TextRouting))
 
     def certificate(self) -> Certificate | None:
         """The last one issued; None for a run that was never checked."""
-        return next(self._documents(Certificate, "certificate"), None)
+        return next(self._documents(Certificate), None)
 
     def certificate_file(self) -> bytes | None:
         """certificate.json as it lies beside the database; None where there is none. Raises `StoreError`."""
@@ -462,7 +486,7 @@ class RunReader:
 
     def findings(self) -> Iterator[Finding]:
         """What the checks found when the certificate was issued."""
-        return self._documents(Finding, "finding")
+        return self._documents(Finding)
 
     def raw(self, query: str) -> Iterator[tuple[Any, ...]]:
         """Rows of a SELECT, for hashing or scanning the run as it lies on disk."""
@@ -491,16 +515,10 @@ class RunReader:
             return row
         raise damaged(self.path, "the run's own record is gone")
 
-    def _documents(self, record: type[R], table: str, order: str = "ORDER BY rowid") -> Iterator[R]:
-        for (text,) in self._query(f"SELECT json FROM {table} {order}"):
+    def _documents(self, record: type[R], order: str = "ORDER BY rowid") -> Iterator[R]:
+        table, column = TABLES[record], "zlib_json" if record in _COMPRESSED else "json"
+        for (stored,) in self._query(f"SELECT {column} FROM {table} {order}"):
             try:
-                yield record.model_validate_json(text)
-            except ValueError as error:
-                raise unreadable(self.path, f"a row of the table {table}", error) from None
-
-    def _compressed(self, record: type[R], table: str) -> Iterator[R]:
-        for (bulk,) in self._query(f"SELECT zlib_json FROM {table} ORDER BY seq"):
-            try:
-                yield record.model_validate_json(unpacked(bulk))
+                yield record.model_validate_json(unpacked(stored) if record in _COMPRESSED else stored)
             except (zlib.error, ValueError) as error:
                 raise unreadable(self.path, f"a row of the table {table}", error) from None

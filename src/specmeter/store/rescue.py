@@ -18,57 +18,13 @@ from typing import Any
 
 from specmeter.errors import StoreError
 from specmeter.files import read_inside
-from specmeter.record import (
-    Arm,
-    Certificate,
-    Disturbance,
-    DraftPair,
-    EngineIdentity,
-    Finding,
-    Host,
-    LoadCell,
-    Margin,
-    MatchProfile,
-    ModelIdentity,
-    Prediction,
-    Profiled,
-    Prompt,
-    PromptTokens,
-    Record,
-    RequestEnergy,
-    StepProbe,
-    Telemetry,
-    TextRouting,
-)
 from specmeter.store.database import DATABASE_NAME, create_database, make_schema, tables
 from specmeter.store.guarded import GuardedDatabase, copy_database, is_written
-from specmeter.store.reader import CERTIFICATE_NAME
+from specmeter.store.reader import CERTIFICATE_NAME, TABLES
 from specmeter.store.rows import REQUEST_COLUMNS, RequestRow, restore, unpacked
 from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, SIGNATURE_NAME
 
-_RECORDS: dict[str, type[Record]] = {
-    "host": Host,
-    "arm": Arm,
-    "prompt": Prompt,
-    "model": ModelIdentity,
-    "engine": EngineIdentity,
-    "telemetry": Telemetry,
-    "energy": RequestEnergy,
-    "disturbance": Disturbance,
-    "load_cell": LoadCell,
-    "prediction": Prediction,
-    "step_probe": StepProbe,
-    "prompt_tokens": PromptTokens,
-    "profile": MatchProfile,
-    "profiled": Profiled,
-    "routing": TextRouting,
-    "pair": DraftPair,
-    "margin": Margin,
-    "finding": Finding,
-    "certificate": Certificate,
-}
-"""What lies in the column `json` or `zlib_json` of a table. That of a session lacks its engine, that of a reply its
-request."""
+_RECORDS = {table: record for record, table in TABLES.items()}
 _KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (str,), "BLOB": (bytes,)}
 _HEADER = 100
 """Bytes before the first page of an SQLite file."""
