@@ -12,7 +12,6 @@ import pytest
 from factory import (
     BASE,
     SD,
-    before,
     engine,
     experiment,
     found,
@@ -27,8 +26,7 @@ from mock_run import mock_run
 
 from specmeter.messages import Message, words
 from specmeter.record import Arm, DeviceUse, Severity
-from specmeter.store.integrity import PARTS
-from specmeter.validity.checks import arrangement, baseline
+from specmeter.validity.checks import arrangement
 from specmeter.validity.checks.arrangement import (
     bimodal,
     incomplete_matrix,
@@ -39,54 +37,12 @@ from specmeter.validity.checks.arrangement import (
 from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
 from specmeter.validity.checks.run_data import RunData
 
-CHECKS = (*baseline.CHECKS, *arrangement.CHECKS)
 CLEAN = run_data()
 PROMPTS = tuple(f"text/fact-{number}" for number in range(30))
 
 
 def severities(look: Any, data: RunData, arm_id: str | None = None) -> list[Severity]:
     return [finding.severity for finding in found(look, data) if arm_id in (None, finding.arm_id)]
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------
-
-
-def test_ids_and_parts() -> None:
-    assert [check.id for check in CHECKS] == [
-        "baseline-elsewhere",
-        "baseline-unstable",
-        "order-confounded",
-        "within-run-only",
-        "incomplete-matrix",
-        "stopped-when-decided",
-        "bimodal",
-        "pooled-vs-mean",
-    ]
-    for check in CHECKS:
-        assert set(check.saw) <= set(PARTS)
-        assert all(it.check == check.id for it in found(check.look, run_data(experiment(design={"blocks": 1}))))
-
-
-@pytest.mark.parametrize("data", [CLEAN, simulated(CLEAN)], ids=["real", "simulated"])
-def test_a_clean_run(data: RunData) -> None:
-    for check in CHECKS:
-        assert {it.severity for it in found(check.look, data)} <= {"note"}, check.id
-        if check.severity == "invalid":
-            assert not unchecked(check.look, data, applies=True)
-
-
-def test_nothing_measured_is_nothing_seen() -> None:
-    for check in CHECKS:
-        findings = found(check.look, before(CLEAN))
-        assert findings == [] or check.id == "incomplete-matrix"
-        assert findings or unchecked(check.look, before(CLEAN))
-
-
-@pytest.mark.parametrize("block_drift", [0.0, 0.02])
-def test_a_clean_run_of_the_mock(tmp_path: Path, block_drift: float) -> None:
-    data = mock_run(tmp_path, mock={"noise": 0.02, "block_drift": block_drift})
-    for check in CHECKS:
-        assert {it.severity for it in found(check.look, data)} <= {"note"}, check.id
 
 
 # --- baseline-elsewhere ----------------------------------------------------------------------------------------------

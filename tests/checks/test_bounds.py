@@ -11,7 +11,6 @@ import pytest
 from factory import (
     BASE,
     SD,
-    before,
     experiment,
     found,
     host,
@@ -28,7 +27,6 @@ from factory import (
 
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, Gpu, StepProbe, StepRound
-from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import bounds
 from specmeter.validity.checks.bounds import (
     bandwidth_bound,
@@ -41,23 +39,6 @@ from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 GB = 1_000_000_000
-
-
-@pytest.mark.parametrize("check", bounds.CHECKS, ids=lambda check: check.id)
-def test_a_clean_run_is_left_alone(check: Any) -> None:
-    for data in (CLEAN, simulated(CLEAN), before(CLEAN)):
-        assert found(check.look, data) == []
-        gaps = unchecked(check.look, data, applies=True)
-        assert gaps == [] or check.severity != "invalid"
-
-
-@pytest.mark.parametrize("check", bounds.CHECKS, ids=lambda check: check.id)
-def test_what_a_check_saw_is_a_part_of_the_run(check: Any) -> None:
-    assert set(check.saw) <= set(PARTS)
-
-
-def test_a_clean_run_is_valid() -> None:
-    assert judge(CLEAN, bounds.CHECKS).verdict == "valid"
 
 
 # --- speedup-above-tau -----------------------------------------------------------------------------------------------

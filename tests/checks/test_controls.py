@@ -24,7 +24,6 @@ from factory import (
 from mock_run import mock_run
 
 from specmeter.record import Arm
-from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import controls
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.controls import accept_all, accept_none, baseline_again
@@ -52,14 +51,6 @@ CLEAN = controlled()
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-def test_ids_and_parts() -> None:
-    ids = ["control-accept-all", "control-accept-none", "control-baseline"]
-    assert [check.id for check in controls.CHECKS] == ids
-    assert [check.severity for check in controls.CHECKS] == ["invalid", "invalid", "suspect"]
-    for check in controls.CHECKS:
-        assert set(check.saw) <= set(PARTS)
-
-
 @pytest.mark.parametrize("check", controls.CHECKS, ids=lambda check: check.id)
 @pytest.mark.parametrize("data", [CLEAN, simulated(CLEAN)], ids=["real", "simulated"])
 def test_clean_controls(check: Check, data: RunData) -> None:
@@ -81,13 +72,6 @@ def test_controls_that_were_never_answered(check: Check) -> None:
     data = without_requests(CLEAN, lambda row: row.arm_id in (AGAIN, ALL, NONE))
     assert found(check.look, data) == []
     assert len(unchecked(check.look, data, applies=True)) == 1
-
-
-def test_clean_controls_of_the_mock(tmp_path: Path) -> None:
-    data = mock_run(tmp_path, mock={"noise": 0.01}, design={"blocks": 4, "controls": True})
-    assert sum(arm.role == "control" for arm in data.arms.values()) == 6
-    for check in controls.CHECKS:
-        assert list(check.look(data)) == []
 
 
 # --- by dice ---------------------------------------------------------------------------------------------------------

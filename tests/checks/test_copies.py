@@ -22,10 +22,6 @@ def copied(data: RunData, to_block: int, arm_id: str | None = None) -> RunData:
     return with_requests(data, lambda row: row.block == to_block and arm_id in (None, row.arm_id), change)
 
 
-def test_no_two_requests_are_alike() -> None:
-    assert not found(copied_requests, run_data())
-
-
 def test_a_block_that_was_copied() -> None:
     findings = found(copied_requests, copied(run_data(), 2))
     assert {(it.arm_id, it.severity, it.evidence["requests"]) for it in findings} == {

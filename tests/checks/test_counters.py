@@ -11,11 +11,9 @@ import pytest
 from factory import (
     BASE,
     SD,
-    before,
     found,
     mocked,
     run_data,
-    simulated,
     unchecked,
     with_arms,
     with_requests,
@@ -27,7 +25,6 @@ from hypothesis import strategies as st
 
 from specmeter.messages import Message
 from specmeter.record import Prompt
-from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import bounds, counters
 from specmeter.validity.checks.counters import (
     clock_differs,
@@ -39,23 +36,6 @@ from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
-
-
-@pytest.mark.parametrize("check", counters.CHECKS, ids=lambda check: check.id)
-def test_a_clean_run_is_left_alone(check: Any) -> None:
-    for data in (CLEAN, simulated(CLEAN), before(CLEAN)):
-        assert found(check.look, data) == []
-        gaps = unchecked(check.look, data, applies=True)
-        assert gaps == [] or check.severity != "invalid"
-
-
-@pytest.mark.parametrize("check", counters.CHECKS, ids=lambda check: check.id)
-def test_what_a_check_saw_is_a_part_of_the_run(check: Any) -> None:
-    assert set(check.saw) <= set(PARTS)
-
-
-def test_a_clean_run_is_valid() -> None:
-    assert judge(CLEAN, counters.CHECKS).verdict == "valid"
 
 
 # --- conservation ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from factory import (
 )
 
 from specmeter.audit.read.engine_log import Checkpoints, Sign
-from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import controls, decoding
 from specmeter.validity.checks.controls import synthetic_on, timing_only
 from specmeter.validity.checks.decoding import (
@@ -51,25 +50,6 @@ def severities(look: Any, data: RunData) -> list[tuple[str, str | None]]:
 
 def no_logs(data: RunData) -> RunData:
     return replace(data, logs={})
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_a_clean_run_is_left_alone(check: Any) -> None:
-    for data in (CLEAN, simulated(CLEAN), before(CLEAN)):
-        assert found(check.look, data) == []
-        assert unchecked(check.look, data, applies=True) == []
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_what_a_check_saw_is_a_part_of_the_run(check: Any) -> None:
-    assert set(check.saw) <= set(PARTS)
-
-
-def test_ids_are_unique() -> None:
-    assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 # --- target-decode-failed --------------------------------------------------------------------------------------------

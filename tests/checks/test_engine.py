@@ -11,7 +11,6 @@ from factory import (
     BASE,
     BUILD,
     SD,
-    before,
     experiment,
     found,
     run_data,
@@ -28,14 +27,10 @@ from mock_run import mock_run
 from specmeter.audit.read.engine_log import Sign
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, MethodName
-from specmeter.store.integrity import PARTS
-from specmeter.validity.checks import engine
-from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.engine import default_drift, flag_inert, memory_fit, server_shared, two_binaries
 from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()
-CHECKS = (*engine.SETTINGS_CHECKS, *engine.CHECKS)
 PROMPTS = tuple(f"text/edit-{number}" for number in range(6))
 
 
@@ -48,42 +43,6 @@ def run_of(other: Arm, *, parameters: dict[str, Any] | None = None, **changes: A
     """A run of this arm beside its baseline, with what its method has in force."""
     data = run_data(arms=[CLEAN.arms[BASE], other], **changes)
     return with_sessions(data, other.id, resolved={"method_parameters": parameters or {}, "gamma": other.gamma})
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------
-
-
-def test_ids_and_parts() -> None:
-    ids = ["default-drift", "flag-inert", "two-binaries", "memory-fit", "server-shared", "server-found"]
-    assert [check.id for check in CHECKS] == ids
-    for check in CHECKS:
-        assert set(check.saw) <= set(PARTS)
-        assert check.severity == "suspect"
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-@pytest.mark.parametrize("data", [CLEAN, simulated(CLEAN)], ids=["real", "simulated"])
-def test_a_clean_run(check: Check, data: RunData) -> None:
-    assert found(check.look, data) == []
-    assert unchecked(check.look, data, applies=True) == []
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_nothing_measured_is_nothing_seen(check: Check) -> None:
-    assert found(check.look, before(CLEAN)) == []
-    assert unchecked(check.look, before(CLEAN), applies=True)
-
-
-def test_a_clean_run_of_the_mock(tmp_path: Path) -> None:
-    arms = [
-        {"draft": "small", "gamma": 4, "p_min": 0.25, "gamma_min": 1},
-        {"method": "ngram-mod", "ngram_n": 8},
-        {"draft": "small", "gamma": 2, "synthetic_rates": [0.5, 0.5]},
-    ]
-    data = mock_run(tmp_path, arms=arms)
-    for check in CHECKS:
-        assert found(check.look, data) == []
-        assert unchecked(check.look, data, applies=True) == []
 
 
 # --- default-drift ---------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from factory import (
 )
 
 from specmeter.record import DeviceUse, Gpu
-from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import machine
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.machine import free_cores, host_busy, memory_short, power_source
@@ -55,21 +54,6 @@ def while_running(arm_id: str, change: Callable[[Sample, int], Sample], data: Ru
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
-
-
-def test_ids_and_parts() -> None:
-    assert [check.id for check in machine.CHECKS] == ["host-busy", "free-cores", "power-source", "memory-short"]
-    assert [check.before for check in machine.CHECKS] == [False, True, True, True]
-    for check in machine.CHECKS:
-        assert set(check.saw) <= set(PARTS)
-
-
-@pytest.mark.parametrize("check", machine.CHECKS, ids=lambda check: check.id)
-def test_a_clean_run(check: Check) -> None:
-    assert found(check.look, CLEAN) == []
-    assert unchecked(check.look, CLEAN) == []
-    assert found(check.look, before(CLEAN)) == []
-    assert unchecked(check.look, before(CLEAN)) == [] or not check.before
 
 
 @pytest.mark.parametrize("check", machine.CHECKS, ids=lambda check: check.id)

@@ -9,11 +9,6 @@ from specmeter.validity.checks.arrangement import pooled_vs_mean
 from specmeter.validity.checks.records import stalls
 
 
-def test_a_clean_run_has_none() -> None:
-    assert found(stalls, run_data()) == []
-    assert unchecked(stalls, run_data()) == []
-
-
 def test_requests_of_one_arm_three_times_as_slow_are_suspect() -> None:
     data = run_data(pace=lambda arm, block, prompt: 3.0 if (arm.id, block, prompt) == (SD, 2, "text/code-1") else 1.0)
     (finding,) = found(stalls, data)

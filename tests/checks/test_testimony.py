@@ -17,7 +17,6 @@ from checks.factory import (
     host,
     load,
     run_data,
-    simulated,
     with_logs,
     with_models,
     with_requests,
@@ -56,8 +55,6 @@ def made(folder: Path) -> Path:
 
 
 def test_clean_runs(tmp_path: Path) -> None:
-    assert codes(run_data()) == []
-    assert codes(simulated(run_data())) == []
     assert codes(mock_run(made(tmp_path / "plain"))) == []
     assert codes(mock_run(made(tmp_path / "loaded"), load={"clients": [1, 4]}, arms=LOADED)) == []
 
