@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import threading
+
 
 class SpecmeterError(Exception):
     """Base of all errors that are shown to a user without a traceback.
@@ -68,3 +70,24 @@ class EngineHungError(EngineError):
 
 class EngineProtocolError(EngineError):
     """The engine answered something that cannot be understood."""
+
+
+_stop = threading.Event()
+
+
+def ask_to_stop() -> None:
+    """Raises `KeyboardInterrupt` and remembers it: Python drops what is raised while SQLite, ctypes or a finalizer
+    calls back."""
+    _stop.set()
+    raise KeyboardInterrupt
+
+
+def stop_if_asked() -> None:
+    """Raises the `KeyboardInterrupt` that may have been dropped: asked before each step of what takes long."""
+    if _stop.is_set() and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+
+
+def forget_stop() -> None:
+    """What was asked to stop has ended."""
+    _stop.clear()

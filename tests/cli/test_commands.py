@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ import click
 import pytest
 
 from specmeter.cli import GROUPS, all_commands, invoke, root
-from specmeter.store import RunStore
+from specmeter.show.terminal.progress import RunProgress
+from specmeter.store import RunStore, guarded
 
 MOCK = """
 name: mocked
@@ -351,6 +354,51 @@ def test_sigterm_ends_like_ctrl_c(folder: Path) -> None:
     assert process.returncode in (130, -signal.SIGINT), error.decode()
     with RunStore.open(folder / "here", readonly=True) as store:
         assert store.state().reason == "interrupted"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")
+@pytest.mark.parametrize("changes", [[], ["--set", "load.clients=[2]"]], ids=["alone", "load"])
+def test_a_stop_that_python_drops_is_heard_before_the_next_request(
+    changes: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """As in a finalizer, or a function that SQLite or ctypes calls."""
+
+    def dropped(*_: object) -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(RunProgress, "request_done", dropped)
+    assert invoke(["run", "mocked.yaml", "--out", "here", *changes]) == 130
+    with RunStore.open(folder / "here", readonly=True) as store:
+        assert store.state().reason == "interrupted"
+        assert store.state().ok <= 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")
+@pytest.mark.parametrize("at", [1, 9, 30])
+def test_a_stop_while_sqlite_asks_what_may_be_read_ends_the_run(
+    at: int, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """It came out as an error of SQLite's, which a display of progress survives."""
+    calls = 0
+
+    def counted(made: Callable[[], Callable[..., int]] = guarded._authorizer) -> Callable[..., int]:  # pyright: ignore[reportPrivateUsage]
+        allowed = made()
+
+        def asked(*args: object) -> int:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                signal.raise_signal(signal.SIGTERM)
+            return allowed(*args)
+
+        return asked
+
+    monkeypatch.setattr(guarded, "_authorizer", counted)
+    assert invoke(["run", "mocked.yaml", "--out", "here"]) == 130
+    monkeypatch.undo()
+    with RunStore.open(folder / "here", readonly=True) as store:
+        assert store.state().state == "partial"
 
 
 def _some_requests(run: Path) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from specmeter import __version__, extensions
-from specmeter.errors import SpecmeterError
+from specmeter.errors import SpecmeterError, forget_stop
 from specmeter.text import as_started, printable, printable_lines, program
 
 if TYPE_CHECKING:
@@ -227,6 +227,8 @@ def invoke(argv: list[str]) -> int:
         return swallow()
     except Exception as error:
         return _unexpected(error)
+    finally:
+        forget_stop()
 
 
 def _unexpected(error: Exception) -> int:

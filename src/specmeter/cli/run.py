@@ -29,7 +29,7 @@ from specmeter.cli.settings import (
 )
 from specmeter.engines.registry import spec_of
 from specmeter.engines.url import KEY, address
-from specmeter.errors import UsageError
+from specmeter.errors import UsageError, ask_to_stop
 from specmeter.experiments.experiment import (
     Described,
     Experiment,
@@ -499,7 +499,7 @@ def stop_like_ctrl_c() -> None:
         now = monotonic()
         if now - at >= ONE_PRESS_S:
             at = now
-            raise KeyboardInterrupt
+            ask_to_stop()
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)

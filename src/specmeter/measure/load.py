@@ -29,7 +29,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.engines.session import differences
-from specmeter.errors import EngineDiedError, EngineError, EngineHungError
+from specmeter.errors import EngineDiedError, EngineError, EngineHungError, stop_if_asked
 from specmeter.experiments.schedule import Turn, arrivals
 from specmeter.record import Filler, Load, LoadCell, Prompt, Reply, Request, Sending
 
@@ -116,6 +116,7 @@ class Clients:
         for client in range(clients):
             self._send(lead[client] if client < len(lead) else next(queue, None), client, now)
         while self._flying:
+            stop_if_asked()
             if (over := self.session.collect(_PATIENCE_S)) is None:
                 continue
             told = self._told(over)
@@ -134,6 +135,7 @@ class Clients:
         queue = iter(list(zip(asked, after_s, strict=True)))
         coming = next(queue, None)
         while coming is not None or self._flying:
+            stop_if_asked()
             while coming is not None and began_at + coming[1] <= self.clock():
                 self._send(coming[0], None, began_at + coming[1])
                 coming = next(queue, None)

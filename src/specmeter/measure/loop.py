@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
-from specmeter.errors import EngineError, EngineStartError, ExperimentError
+from specmeter.errors import EngineError, EngineStartError, ExperimentError, stop_if_asked
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
 from specmeter.measure.calm import MOST_TIMES, disturbance, gate_of
@@ -229,6 +229,7 @@ class _Bench:
             return
         if arm.load is not None:  # half a cell is not a measurement
             missing = [(item, prompts[index]) for item, index in enumerate(order)]
+        stop_if_asked()
         self.foresee(arm)
         self.observer.session_starting(cell, len(missing))
         error = self.measure_cell(cell, missing)
@@ -511,6 +512,7 @@ class _Bench:
         prompt: Prompt,
         samples: SimpleQueue[Telemetry],
     ) -> None:
+        stop_if_asked()
         before = self.meter.now() if self.meter else None
         started_at = self.engine.clock()
         try:

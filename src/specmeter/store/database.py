@@ -27,7 +27,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specmeter import __version__
-from specmeter.errors import StoreError
+from specmeter.errors import StoreError, stop_if_asked
 from specmeter.files import oddity, open_inside
 from specmeter.record.base import first_fault
 
@@ -344,6 +344,7 @@ def sqlite_errors(path: Path) -> Generator[None]:
     except sqlite3.ProgrammingError:  # a mistake of the caller
         raise
     except sqlite3.Error as error:
+        stop_if_asked()  # within a function that SQLite calls, it comes out as an error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_AUTH:  # a statement that is not ours
             raise
