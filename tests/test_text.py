@@ -9,7 +9,19 @@ import pytest
 
 import specmeter
 from specmeter.record import Estimate
-from specmeter.text import amount, bandwidth, counted, duration, estimated, milliseconds, percent, rate, ratio, size
+from specmeter.text import (
+    amount,
+    bandwidth,
+    brackets,
+    counted,
+    duration,
+    estimated,
+    milliseconds,
+    percent,
+    rate,
+    ratio,
+    size,
+)
 
 NUMBER = Estimate(point=1.928, low=1.85, high=2.014, n=4, unit="1", method="m")
 POINT = Estimate(point=1.928, n=1, unit="1", method="m")
@@ -18,6 +30,8 @@ POINT = Estimate(point=1.928, n=1, unit="1", method="m")
 @pytest.mark.parametrize(
     ("told", "said"),
     [
+        (brackets(NUMBER.model_copy(update={"low": 0.001, "high": 0.002}), 1), "[<0.1, <0.1]"),
+        (brackets(NUMBER.model_copy(update={"low": -0.6, "high": 0.03}), 1), "[-0.6, 0.0]"),
         (size(0), "0 B"),
         (size(999), "999 B"),
         (size(1000), "1.0 kB"),

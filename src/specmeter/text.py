@@ -244,7 +244,9 @@ def brackets(number: Uncertain, digits: int, scale: float = 1.0) -> str:
     """`[1.85, 2.01]`, or `[?]` where there is no interval."""
     if number.low is None or number.high is None:
         return "[?]"
-    return f"[{bound(number.low * scale, digits)}, {bound(number.high * scale, digits)}]"
+    low, high = number.low * scale, number.high * scale
+    # Of a difference, an end close to 0 is a 0.
+    return f"[{bound(low, digits)}, {f'{high:.{digits}f}' if low < 0 and high < 1 else bound(high, digits)}]"
 
 
 def estimated(number: Uncertain | None, digits: int, unit: str = "", *, scale: float = 1.0, exact: bool = False) -> str:
