@@ -28,7 +28,7 @@ drafts: {small: bench:draft-small}
 workloads: [{source: bench, name: text, kinds: [fact, code], per_kind: 1}]
 arms: [{draft: small, gamma: 4}]
 design: {blocks: 2, warmup: short}
-engine: {context: 512, threads: 1, stream_tokens: false}
+engine: {context: 512, threads: 1}
 generation: {max_tokens: 64}
 """
 WATTS = 30.0
@@ -85,6 +85,12 @@ def test_joules_are_power_times_time(run_folder: Path) -> None:
             row = rows[used.invocation, used.block, used.arm_id, used.prompt_id]  # type: ignore[index]
             assert used.seconds >= (row.wall_ms or 0) / 1000 * 0.99
             assert used.joules["package-0"] == pytest.approx(WATTS * used.seconds, abs=WATTS * 0.1)
+            assert used.prompt_j == pytest.approx(WATTS * (row.ttft_ms or 0) / 1000, abs=WATTS * 0.1)
+    assert arm.energy is not None
+    assert arm.energy.decoding is not None
+    assert arm.energy.per_token is not None
+    assert arm.energy.decoding.point < arm.energy.per_token.point
+    assert arm.energy.ratio_decoding is not None
 
 
 def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

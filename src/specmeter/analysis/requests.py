@@ -1,4 +1,4 @@
-"""A run's requests as columns of numbers: 112 bytes each (136 with their energy), read once, sorted by arm; strings are
+"""A run's requests as columns of numbers: 112 bytes each (144 with their energy), read once, sorted by arm; strings are
 numbered.
 
 A run's requests as sums of counts and times, without texts: one `Tally` per arm, block and prompt.
@@ -30,6 +30,9 @@ blocks, Student's t. With S the speedup prompts included, ratio x S is how much 
 
 Above idle: the power that the machine drew at rest, before anything was started, times the duration of each request is
 taken off. What is left is what the work adds, and what is to be compared where the machine would be on anyway.
+
+Without the prompt: from what a request took, what had been taken when its first token came is left out, and that token
+too; on a straight line between the two readings about that moment, which are a tenth of a second apart at most.
 
 Nothing is said where readings cover less than 90 % of the time (short requests, slow sensors), or where the sources
 changed within the arm or against its baseline.
@@ -69,7 +72,12 @@ Key = tuple[int, int, str, str]
 BlockKey = tuple[int, int]
 """(invocation, block)."""
 
-_UNREAD = (float("nan"), 0.0, 0.0)
+_UNREAD = (float("nan"), 0.0, 0.0, float("nan"))
+
+
+def _read(used: RequestEnergy) -> tuple[float, float, float, float]:
+    prompt_j = float("nan") if used.prompt_j is None else used.prompt_j
+    return sum(used.joules.values()), used.seconds, used.unseen_s, prompt_j
 
 
 class RequestCounts(Protocol):
@@ -143,7 +151,7 @@ class RequestTable:
             real.extend((row.started_at, row.prompt_ms or 0.0, row.predicted_ms or 0.0))
             if energy:
                 used = energy.get((row.invocation, row.block, row.arm_id, row.prompt_id))
-                read.extend(_UNREAD if used is None else (sum(used.joules.values()), used.seconds, used.unseen_s))
+                read.extend(_UNREAD if used is None else _read(used))
         integers: Ints = np.array(whole, dtype=np.int64).reshape(-1, 11)
         floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 3)
         order = np.argsort(integers[:, 0], kind="stable")
@@ -155,10 +163,10 @@ class RequestTable:
         self.ok: Bools = ok == 1
         self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
         # Of runs without energy, one row stands for all.
-        readings: Floats = np.array(read or _UNREAD, dtype=np.float64).reshape(-1, 3)
-        sorted_readings: Floats = readings[order] if read else np.broadcast_to(readings, (len(order), 3))
+        readings: Floats = np.array(read or _UNREAD, dtype=np.float64).reshape(-1, 4)
+        sorted_readings: Floats = readings[order] if read else np.broadcast_to(readings, (len(order), 4))
         energies: list[Floats] = list(sorted_readings.T)
-        self.joules, self.seconds, self.unseen_s = energies
+        self.joules, self.seconds, self.unseen_s, self.prompt_j = energies
         self.metered: Bools = self.decoded & np.isfinite(self.joules)
         """Whose energy was read; `seconds` and `unseen_s` are of that reading."""
         self.cells = list(cells)
@@ -471,6 +479,9 @@ class Consumption(Record):
     above_idle: Estimate | None = None
     """Joules per token beyond those that the machine takes at rest."""
     ratio_above_idle: Estimate | None = None
+    decoding: Estimate | None = None
+    """Joules per token without what was taken until the first one had come."""
+    ratio_decoding: Estimate | None = None
 
 
 class Energies:
@@ -523,9 +534,11 @@ def consumption(
     unit, of = (table.invocation, "invocations") if several else (table.cell, "blocks")
     tokens = table.tokens + 1  # the first one takes energy too
     above = None if idle_w is None else table.joules - idle_w * table.seconds
+    timed = metered[np.isfinite(table.prompt_j[metered])]
+    after = table.joules - table.prompt_j
 
-    def per_token(joules: Floats) -> Estimate | None:
-        parts = table.parts(metered, unit, joules, tokens)
+    def per_token(joules: Floats, rows: Ints = metered, tokens: Ints = tokens) -> Estimate | None:
+        parts = table.parts(rows, unit, joules, tokens)
         if any(part < 0 for part, _ in parts) or not any(part > 0 for part, _ in parts):
             return None
         return pooled_ratio(parts, unit="J/token", of=of, level=level)
@@ -534,6 +547,7 @@ def consumption(
         "per_token": per_token(table.joules),
         "power_w": float(table.joules[metered].sum() / table.seconds[metered].sum()),
         "above_idle": None if above is None else per_token(above),
+        "decoding": per_token(after, timed, table.tokens),
     }
     if baseline is not None:
         base_id, base = baseline[0], baseline[1][table.metered[baseline[1]]]
@@ -547,6 +561,8 @@ def consumption(
             changes["ratio_above_idle"] = (
                 None if above is None else _ratio(table, metered, base, above, tokens, several, level)
             )
+            same = base[np.isfinite(table.prompt_j[base])]
+            changes["ratio_decoding"] = _ratio(table, timed, same, after, table.tokens, several, level)
     return found.model_copy(update=changes)
 
 

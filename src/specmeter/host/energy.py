@@ -35,6 +35,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +70,8 @@ MOST_W = 2000.0
 so more than once."""
 IDLE_S = 3.0
 _JOIN_S = 2.0
+_REMEMBERED = 20_000
+"""Readings: half an hour."""
 _FIRST_BLOCK_S = 3 * INTERVAL_MS / 1000 + 2.0
 
 
@@ -250,6 +253,7 @@ class EnergyMeter:
 
     def __init__(self, sources: EnergySources) -> None:
         self._sources = sources
+        self._past: deque[Moment] = deque(maxlen=_REMEMBERED)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="energy", daemon=True)
 
@@ -281,7 +285,28 @@ class EnergyMeter:
             if source.prompt:
                 with contextlib.suppress(Exception):
                     source.poll(now)
-        return Moment(now, tuple(source.reading(now) for source in self._sources.found))
+        return self._moment(now)
+
+    def _moment(self, now: float) -> Moment:
+        moment = Moment(now, tuple(source.reading(now) for source in self._sources.found))
+        self._past.append(moment)
+        return moment
+
+    def until(self, before: Moment | None, seconds: float | None) -> float | None:
+        """Joules of all sources from a moment until so many seconds later, which have passed: on a straight line
+        between the readings on either side of it. None where that is not known."""
+        if before is None or seconds is None:
+            return None
+        at, last = before.at + seconds, before
+        for moment in [*self._past]:
+            if moment.at <= before.at:
+                continue
+            if moment.at >= at:
+                share = (at - last.at) / (moment.at - last.at)
+                pairs = zip(before.readings, last.readings, moment.readings, strict=True)
+                return max(0.0, sum(a.joules + share * (b.joules - a.joules) - zero.joules for zero, a, b in pairs))
+            last = moment
+        return None
 
     def between(self, before: Moment | None, after: Moment | None) -> Spent | None:
         """What was used from one moment to the other."""
@@ -320,6 +345,7 @@ class EnergyMeter:
             # Whatever goes wrong in a driver: the source grows old, and the measurement goes on.
             with contextlib.suppress(Exception):
                 source.poll(now)
+        self._moment(now)
 
 
 def find_sources(root: Path = Path("/")) -> EnergySources:

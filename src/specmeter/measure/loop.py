@@ -522,7 +522,9 @@ class _Bench:
             raise
         spent = self.meter.between(before, self.meter.now()) if self.meter else None
         request = request_of(cell, session_id, item, prompt, started_at, reply)
-        self._keep(request, _drain(samples), _energy(request, spent))
+        first_s = None if reply.ttft_ms is None else reply.ttft_ms / 1000
+        reading = self.meter.until(before, first_s) if self.meter else None
+        self._keep(request, _drain(samples), _energy(request, spent, reading))
 
     def _keep(self, request: Request, samples: Sequence[Telemetry] = (), energy: RequestEnergy | None = None) -> None:
         self.store.add_request(request, samples, energy)
@@ -549,8 +551,9 @@ def needed(arm: Arm, tokens: int) -> int:
     return (tokens + 64) * (arm.engine.slots if arm.load is None else 1)
 
 
-def _energy(request: Request, spent: Spent | None) -> RequestEnergy | None:
-    """What the machine used during the request; None where nothing could be read."""
+def _energy(request: Request, spent: Spent | None, prompt_j: float | None) -> RequestEnergy | None:
+    """What the machine used during the request, `prompt_j` of it until the first token; None where nothing could be
+    read."""
     if spent is None:
         return None
     return RequestEnergy(
@@ -561,6 +564,7 @@ def _energy(request: Request, spent: Spent | None) -> RequestEnergy | None:
         joules=dict(spent.joules),
         seconds=spent.seconds,
         unseen_s=spent.unseen_s,
+        prompt_j=prompt_j,
     )
 
 

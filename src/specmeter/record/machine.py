@@ -81,6 +81,8 @@ class RequestEnergy(Record):
     """From just before it was sent to just after its last token had come."""
     unseen_s: Annotated[float, Field(ge=0)]
     """Of them without a reading, of the source that covers the least: sensors that are slow, or were not answered."""
+    prompt_j: Annotated[float | None, Field(ge=0, exclude_if=lambda value: value is None)] = None
+    """Of the joules of all sources, those until its first token had come; None where that moment is not known."""
 
 
 class Gpu(Record):

@@ -171,6 +171,8 @@ def energy(document: Document) -> Table:
         ("arm", "text", lambda it: document.named(it[0].arm_id)),
         ("j_per_token", "number", lambda it: estimate_cell(it[1].per_token, 3)),
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
+        ("j_decoding", "number", lambda it: estimate_cell(it[1].decoding, 3)),
+        ("ratio_decoding", "number", lambda it: over_baseline(it[0], it[1].ratio_decoding)),
         ("power_w", "number", lambda it: _decimal(it[1].power_w)),
         ("above_idle", "number", lambda it: estimate_cell(it[1].above_idle, 3)),
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
