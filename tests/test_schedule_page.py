@@ -23,7 +23,7 @@ FOLDER = Path("specmeter-runs/schedule-dense")
 
 
 def test_the_page_has_each_load_with_its_line_and_its_advice(tmp_path: Path) -> None:
-    page = report_page(report(SCHEDULES["between"], own(tmp_path / "schedule-dense"), {2: "c2/advice.html"}), ["en"])
+    page = report_page(report(SCHEDULES["between"], own(tmp_path / "schedule-dense"), {"c2": "c2/advice.html"}), ["en"])
     assert page.count('<div class="command">') == sum(bool(it.command) for it in SCHEDULES["between"].advices)
     assert '<a href="c2/advice.html">Advice for 2 clients</a>' in page
     assert "specmeter advise --again" not in page  # a load is open

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import click
 
-from specmeter.advise.schedule import Schedule, read_advised
+from specmeter.advise.schedule import read_advised
 from specmeter.cli.settings import language_option
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.probe import load_probe
-from specmeter.show import advice_report, schedule_report
 from specmeter.show.fit import STYLES
-from specmeter.show.page.advice_page import ADVICE_PAGE, SCHEDULE_PAGE, write_advice_page, write_schedule_page
+from specmeter.show.page.advice_page import page_name, write_advised_page
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_figures, write_page, write_report_tables, write_tables
 from specmeter.show.page.page import document_figures
 from specmeter.show.page.site import write_site
+from specmeter.show.schedule_report import report_of
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
 from specmeter.store.locate import a_sort, find_all, find_run, sort_of
@@ -226,15 +225,12 @@ def _published(name: str, probe: Path | None, languages: Sequence[str]) -> Shown
 
 def _advised(folder: Path, languages: Sequence[str]) -> Shown:
     found = read_advised(folder)
-    if isinstance(found, Schedule):
-        report, page, name = schedule_report.report(found, folder), partial(write_schedule_page, found), SCHEDULE_PAGE
-    else:
-        report, page, name = advice_report.report(found, folder), partial(write_advice_page, found), ADVICE_PAGE
+    report = report_of(found, folder)
     return Shown(
         report.figures,
         lambda to, only: write_report_tables(report, to, languages, only),
-        lambda path, inside: page(folder, path, languages, inside=inside),
-        folder / name,
+        lambda path, inside: write_advised_page(found, folder, path, languages, inside=inside),
+        folder / page_name(found),
     )
 
 

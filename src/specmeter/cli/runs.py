@@ -19,13 +19,7 @@ from specmeter.show.export import FormatName, TableName
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.store import RunStore
-from specmeter.store.locate import (
-    a_sort,
-    find_folders,
-    find_run,
-    find_runs,
-    sort_of,
-)
+from specmeter.store.locate import ADVISED, a_sort, find_folders, find_run, find_runs, sort_of
 
 _LOST_SHOWN = 5
 _ENDLESS = 10_000
@@ -157,10 +151,8 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
     if by_kind or by_prompt or positions:
         _refuse_parts(folder)
     sort = sort_of(folder)
-    if sort == "advice":
-        return _show_advice(folder, everything=details, as_json=as_json)
-    if sort == "schedule":
-        return _show_schedule(folder, everything=details, as_json=as_json)
+    if sort in ADVISED:
+        return _show_advised(folder, details=details, as_json=as_json)
     if sort == "study":
         return needed(str(folder)).print_study(folder, as_json=as_json)
     found = None
@@ -184,25 +176,14 @@ def _refuse_parts(folder: Path) -> None:
         )
 
 
-def _show_advice(folder: Path, *, everything: bool, as_json: bool) -> int:
-    from specmeter.advise.advice import read_advice
-    from specmeter.advise.examination import examined
-    from specmeter.show.advice_report import report
+def _show_advised(folder: Path, *, details: bool, as_json: bool) -> int:
+    from specmeter.advise.schedule import read_advised
+    from specmeter.show.schedule_report import report_of
     from specmeter.show.terminal.report import print_report
 
-    advice = examined(read_advice(folder), folder)
-    print_report(report(advice, folder), as_json=as_json, details=everything)
-    return 1 if advice.verdict == "invalid" else 0
-
-
-def _show_schedule(folder: Path, *, everything: bool, as_json: bool) -> int:
-    from specmeter.advise.schedule import read_schedule
-    from specmeter.show.schedule_report import report
-    from specmeter.show.terminal.report import print_report
-
-    schedule = read_schedule(folder)
-    print_report(report(schedule, folder), as_json=as_json, details=everything)
-    return 1 if schedule.verdict == "invalid" else 0
+    found = read_advised(folder)
+    print_report(report_of(found, folder), as_json=as_json, details=details)
+    return 1 if found.verdict == "invalid" else 0
 
 
 @click.command(name="export")

@@ -114,7 +114,8 @@ def _sections(advice: Advice, names: Names) -> Iterator[Section]:
 
 def _page_sections(advice: Advice, reports: Mapping[str, str]) -> Iterator[Section]:
     if advice.stages:
-        links = [(Message("advised.report", stage=name), href) for name, href in reports.items()]
+        linked = [name for name in dict.fromkeys(it.folder for it in advice.stages) if name in reports]
+        links = [(Message("advised.report", stage=name), reports[name]) for name in linked]
         yield Section("stages", [Tabled(stages(advice), "page"), Links(links)])
     on = [machine(advice.host)] if advice.host is not None else []
     by = [engine(advice.engine)] if advice.engine is not None else []

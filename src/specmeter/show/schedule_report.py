@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from specmeter.advise import export_commands
 from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.advise.export_commands import PROGRAMS, TABLES, Elsewhere, tables
-from specmeter.advise.schedule import clients_of, folder_of, is_decided
+from specmeter.advise.schedule import Schedule, clients_of, folder_of, is_decided
 from specmeter.messages import LANGUAGES, Message, Value, words
+from specmeter.show import advice_report
 from specmeter.show import advice_words as said
 from specmeter.show import figure as charts
 from specmeter.show.advice_report import closing, facts, grid
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.advise.advice import Advice, Decision, Fate
-    from specmeter.advise.schedule import Schedule
     from specmeter.analysis.prediction.speedup import ExpectedCrossover
     from specmeter.messages import Words
     from specmeter.record import Estimate
@@ -49,8 +49,15 @@ _TONES = ("strong", "bad", "doubtful")
 """Notes of a single load that are told of the schedule, too."""
 
 
-def report(schedule: Schedule, folder: Path, pages: Mapping[int, str] | None = None) -> Report:
-    """A schedule that lies in `folder`; `pages`: number of clients -> the page of its advice, relative to its own."""
+def report_of(found: Advice | Schedule, folder: Path, links: Mapping[str, str] | None = None) -> Report:
+    """An advice or a schedule that lies in `folder`; `links`: folder of a stage, or of a load's advice -> its page,
+    relative to its own."""
+    if isinstance(found, Schedule):
+        return report(found, folder, links)
+    return advice_report.report(found, folder, links)
+
+
+def report(schedule: Schedule, folder: Path, pages: Mapping[str, str] | None = None) -> Report:
     first = schedule.advices[0] if schedule.advices else None
     took = sum(it.seconds for it in schedule.advices)
     return Report(
@@ -72,7 +79,7 @@ def report(schedule: Schedule, folder: Path, pages: Mapping[int, str] | None = N
     )
 
 
-def _sections(schedule: Schedule, pages: Mapping[int, str]) -> Iterator[Section]:
+def _sections(schedule: Schedule, pages: Mapping[str, str]) -> Iterator[Section]:
     about = [Text(it, "faint") for it in ABOUT_NUMBERS]
     chart = Chart(lambda: scheduled(schedule))
     yield Section("comparison", [Tabled(by_clients(schedule), caption=False), *about, chart])
@@ -80,8 +87,9 @@ def _sections(schedule: Schedule, pages: Mapping[int, str]) -> Iterator[Section]
     for load, program, line in commands(schedule):
         other = [_other(program)] if is_elsewhere(program) else []
         lines += [Text(load, "faint"), *other, Command(line)]
-    linked = [(Message("scheduled.advice", loads=clients([at])), href) for at, href in pages.items()]
-    yield Section("advices", [*lines, Links(linked)])
+    linked = {at: pages[name] for at in map(clients_of, schedule.advices) if (name := folder_of(at)) in pages}
+    links = [(Message("scheduled.advice", loads=clients([at])), href) for at, href in linked.items()]
+    yield Section("advices", [*lines, Links(links)])
     for program, found in elsewhere(schedule).items():
         lengths = [_other(program), Tabled(by_batch_size(program, found), caption=False)] if found.lengths else []
         line = [Command(found.line)] if found.line else []

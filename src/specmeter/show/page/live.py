@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from specmeter.advise.advice import read_advice
-from specmeter.advise.examination import examined
-from specmeter.advise.schedule import clients_of, folder_of, read_schedule
+from specmeter.advise.schedule import read_advised
 from specmeter.analysis.answer import says_nothing
 from specmeter.analysis.comparison import compare_runs, read_side
 from specmeter.analysis.progress import Progress, read_progress
@@ -29,20 +27,21 @@ from specmeter.errors import UsageError
 from specmeter.files import is_link
 from specmeter.messages import Message
 from specmeter.record import Estimate
-from specmeter.show import advice_report, comparison_report, schedule_report
+from specmeter.show import comparison_report
 from specmeter.show.listing import line_of
 from specmeter.show.names import Names
 from specmeter.show.page.advice_page import own
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import render, report_page, run_page
 from specmeter.show.report import moment
+from specmeter.show.schedule_report import report_of
 from specmeter.show.studies import needed
 from specmeter.show.table import Cell, Table, estimate_cell, made
 from specmeter.store import RunStore
 from specmeter.store.database import DATABASE_NAME
 from specmeter.store.environment import private
 from specmeter.store.guarded import LOCK_NAME, is_run, is_written
-from specmeter.store.locate import sort_of, written_at
+from specmeter.store.locate import ADVISED, sort_of, written_at
 from specmeter.text import duration, ratio
 
 FRESH_S = 2.0
@@ -285,7 +284,7 @@ def entry_of(place: Path) -> Entry:
             told["state"] = "measuring" if state.ok < state.planned else "checking"
         if state.started_at is not None:
             told["started"] = moment(state.started_at)
-    elif sort in ("advice", "schedule"):
+    elif sort in ADVISED:
         line = line_of(place)
         told = {"headline": line.headline, "started": moment(line.made_at)}
         told["state"] = "complete" if line.finished else "partial"
@@ -300,15 +299,9 @@ def whole_page(place: Path, languages: Sequence[str], index: str | None) -> str:
     Raises `StoreError` or `UsageError` for a damaged one.
     """
     sort = sort_of(place)
-    if sort == "advice":
-        advice, known = examined(read_advice(place), place), {it.name: f"{_href(it)}/" for it in children(place)}
-        links = {it.folder: known[it.folder] for it in advice.stages if it.folder in known}
-        return report_page(advice_report.report(advice, own(place), links), languages, index=index)
-    if sort == "schedule":
-        schedule, known = read_schedule(place), {it.name: f"{_href(it)}/" for it in children(place)}
-        clients = {clients_of(it): folder_of(clients_of(it)) for it in schedule.advices}
-        pages = {number: known[name] for number, name in clients.items() if name in known}
-        return report_page(schedule_report.report(schedule, own(place), pages), languages, index=index)
+    if sort in ADVISED:
+        links = {it.name: f"{_href(it)}/" for it in children(place)}
+        return report_page(report_of(read_advised(place), own(place), links), languages, index=index)
     if sort == "study":
         with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
             written, *_ = needed(str(place)).shown(place, languages).page(Path(scratch) / "study.html", False)

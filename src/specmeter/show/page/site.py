@@ -15,13 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from specmeter.advise.advice import read_advice
-from specmeter.advise.examination import examined
-from specmeter.advise.schedule import read_schedule
+from specmeter.advise.schedule import Schedule, read_advised
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import LANGUAGES, Message
-from specmeter.show import advice_report, schedule_report
-from specmeter.show.page.advice_page import own, write_advice_page, write_schedule_page
+from specmeter.show.page.advice_page import own, write_advised_page
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
     copy_kept,
@@ -34,10 +31,11 @@ from specmeter.show.page.files import (
 )
 from specmeter.show.page.page import document_figures, render, run_page
 from specmeter.show.run_tables import verdict, verdict_cell
+from specmeter.show.schedule_report import report_of
 from specmeter.show.studies import needed, studies
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell
 from specmeter.store.environment import private
-from specmeter.store.locate import ADVICE_NAME, SCHEDULE_NAME, sort_of
+from specmeter.store.locate import ADVICE_NAME, ADVISED, SCHEDULE_NAME, sort_of
 from specmeter.store.run import CERTIFICATE_NAME, ENVIRONMENT_NAME
 from specmeter.text import printable, size
 
@@ -148,16 +146,12 @@ def write_site(
 def _read(place: Path, taken: set[str]) -> _Entry:
     """Raises `StoreError` or `UsageError` for a folder that is none of them, or that is damaged."""
     sort = sort_of(place)
-    if sort == "advice":
-        advice = examined(read_advice(place), place)
-        cpu = advice.host.cpu if advice.host else ""
-        report, write = advice_report.report(advice, own(place)), partial(write_advice_page, advice, place)
-        return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
-    if sort == "schedule":
-        schedule = read_schedule(place)
-        cpu = next((it.host.cpu for it in schedule.advices if it.host), "")
-        report, write = schedule_report.report(schedule, own(place)), partial(write_schedule_page, schedule, place)
-        return SiteAdvice(_slug(place.resolve().name, taken), place, report, cpu, write)
+    if sort in ADVISED:
+        found = read_advised(place)
+        advices = found.advices if isinstance(found, Schedule) else (found,)
+        cpu = next((it.host.cpu for it in advices if it.host), "")
+        write = partial(write_advised_page, found, place)
+        return SiteAdvice(_slug(place.resolve().name, taken), place, report_of(found, own(place)), cpu, write)
     if sort != "study":
         document = read_document(place)
         return SiteRun(_slug(place.resolve().name, taken), document)
