@@ -9,6 +9,7 @@ import pytest
 from factory import before, experiment, found, run_data, simulated, unchecked
 from mock_run import mock_run
 
+from specmeter.messages import Message
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
@@ -40,6 +41,14 @@ def test_every_check_says_what_it_assumes_and_what_follows_where_that_fails(chec
         assert "|" not in said, "it stands in a table"
         assert not said.endswith("."), "it stands in a table"
     assert set(check.saw) <= set(PARTS)
+
+
+def test_what_to_do_is_in_the_catalogue_for_every_check() -> None:
+    """Under the check's own name; findings of these all say another."""
+    assert {check.id for check in CHECKS if f"{check.id}.fix" in str(Message(f"{check.id}.fix"))} == {
+        *("conservation", "control-accept-none", "decode-time-differs", "energy-read", "host-busy", "pooled-vs-mean"),
+        *("power-source", "rpc-fallback", "server-found", "set-aside"),
+    }
 
 
 def test_ids_are_unique() -> None:

@@ -106,7 +106,6 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
         Message("order-confounded.after", blocks_after_baseline=late, blocks=len(offsets))
         if sum(offsets) > 0
         else Message("order-confounded.before", blocks_before_baseline=len(offsets) - late, blocks=len(offsets)),
-        Message("order-confounded.fix"),
         balance=round(balance.score or 0.0, 3),
         blocks_after_baseline=late,
         mean_places_after_baseline=round(sum(offsets) / len(offsets), 2),
@@ -226,7 +225,6 @@ def incomplete_matrix(data: RunData) -> Findings:
                 planned=planned,
                 twice=Message("incomplete-matrix.twice", requests=twice) if twice else "",
             ),
-            Message("incomplete-matrix.fix"),
             failed=failed[arm_id],
             missing=max(0, planned - there),
             **_first_missing(data, data.arms[arm_id]),
@@ -264,7 +262,6 @@ def stopped_when_decided(data: RunData) -> Findings:
     yield of_run(
         "note",
         Message("stopped-when-decided.found"),
-        Message("stopped-when-decided.fix"),
         most_blocks=data.experiment.design.blocks,
     )
 
@@ -330,7 +327,6 @@ def _two_speeds(arm_id: str, of: Literal["requests", "blocks"], apart: float, sh
         "suspect",
         arm_id,
         Message(f"bimodal.{of}", levels_apart_percent=100 * math.expm1(apart), share_percent=100 * share),
-        Message("bimodal.fix"),
         levels_apart_percent=_percent(apart),
         share_percent=round(100 * share, 1),
         compared=n,

@@ -271,7 +271,6 @@ def baseline_elsewhere(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("baseline-elsewhere.unlike", value=_first_of(differences)),
-                Message("baseline-elsewhere.fix"),
                 **differences,
             )
         elif not pairs:
@@ -370,7 +369,6 @@ def baseline_unstable(data: RunData) -> Findings:
                 "suspect",
                 name,
                 Message("baseline-unstable.wild", varies_percent=100 * noise.of_a_block),
-                _QUIET,
                 **_noise(noise),
             )
     for arm in arms:
@@ -389,7 +387,6 @@ def baseline_unstable(data: RunData) -> Findings:
                     effect_percent=100 * effect,
                     varies_percent=100 * noise.of_a_block,
                 ),
-                _QUIET,
                 effect_percent=round(100 * effect, 2),
                 **_noise(noise),
             )
@@ -409,9 +406,6 @@ def _steadiness(data: RunData, name: str) -> Variation | None:
     paces = [(it.tokens, it.window_ms) if arm.load.rate is None else (it.decode_tokens, it.decode_ms) for it in cells]
     logs = [math.log(tokens / ms) for tokens, ms in paces if tokens > 0 and ms > 0]
     return Variation(stdev(logs), 0.0, 1, len(logs)) if len(logs) > 1 else None
-
-
-_QUIET = Message("baseline-unstable.fix")
 
 
 def _claimed(speedup: Estimate) -> bool:
@@ -464,7 +458,6 @@ def baseline_unlike(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("baseline-unlike.found", baseline=baseline.id, value=_first_of(differences)),
-                Message("baseline-unlike.fix"),
                 **differences,
             )
         elif flags:

@@ -384,7 +384,6 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
                     if excess.needed > 0
                     else "",
                 ),
-                Message("speedup-above-cost-bound.fix"),
                 device=least.device,
                 excess_low=excess.ratio.low,
                 forward_needed=excess.needed,
@@ -420,7 +419,6 @@ def draft_time_bound(data: RunData) -> Findings:
                         device=least.device,
                         predicted_ms=row.predicted_ms,
                     ),
-                    Message("draft-time-bound.fix"),
                     draft_ms_at_least=least.ms,
                 )
 
@@ -466,7 +464,6 @@ def bandwidth_bound(data: RunData) -> Findings:
                     device=peak.device,
                     peak_bytes_per_s=peak.bytes_per_s,
                 ),
-                Message("bandwidth-bound.fix"),
             )
 
 

@@ -53,18 +53,22 @@ class Check:
         return assumed, otherwise
 
 
-def of_run(severity: Severity, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
-    """A finding about the whole run, of the check with whose id the code of its message begins."""
-    return about_run(message.code.partition(".")[0], severity, message, remedy, **evidence)
+def of_run(severity: Severity, message: Message, remedy: Message | None = None, /, **evidence: Evidence) -> Finding:
+    """A finding about the whole run, of the check with whose id the code of its message begins; what to do is `ID.fix`
+    of the catalogue where nothing else is given."""
+    check = message.code.partition(".")[0]
+    return about_run(check, severity, message, remedy or Message(f"{check}.fix"), **evidence)
 
 
-def of_arm(severity: Severity, arm_id: str, message: Message, remedy: Message, **evidence: Evidence) -> Finding:
+def of_arm(
+    severity: Severity, arm_id: str, message: Message, remedy: Message | None = None, /, **evidence: Evidence
+) -> Finding:
     """A finding about an arm, as above."""
     return of_run(severity, message, remedy, **evidence).model_copy(update={"scope": "arm", "arm_id": arm_id})
 
 
 def of_request(
-    severity: Severity, request: RequestData, message: Message, remedy: Message, **evidence: Evidence
+    severity: Severity, request: RequestData, message: Message, remedy: Message | None = None, /, **evidence: Evidence
 ) -> Finding:
     """A finding about one request, as above."""
     where = {name: getattr(request.row, name) for name in ("arm_id", "invocation", "block", "prompt_id")}

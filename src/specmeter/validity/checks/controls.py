@@ -114,7 +114,6 @@ def baseline_again(data: RunData) -> Findings:
                 differs_percent=100 * math.expm1(point),
                 least_effect_percent=100 * math.expm1(least),
             ),
-            Message("control-baseline.fix"),
             ratio=round(speedup.point, 4),
             low=_rounded(speedup.low),
             high=_rounded(speedup.high),
@@ -174,7 +173,6 @@ def synthetic_on(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("synthetic-on.found", how=how),
-                Message("synthetic-on.fix"),
                 synthetic_rates=rates or None,
                 flag=flags[0] if flags else None,
                 log=first_line(sign),
@@ -213,7 +211,6 @@ def timing_only(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("timing-only.found", models=random),
-                Message("timing-only.fix"),
                 models=", ".join(random),
             )
 

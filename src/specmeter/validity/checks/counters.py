@@ -144,7 +144,6 @@ def counters_absurd(data: RunData) -> Findings:
                     "invalid",
                     request,
                     what,
-                    Message("counters-absurd.fix"),
                     predicted_n=row.predicted_n,
                     draft_n=row.draft_n,
                     draft_n_accepted=row.draft_n_accepted,
@@ -234,7 +233,6 @@ def _other_window(request: RequestData, said: float, rate: float, severity: Seve
             predicted_ms=row.predicted_ms,
             computed_tok_s=rate,
         ),
-        Message("window-mismatch.fix"),
     )
 
 
@@ -510,7 +508,6 @@ def _judge(arm: Arm, case: _Case) -> Finding | None:
             replayed_drafted=totals[0],
             where=where,
         ),
-        Message("replay-differs.fix"),
         drafted=row.draft_n,
         accepted=row.draft_n_accepted,
         step=step,

@@ -99,7 +99,6 @@ def _contradicted(request: RequestData) -> Finding | None:
         Message("acceptance-by-construction.restored", drafted=row.draft_n, restores=request.restores)
         if request.restores
         else Message("acceptance-by-construction.rejected", drafted=row.draft_n, steps_that_rejected=request.partial),
-        Message("acceptance-by-construction.fix"),
         restores=request.restores,
         steps_that_rejected=request.partial,
     )
@@ -276,7 +275,6 @@ def target_decode_failed(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("target-decode-failed.found", forwards=count or refused.count),
-                Message("target-decode-failed.fix"),
                 failed=count,
                 positions_refused=refused.count,
                 log=first_line(failed) or first_line(refused),
@@ -322,7 +320,6 @@ def draft_decode_failed(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("draft-decode-failed.found", failed=count),
-                Message("draft-decode-failed.fix"),
                 log=first_line(reported) or first_line(logs.all("failed_decodes")),
             )
         elif logs.missing:
@@ -381,7 +378,6 @@ def _not_active(
         Message("speculation-not-active.some", methods=methods, sessions_off=off, sessions=sessions)
         if off
         else Message("speculation-not-active.found", methods=methods),
-        Message("speculation-not-active.fix"),
         sessions_off=off,
         sessions=sessions,
         drafted=drafted,
@@ -420,7 +416,6 @@ def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
             "suspect",
             arm.id,
             Message("drafter-idle.found", drafted=drafted, generated=generated),
-            Message("drafter-idle.fix"),
         )
     elif drafted < FEWEST_DRAFTED:
         yield of_arm(
@@ -481,7 +476,6 @@ def replay_livelock(data: RunData) -> Findings:
                 "invalid" if request.restores_at_one_place > longest else "suspect",
                 request,
                 Message("replay-livelock.found", restores_in_a_row=request.restores_at_one_place),
-                Message("replay-livelock.fix"),
                 restores=request.restores,
             )
         if not stuck:
@@ -506,7 +500,6 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
                 restores_in_a_row=worst.longest_replay,
                 at=worst.longest_replay_at,
             ),
-            Message("replay-livelock.fix"),
         )
     elif header is not None and not header.recurrent:
         yield not_applicable(arm.id, Message("unchecked.no_checkpoints"))
@@ -558,7 +551,6 @@ def _cost(
             replays=Message("checkpoint-cost.replays", replayed_share=share) if restores else "",
             saved="" if each is None else Message("checkpoint-cost.saved", created=created, each=each),
         ),
-        Message("checkpoint-cost.fix"),
         restored=restores,
         restored_in_log=in_log,
         created=created,

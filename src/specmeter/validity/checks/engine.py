@@ -74,7 +74,6 @@ def default_drift(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("default-drift.found", value=_then(changed[0])),
-                Message("default-drift.fix"),
                 **as_evidence(changed),
             )
         other = distinct(
@@ -162,7 +161,6 @@ def flag_inert(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("flag-inert.found", value=inert[0].told),
-                Message("flag-inert.fix"),
                 **as_evidence(inert),
             )
         if silent := sorted({name for session in sessions for name in _silent(data, arm, session)}):
@@ -337,7 +335,6 @@ def two_binaries(data: RunData) -> Findings:
                 engines=len(engines),
                 difference=_what_differs(first, second),
             ),
-            Message("two-binaries.fix"),
             **{f"engine {place}": f"{it.build} {it.binary_sha256[:16]}" for place, it in enumerate(engines.values())},
         )
     if data.simulated:
@@ -451,7 +448,6 @@ def memory_fit(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("memory-fit.found", value=moved[0].told),
-                Message("memory-fit.fix"),
                 blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
                 **as_evidence(moved),
             )
@@ -527,7 +523,6 @@ def server_shared(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("server-shared.found", how=tuple(evidence.values())),
-                Message("server-shared.fix"),
                 **evidence,
             )
 

@@ -45,7 +45,6 @@ LEAST_TOKENS = 16
 BEHIND = 0.9
 """Share of the offered requests that an engine which keeps up answers inside the window. Of few requests chance decides
 as much; so they also have to wait: more of them, on average, than the engine works on."""
-_RAISE_CONTEXT = Message("context-short.fix")
 _LONG_ENOUGH = 16
 """Tokens of a request in which a draft model drafts at least once."""
 
@@ -205,7 +204,6 @@ def load_not_reached(data: RunData) -> Findings:
                     busy=worst.request_ms / worst.window_ms,
                     block=worst.block,
                 ),
-                Message("load-not-reached.fix"),
                 busy=round(worst.request_ms / worst.window_ms, 3),
             )
 
@@ -229,7 +227,6 @@ def requests_queued(data: RunData) -> Findings:
                     slots=fewest,
                     waiting=load.clients - fewest,
                 ),
-                Message("requests-queued.fix"),
             )
 
 
@@ -253,7 +250,6 @@ def overloaded(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("overloaded.found", rate=load.rate, reached=reached),
-                Message("overloaded.fix"),
                 cells=len(behind),
                 reached=round(reached, 4),
             )
@@ -367,7 +363,6 @@ def prompts_in_window(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("prompts-in-window.found", share=share),
-                Message("prompts-in-window.fix"),
                 share=round(share, 4),
             )
         short = [it for it in known if it.tokens < LEAST_TOKENS * load.clients]
@@ -406,7 +401,6 @@ def slot_without_drafts(data: RunData) -> Findings:
                 "invalid",
                 arm.id,
                 Message("slot-without-drafts.found", requests=len(silent), of=len(long)),
-                Message("slot-without-drafts.fix"),
                 example_prompt=silent[0].row.prompt_id,
             )
 
@@ -425,7 +419,6 @@ def prompt_remembered(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("prompt-remembered.found", method=keeping[0], requests=again),
-                Message("prompt-remembered.fix"),
             )
 
 
@@ -449,7 +442,6 @@ def context_short(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("context-short.full", requests=len(full), of=len(requests)),
-                _RAISE_CONTEXT,
                 example_prompt=full[0].row.prompt_id,
             )
         logs = logs_of(data, requests)
@@ -459,7 +451,6 @@ def context_short(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("context-short.shifted", times=shifted.count),
-                _RAISE_CONTEXT,
                 log=first_line(shifted),
             )
         if short:
@@ -467,7 +458,6 @@ def context_short(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("context-short.no_room", times=short.count),
-                _RAISE_CONTEXT,
                 log=first_line(short),
             )
 

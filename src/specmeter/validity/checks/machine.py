@@ -241,7 +241,6 @@ def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
         Message("free-cores.too_many", threads=threads, usable_cores=usable)
         if over
         else Message("free-cores.shared", threads=threads, physical_cores=host.physical_cores),
-        Message("free-cores.fix"),
         usable_cores=usable,
         physical_cores=host.physical_cores,
         logical_cores=host.logical_cores,
@@ -377,7 +376,6 @@ def memory_short(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("memory-short.found", needed_bytes=need.size_bytes, free_bytes=free),
-                Message("memory-short.fix"),
                 printed_by_the_engine=need.measured,
             )
     swap = [host.swap_used_bytes for host in data.hosts if host.swap_used_bytes is not None]

@@ -81,7 +81,6 @@ def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
                 "suspect",
                 arm_id,
                 Message("sampled-distribution.found", adjusted_p_value=adjusted, arms_tested=len(comparable)),
-                Message("sampled-distribution.fix"),
                 p_value=p_values[arm_id],
                 prompts=len(pairs),
                 texts=sum(len(one) for one, _ in pairs),
@@ -504,7 +503,6 @@ def _lengths(
         "suspect",
         arm.id,
         Message("length-mismatch.found", differ=len(differ), compared=len(pairs), tokens=own, baseline_tokens=plain),
-        Message("length-mismatch.fix"),
         example_prompt=it.row.prompt_id,
         example_tokens=it.row.predicted_n,
         example_stop=it.row.stop_reason,
@@ -532,7 +530,6 @@ def thinking_truncated(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("thinking-truncated.found", cut=len(cut), requests=len(requests)),
-                Message("thinking-truncated.fix"),
                 example_prompt=cut[0].row.prompt_id,
                 example_tokens=cut[0].row.predicted_n,
             )
@@ -546,8 +543,8 @@ def thinking_truncated(data: RunData) -> Findings:
 def thinking_differs(data: RunData) -> Findings:
     """The model reasoned although thinking was switched off, or did not although it was switched on.
 
-    Assumes: reasoning is marked in the text, by the usual marks or the engine's own. On an easy prompt a model may not
-    reason: switched on, it is found only where no reply has any.
+    Assumes: reasoning is marked in the text, by the usual marks or the engine's own.
+    Otherwise: on an easy prompt a model may not reason: switched on, it is found only where no reply has any.
     """
     asked = {it.id: it.thinking for it in data.prompts.values() if it.thinking is not None}
     for arm, requests in answered(data):
@@ -559,13 +556,10 @@ def thinking_differs(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("thinking-differs.off", reasoned=len(reasoned), requests=len(off)),
-                Message("thinking-differs.fix"),
                 example_prompt=reasoned[0].row.prompt_id,
             )
         if on and not any(it.reasoned for it in on):
-            yield of_arm(
-                "suspect", arm.id, Message("thinking-differs.on", requests=len(on)), Message("thinking-differs.fix")
-            )
+            yield of_arm("suspect", arm.id, Message("thinking-differs.on", requests=len(on)))
     if not asked:
         yield not_applicable(None, Message("unchecked.thinking_not_set"))
 

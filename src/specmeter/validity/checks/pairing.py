@@ -62,7 +62,6 @@ def vocab_mismatch(data: RunData) -> Findings:
                     target=arm.target,
                     why=_differs(refused[0]) if refused else said or "",
                 ),
-                Message("vocab-mismatch.fix"),
                 conditions=", ".join(it.name for it in refused) or None,
                 translated=bool(translated),
                 log=said,
@@ -103,7 +102,6 @@ def draft_special_tokens(data: RunData) -> Findings:
                     target=arm.target,
                     differences=_all_differ(warned),
                 ),
-                Message("draft-special-tokens.fix"),
                 conditions=", ".join(it.name for it in warned),
             )
 
@@ -183,7 +181,6 @@ def random_prompts(data: RunData) -> Findings:
         yield of_run(
             "note",
             Message("random-prompts.found", random=len(random), prompts=len(data.prompts)),
-            Message("random-prompts.fix"),
         )
     for arm_id, drafted in quoted.items():
         yield of_arm(
@@ -226,7 +223,6 @@ def prompt_differs(data: RunData) -> Findings:
                     example_tokens=_prompt(it)[1],
                     example_baseline_tokens=_prompt(base)[1],
                 ),
-                Message("prompt-differs.fix"),
                 example_prompt=it.row.prompt_id,
                 same_text=it.row.prompt_sha256 == base.row.prompt_sha256,
             )

@@ -23,7 +23,6 @@ from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
 from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
 
-_FIX = Message("experiment-differs.fix")
 _SHOWN = 3
 _Key = tuple[int, int, str, str]
 
@@ -52,11 +51,11 @@ def experiment_differs(data: RunData) -> Findings:
         expected = {arm.id: arm for arm in data.experiment.expand(data.traits)}
     except ExperimentError as error:
         message = Message("experiment-differs.cannot_run", error=error.message)
-        yield of_run(severity, message, _FIX)
+        yield of_run(severity, message)
         return
     for arm in data.arms.values():
         if (difference := _difference(arm, expected.get(arm.id))) is not None:
-            yield of_arm(severity, arm.id, difference, _FIX)
+            yield of_arm(severity, arm.id, difference)
     yield from _missing_arms(data, expected)
     yield from _other_plan(data, severity)
     yield from _other_prompts(data) if exact else ()
@@ -76,7 +75,7 @@ def _other_text(data: RunData) -> Findings:
         same = False
     if not same:
         message = Message("experiment-differs.text")
-        yield of_run("invalid", message, _FIX)
+        yield of_run("invalid", message)
 
 
 def _difference(arm: Arm, expected: Arm | None) -> Message | None:
@@ -135,7 +134,6 @@ def _other_plan(data: RunData, severity: Severity) -> Findings:
                     block=block,
                     invocation=invocation,
                 ),
-                _FIX,
             )
 
 
@@ -163,7 +161,7 @@ def _other_prompts(data: RunData) -> Findings:
         problem = _prompt_problem(spec, here, data.experiment)
         if problem is not None:
             message = Message("experiment-differs.prompts", workload=spec.name, problem=problem)
-            yield of_run("suspect", message, _FIX, prompts=len(here))
+            yield of_run("suspect", message, prompts=len(here))
 
 
 def _prompt_problem(spec: WorkloadSpec, here: Mapping[str, Prompt], experiment: Experiment) -> Message | str | None:
@@ -225,7 +223,6 @@ def model_differs(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("model-differs.found", problem=problem),
-                Message("model-differs.fix"),
                 sessions=len({it.id for it, _ in wrong}),
                 session=session.id,
                 problem=problem,

@@ -42,9 +42,6 @@ from specmeter.validity.checks.check import (
 )
 from specmeter.validity.checks.run_data import Printed, RequestData, RunData
 
-_FIX = Message("records-differ.fix")
-
-
 # --- records-differ --------------------------------------------------------------------------------------------------
 
 
@@ -58,12 +55,12 @@ def records_differ(data: RunData) -> Findings:
     """
     for prompt in data.prompts.values():
         if prompt.digest() != prompt.sha256:
-            yield of_run("invalid", Message("records-differ.prompt", prompt=prompt.id), _FIX)
+            yield of_run("invalid", Message("records-differ.prompt", prompt=prompt.id))
     yield from _cells_differ(data)
     for _, requests in answered(data):
         for request in requests:
             if (problem := _problem(data, request)) is not None:
-                yield of_request("invalid", request, problem, _FIX)
+                yield of_request("invalid", request, problem)
 
 
 def _cells_differ(data: RunData) -> Findings:
@@ -75,11 +72,11 @@ def _cells_differ(data: RunData) -> Findings:
         if it.contradiction is not None:
             severity, what = it.contradiction
             message = Message("records-differ.cell", what=what, block=it.figures.block)
-            yield of_arm(severity, it.figures.arm_id, message, _FIX)
+            yield of_arm(severity, it.figures.arm_id, message)
     for arm_id, count in unsent.items():
         if count > 0:
             what = Message("records-differ.unsent", requests=count)
-            yield of_arm("invalid", arm_id, what, _FIX)
+            yield of_arm("invalid", arm_id, what)
 
 
 def _problem(data: RunData, request: RequestData) -> Message | None:
@@ -133,7 +130,7 @@ def steps_differ(data: RunData) -> Findings:
                 "suspect",
                 arm.id,
                 Message("steps-differ.texts", requests=len(retold)),
-                _FIX,
+                Message("records-differ.fix"),
                 example_prompt=retold[0].row.prompt_id,
                 example_block=retold[0].row.block,
             )
@@ -156,7 +153,6 @@ def steps_differ(data: RunData) -> Findings:
                     drafted=counted,
                     accepted=taken,
                 ),
-                Message("steps-differ.fix"),
                 example_prompt=wrong[0].row.prompt_id,
             )
 
@@ -218,7 +214,6 @@ def log_differs(data: RunData) -> Findings:
                     draft_n_accepted=row.draft_n_accepted or 0,
                     draft_n=row.draft_n or 0,
                 ),
-                Message("log-differs.fix"),
                 example_prompt=row.prompt_id,
             )
 
@@ -309,7 +304,6 @@ def copied_requests(data: RunData) -> Findings:
                 of_block=twin.block,
                 of_invocation=twin.invocation,
             ),
-            Message("copied-requests.fix"),
             wall_ms=copy.wall_ms,
             predicted_ms=copy.predicted_ms,
         )
@@ -336,7 +330,6 @@ _SLEW = 0.15
 _STEP_MS = 3.0
 _STEP_SHARE = 0.02
 """Steps are timed by the clock that times decoding; the last was seen to end 0.02 ms late at most."""
-_CHANGED = Message("times-overlap.fix")
 
 
 # --- decode-time-differs ---------------------------------------------------------------------------------------------
@@ -369,7 +362,7 @@ def decode_time_differs(data: RunData) -> Findings:
                         seen_ms=look.seen_ms,
                         requests=look.requests,
                     ),
-                    _CHANGED,
+                    Message("times-overlap.fix"),
                 )
         bare = [it for it in decoded if it.arrivals is None]
         if bare and arm.engine.stream_tokens:
@@ -471,7 +464,7 @@ def times_overlap(data: RunData) -> Findings:
                 what=worst.what,
                 most_s=worst.after - worst.at,
             ),
-            _CHANGED if often else Message("times-overlap.fix_set"),
+            None if often else Message("times-overlap.fix_set"),
             most_s=round(worst.after - worst.at, 6),
         )
     yield from _stray_samples(data)
@@ -545,7 +538,7 @@ def _stray_samples(data: RunData) -> Findings:
         place = bisect_right(starts, load.at) - 1
         stray += place < 0 or load.at > spans[place][1] + _SAMPLE_S
     if stray > max(_SINGLE, _SHARE * len(data.telemetry)):
-        yield of_run("suspect", Message("times-overlap.samples", stray=stray, samples=len(data.telemetry)), _CHANGED)
+        yield of_run("suspect", Message("times-overlap.samples", stray=stray, samples=len(data.telemetry)))
 
 
 def _span(session: Session) -> tuple[float, float]:
@@ -606,7 +599,6 @@ def stalls(data: RunData) -> Findings:
                 lost_percent_of_decode_time=100 * found.share,
                 blocks=len(blocks),
             ),
-            Message("stalls.fix"),
             slowest_times_usual=round(found.slowest, 2),
             lost_percent_of_decode_time=round(100 * found.share, 2),
         )

@@ -23,7 +23,6 @@ from specmeter.validity.checks.bounds import SLACK_MS, TOLERANCE
 from specmeter.validity.checks.check import Check, answered, of_arm, of_run, used_sessions
 from specmeter.validity.checks.run_data import RequestData, RunData
 
-_FIX = Message("folder-contradicts.fix")
 _STAMP_MS = 3.0
 """Stamps of log lines were seen to leave out or add 1 ms in the median, on a machine with four times as much work as
 processors."""
@@ -47,7 +46,7 @@ _FEW = 4
 
 
 def _found(arm_id: str, message: Message) -> Finding:
-    return of_arm("suspect", arm_id, message, _FIX)
+    return of_arm("suspect", arm_id, message)
 
 
 def folder_contradicts(data: RunData) -> Findings:
@@ -225,7 +224,7 @@ def _machine(data: RunData) -> Findings:
         said = _words(name)
         if said != "cpu" and not any(said in it or it in said for it in hosts):
             host = data.hosts[-1].cpu if data.hosts else ""
-            yield of_run("suspect", Message("folder-contradicts.processor", log=name, host=host), _FIX)
+            yield of_run("suspect", Message("folder-contradicts.processor", log=name, host=host))
     for arm, requests in answered(data):
         for session in used_sessions(data, requests):
             log, cell = data.logs.get(session.id), data.load_cells.get(session.id)
@@ -254,7 +253,7 @@ def _models(data: RunData) -> Findings:
             shown = Message(
                 "folder-contradicts.model", model=model.name, reference=model.reference, sha256=model.sha256[:12]
             )
-            yield of_run("suspect", shown, _FIX)
+            yield of_run("suspect", shown)
 
 
 def _samples(data: RunData) -> Findings:
@@ -263,7 +262,7 @@ def _samples(data: RunData) -> Findings:
         return
     for due, samples in _due_samples(data):
         if due >= _FEW and samples < _SAMPLED * due:
-            yield of_run("suspect", Message("folder-contradicts.samples", samples=samples, due=due), _FIX)
+            yield of_run("suspect", Message("folder-contradicts.samples", samples=samples, due=due))
             break
     cores = max((host.logical_cores for host in data.hosts), default=1)
     wrong = [
@@ -273,7 +272,7 @@ def _samples(data: RunData) -> Findings:
     ]
     if wrong:
         shown = Message("folder-contradicts.programs", samples=len(wrong), of=len(data.telemetry))
-        yield of_run("suspect", shown, _FIX)
+        yield of_run("suspect", shown)
     for it in data.disturbances:
         shares = [one.other_cpu_percent for one in data.telemetry if it.began_at <= one.at <= it.ended_at]
         mean = sum(shares) / max(1, len(shares))
@@ -281,7 +280,7 @@ def _samples(data: RunData) -> Findings:
             shown = Message(
                 "folder-contradicts.disturbance", block=it.block, mean_percent=it.mean_percent, samples=it.samples
             )
-            yield of_run("suspect", shown, _FIX)
+            yield of_run("suspect", shown)
 
 
 def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
