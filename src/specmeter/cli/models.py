@@ -15,6 +15,7 @@ from specmeter.errors import UsageError
 from specmeter.files import cache_dir
 from specmeter.messages import Message
 from specmeter.models import bench
+from specmeter.models.export import export_hf
 from specmeter.models.facts import ModelFacts, read_facts
 from specmeter.models.preflight import Compatibility
 from specmeter.models.preflight import compare as compare_models
@@ -160,6 +161,27 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
     else:
         _show(comparison)
     ctx.exit(0 if comparison.accepted else 1)
+
+
+@command.command()
+@click.argument("reference")
+@click.option(
+    "--format", "form", type=click.Choice(["hf"]), default="hf", show_default=True, help="Form of the folder."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make.")
+@_OFFLINE
+def export(reference: str, form: str, out: Path, offline: bool) -> None:  # noqa: ARG001
+    """Write a bench model for engines that do not read GGUF.
+
+    The folder is of Hugging Face's form, which transformers, vLLM, SGLang and mlx-lm read and other engines convert:
+    the same weights, in 32 bits, and the same token ids.
+
+    \b
+    Examples:
+      specmeter models export bench:dense --out dense
+    """
+    export_hf(_located(reference, offline), out)
+    output().say(str(out), wrap=False)
 
 
 def _located(reference: str, offline: bool) -> Path:
