@@ -65,7 +65,7 @@ def export_hf(source: Path, folder: Path) -> None:
     names = [it.decode() for it in about.strings("tokenizer.ggml.tokens") or ()]
     config = _config(core, about)
     tokens = {"eos_token_id": config["eos_token_id"], "pad_token_id": config["pad_token_id"]}
-    written = {
+    written: dict[str, dict[str, Any]] = {
         "tokenizer.json": _tokenizer(about, names),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,4 +1,4 @@
-"""Models as folders of Hugging Face's form."""
+"""Models as folders of Hugging Face's form; bench models are exported into the cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 
 from specmeter.errors import ModelError
-from specmeter.files import file_sha256
+from specmeter.files import cache_dir, file_sha256
+from specmeter.models.bench import PREFIX
+from specmeter.models.export import export_hf
+from specmeter.models.reference import locate
 from specmeter.record import ModelIdentity
 
 _WEIGHTS = "*.safetensors"
@@ -16,11 +19,11 @@ _SAYS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_c
 
 def folder_model(options: object, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001
     """The model in a folder, by a digest of its weights and of what says how they are used. Raises `ModelError`."""
-    folder = Path(reference).expanduser().absolute()
+    folder = _exported(reference) if reference.startswith(PREFIX) else Path(reference).expanduser().absolute()
     weights = sorted(folder.glob(_WEIGHTS))
     if not weights or not (folder / "config.json").is_file():
         raise ModelError(
-            f"targets.{name}: {reference[:300]}: no folder with config.json and {_WEIGHTS}",
+            f"model {name}: {reference[:300]}: no folder with config.json and {_WEIGHTS}",
             fix="name such a folder, or make one: specmeter models export bench:dense --out FOLDER",
         )
     files = [*weights, *(folder / it for it in _SAYS if (folder / it).is_file())]
@@ -33,3 +36,11 @@ def folder_model(options: object, name: str, reference: str) -> ModelIdentity:  
         size_bytes=sum(it.stat().st_size for it in weights),
         origin="engine",
     )
+
+
+def _exported(reference: str) -> Path:
+    source = locate(reference, base_dir=Path())
+    folder = cache_dir() / "exported" / f"{source.stem}-{file_sha256(source)[:16]}"
+    if not (folder / "config.json").is_file():
+        export_hf(source, folder)
+    return folder

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from specmeter.engines.libllama.session import InProcessSession
 from specmeter.errors import EngineError, EngineProtocolError, SpecmeterError
@@ -31,6 +31,7 @@ from specmeter.record import Arm, Generation, Prompt, Reply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from specmeter.engines import Candidate
     from specmeter.llama_binding.context import Context, Forward, Work
 
 
@@ -47,24 +48,51 @@ def at_once(connection: Connection) -> None:
         borrowed.detach()
 
 
-def main() -> int:
-    """Serve until the client goes away; the exit code."""
+class Asked(Protocol):
+    """What a child asks its session for."""
+
+    @property
+    def resolved(self) -> dict[str, Any]: ...
+    def totals(self) -> dict[str, float]: ...
+    def generate(self, prompt: Prompt, generation: Generation, *, progress: Callable[[int], None]) -> Reply: ...
+    def candidates(
+        self, prompt: Prompt, generated: Sequence[int], generation: Generation, count: int
+    ) -> Sequence[Candidate]: ...
+    def prompt_tokens(self, prompt: Prompt) -> list[int]: ...
+    def tokenize(self, text: str) -> list[int]: ...
+    def detokenize(self, token_ids: Sequence[int]) -> str: ...
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=Asked)
+
+
+def serve(load: Callable[[dict[str, Any]], S], answer: Callable[[S, Connection], None]) -> int:
+    """Serve what `load` makes of the order, by `answer`, until the client goes away; the exit code."""
     order: dict[str, Any] = json.load(sys.stdin)
     with Listener(("127.0.0.1", order["port"]), authkey=bytes.fromhex(order["key"])) as listener:
         client = listener.accept()
     at_once(client)
     with client:
         try:
-            session = _load(order)
+            session = load(order)
         except SpecmeterError as error:
             _send(client, {"error": {"message": error.message, "fix": error.fix, "usage": error.exit_code == 2}})
             return 1
         gc.disable()  # it would stop the loop between two forwards; it runs after each answer instead
         gc.freeze()  # over what answers leave, not all that was imported: 15 ms, for which the next request waits
-        with session:
+        with contextlib.closing(session), contextlib.suppress(EOFError, OSError):
             _send(client, {"ready": session.resolved})
-            _serve(session, client)
+            answer(session, client)
     return 0
+
+
+def one_by_one(session: Asked, client: Connection) -> None:
+    """Answer one question after the other, for as long as there is a client."""
+    while True:
+        question: dict[str, Any] = json.loads(client.recv_bytes())
+        if question["ask"] != "cancel":  # of a request that has ended
+            _reply(session, question, client)
 
 
 def _load(order: dict[str, Any]) -> InProcessSession:
@@ -88,30 +116,27 @@ def _load(order: dict[str, Any]) -> InProcessSession:
 def _serve(session: InProcessSession, client: Connection) -> None:
     together, later = Together(session.target, session.work), deque[dict[str, Any]]()
     heart = _Heart(client)
-    try:
-        while True:
-            while together.idle and later:
-                _reply(session, later.popleft(), client)
-            while together.idle or client.poll():
-                question: dict[str, Any] = json.loads(client.recv_bytes())
-                match question["ask"]:
-                    case "cancel":  # without a ticket: of a request that has ended
-                        together.cancel(question.get("ticket", 0))
-                    case "submit":
-                        prompt, generation = _asked(question)
-                        together.submit(question["ticket"], prompt, generation, question["sent_at"])
-                    case "tokenize" | "detokenize":
-                        _reply(session, question, client)
-                    case _ if together.idle:
-                        _reply(session, question, client)
-                    case _:
-                        later.append(question)
-            for ticket, result in together.advance():
-                _send(client, {"ended": ticket, **_told(result)})
-                gc.collect()
-            heart.live()
-    except (EOFError, OSError):
-        return
+    while True:
+        while together.idle and later:
+            _reply(session, later.popleft(), client)
+        while together.idle or client.poll():
+            question: dict[str, Any] = json.loads(client.recv_bytes())
+            match question["ask"]:
+                case "cancel":  # without a ticket: of a request that has ended
+                    together.cancel(question.get("ticket", 0))
+                case "submit":
+                    prompt, generation = _asked(question)
+                    together.submit(question["ticket"], prompt, generation, question["sent_at"])
+                case "tokenize" | "detokenize":
+                    _reply(session, question, client)
+                case _ if together.idle:
+                    _reply(session, question, client)
+                case _:
+                    later.append(question)
+        for ticket, result in together.advance():
+            _send(client, {"ended": ticket, **_told(result)})
+            gc.collect()
+        heart.live()
 
 
 def _told(result: Reply | SpecmeterError) -> dict[str, Any]:
@@ -121,7 +146,7 @@ def _told(result: Reply | SpecmeterError) -> dict[str, Any]:
     return {"answer": result.model_dump(mode="json", exclude_none=True)}
 
 
-def _reply(session: InProcessSession, question: dict[str, Any], client: Connection) -> None:
+def _reply(session: Asked, question: dict[str, Any], client: Connection) -> None:
     try:
         _send(client, {"answer": _answer(session, question, client)})
     except SpecmeterError as error:
@@ -133,13 +158,12 @@ def _asked(question: dict[str, Any]) -> tuple[Prompt, Generation]:
     return Prompt.model_validate(question["prompt"]), Generation.model_validate(question["generation"])
 
 
-def _answer(session: InProcessSession, question: dict[str, Any], client: Connection) -> Any:
-    model = session.target.model
+def _answer(session: Asked, question: dict[str, Any], client: Connection) -> Any:
     match question["ask"]:
         case "tokenize":
-            return model.tokenize(question["text"], add_special=False, parse_special=False)
+            return session.tokenize(question["text"])
         case "detokenize":
-            return model.text_of(question["tokens"], special=True)
+            return session.detokenize(question["tokens"])
         case "totals":
             return session.totals()
         case "candidates":
@@ -151,7 +175,7 @@ def _answer(session: InProcessSession, question: dict[str, Any], client: Connect
         case about:
             prompt, generation = _asked(question)
             heart = _Heart(client)
-            if about == "foretell":
+            if about == "foretell" and isinstance(session, InProcessSession):
                 return session.foretell(prompt, generation, progress=heart.beat)
             reply = session.generate(prompt, generation, progress=heart.beat)
             return reply.model_dump(mode="json", exclude_none=True)
@@ -361,4 +385,4 @@ def _as_sent(reply: Reply, queued_ms: float) -> Reply:
 
 
 if __name__ == "__main__":
-    sys.exit(identify() if sys.argv[1:] == ["--identify"] else main())
+    sys.exit(identify() if sys.argv[1:] == ["--identify"] else serve(_load, _serve))

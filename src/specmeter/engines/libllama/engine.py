@@ -86,28 +86,7 @@ class LibllamaEngine:
             "draft": launch.draft.path if launch.draft else None,
             "threads": launch.arm.engine.threads or default_threads(),
         }
-        key = secrets.token_bytes(24)
-        port = free_port()
-        started = time.perf_counter()
-        process = EngineProcess(
-            _CHILD,
-            env=clean_environment(trace=False),
-            log_path=launch.log_path,
-            stdin=json.dumps(order | {"port": port, "key": key.hex()}),
-        )
-        try:
-            client = _connect(launch, process, port, key, started + launch.start_timeout_s)
-            try:
-                kind = LibllamaSession if launch.arm.engine.slots == 1 else SharedSession
-                session = kind(launch, process, client, (*_CHILD, json.dumps(order)))
-                session.wait_until_ready(started)
-            except BaseException:
-                client.close()
-                raise
-        except BaseException:
-            process.close()
-            raise
-        return session
+        return start_child(_CHILD, launch, order, clean_environment(trace=False))
 
     def clock(self) -> float:
         """Seconds since the epoch."""
@@ -144,6 +123,37 @@ def examine(_: Host) -> EngineStatus:
             "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
         )
     return EngineStatus("ok", f"{identity.version} ({identity.binary})")
+
+
+def start_child(
+    command: tuple[str, ...], launch: Launch, order: dict[str, Any], environment: dict[str, str]
+) -> LibllamaSession:
+    """A session of a child (`child.serve`) that is started by `command`, once it has loaded what the order says.
+
+    Raises `EngineStartError`, or `ExperimentError`.
+    """
+    key = secrets.token_bytes(24)
+    port = free_port()
+    started = time.perf_counter()
+    process = EngineProcess(
+        command,
+        env=environment,
+        log_path=launch.log_path,
+        stdin=json.dumps(order | {"port": port, "key": key.hex()}),
+    )
+    try:
+        client = _connect(launch, process, port, key, started + launch.start_timeout_s)
+        try:
+            kind = LibllamaSession if launch.arm.engine.slots == 1 else SharedSession
+            session = kind(launch, process, client, (*command, json.dumps(order)))
+            session.wait_until_ready(started)
+        except BaseException:
+            client.close()
+            raise
+    except BaseException:
+        process.close()
+        raise
+    return session
 
 
 class LibllamaSession(ThreadedSession):

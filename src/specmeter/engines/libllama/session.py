@@ -211,6 +211,14 @@ class InProcessSession:
         """Token ids that the target processes for `prompt`, the template's and BOS included."""
         return self._prepared(prompt, Generation())[2]
 
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of `text` without special tokens added."""
+        return self.target.model.tokenize(text, add_special=False, parse_special=False)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """Text of `token_ids`."""
+        return self.target.model.text_of(token_ids, special=True)
+
     def _prepared(self, prompt: Prompt, generation: Generation) -> tuple[Generation, str, list[int]]:
         """(what is generated for this prompt, its text in the model's template, its tokens)."""
         if prompt.max_tokens is not None:

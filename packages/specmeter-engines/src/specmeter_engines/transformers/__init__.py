@@ -28,7 +28,7 @@ class Options(Record):
 TRANSFORMERS = EngineSpec(
     traits=EngineTraits(
         methods=(
-            MethodTraits(name=ASSISTED, drafter="model", draft_model="needed", parameters=("gamma", "p_min")),
+            MethodTraits(name=ASSISTED, drafter="model", draft_model="needed", parameters=("gamma",)),
             MethodTraits(name=LOOKUP, drafter="lookup", parameters=("gamma", "ngram_n")),
         ),
         settings=("context", "threads"),

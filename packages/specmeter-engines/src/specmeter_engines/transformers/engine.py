@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specmeter.engines.libllama.engine import start_child
+from specmeter.engines.process import clean_environment, default_threads
+from specmeter.engines.registry import check_arm
 from specmeter.engines.session import Engine
-from specmeter.errors import EngineStartError
-from specmeter.files import file_sha256
+from specmeter.files import cache_dir, file_sha256
 from specmeter.record import EngineIdentity
 from specmeter_engines import needed
 from specmeter_engines.transformers import NAMED, TRANSFORMERS, Options
 
 if TYPE_CHECKING:
     from specmeter.engines.session import EngineSession, Launch
+
+_CHILD = (sys.executable, "-m", "specmeter_engines.transformers.child")
+_ALONE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+"""It asks nothing of a hub, and starts no threads but those of arithmetic."""
+_KEEPS = "TORCHINDUCTOR_CACHE_DIR"
+"""Names the folder that torch makes for what it compiles, else one among the temporary files, which stays."""
 
 
 class TransformersEngine(Engine):
@@ -42,7 +52,15 @@ class TransformersEngine(Engine):
 
     def start(self, launch: Launch) -> EngineSession:
         """A session of an arm. Raises `EngineStartError`."""
-        raise EngineStartError(f"arm {launch.arm.id}: not yet", fix="wait")
+        check_arm("transformers", launch.arm, has_draft=launch.draft is not None)
+        order = {
+            "arm": json.loads(launch.arm.model_dump_json()),
+            "target": launch.target.path,
+            "draft": launch.draft.path if launch.draft else None,
+            "threads": launch.arm.engine.threads or default_threads(),
+        }
+        environment = {_KEEPS: str(cache_dir() / "torch")} | clean_environment(trace=False) | _ALONE
+        return start_child(_CHILD, launch, order, environment)
 
     def clock(self) -> float:
         """Seconds since the epoch."""
