@@ -156,7 +156,10 @@ class Session:
         for said in prompt.messages:
             utf8(said["content"])
         if prompt.format == "chat":
-            text = self.tokenizer.apply_chat_template(prompt.messages, add_generation_prompt=True, tokenize=False)
+            given = {} if prompt.thinking is None else {"enable_thinking": prompt.thinking}
+            text = self.tokenizer.apply_chat_template(
+                prompt.messages, add_generation_prompt=True, tokenize=False, **given
+            )
             return self.tokenize(text)
         return self.tokenizer(prompt.text)["input_ids"]
 
