@@ -26,15 +26,15 @@ OWNERS = {
 }
 
 
-def steps_of(tokens: int) -> list[tuple[int, int]]:
-    """(drafted, accepted) of each step behind the first token."""
+def steps_of(tokens: int, *, beyond: bool = False) -> list[tuple[int, int]]:
+    """(drafted, accepted) of each step behind the first token; `beyond` the limit too, as vLLM does it."""
     found: list[tuple[int, int]] = []
     left = tokens - 1
     for wanted in itertools.cycle(PATTERN):
         if left <= 0:
             return found
-        drafted = min(GAMMA, left)
-        accepted = min(wanted, left - 1, drafted)
+        drafted = GAMMA if beyond else min(GAMMA, left - 1)
+        accepted = wanted if beyond else min(wanted, drafted)
         found.append((drafted, accepted))
         left -= accepted + 1
     raise AssertionError
@@ -48,13 +48,15 @@ class Speaker:
         self.model, self.context = "target", 4096
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: set[str | None] = set()
-        self.drafts = self.drafted = self.accepted = 0
+        self.drafts = self.drafted = self.accepted = self.generated = self.forwards = 0
         self.iterations: list[dict[str, Any]] = []
 
     def steps(self, tokens: int) -> list[tuple[int, int]]:
-        return steps_of(tokens) if self.speculates else [(0, 0)] * (tokens - 1)
+        return steps_of(tokens, beyond=self.dialect == "vllm") if self.speculates else [(0, 0)] * (tokens - 1)
 
-    def count(self, steps: list[tuple[int, int]]) -> None:
+    def count(self, tokens: int) -> None:
+        steps = self.steps(tokens)
+        self.generated, self.forwards = self.generated + tokens, self.forwards + 1 + len(steps)
         if not self.speculates:
             return
         self.drafts += len(steps)
@@ -66,14 +68,12 @@ class Speaker:
         ]
 
     def metrics(self) -> str:
-        if not self.speculates:
-            return "vllm:num_requests_running 0.0\n"
-        return "".join(
-            f'vllm:spec_decode_num_{name}_total{{engine="0",model_name="target"}} {value}.0\n'
-            for name, value in (
-                ("drafts", self.drafts), ("draft_tokens", self.drafted), ("accepted_tokens", self.accepted),
-            )
-        )  # fmt: skip
+        """Some lines of a vLLM 0.32.0's, which has 600."""
+        drafts = {"drafts": self.drafts, "draft_tokens": self.drafted, "accepted_tokens": self.accepted}
+        counted = [(f"spec_decode_num_{name}_total", it) for name, it in drafts.items()] if self.speculates else []
+        counted += [("generation_tokens_total", self.generated), ("iteration_tokens_total_count", self.forwards)]
+        lines = [f'vllm:{name}{{engine="0",model_name="{self.model}"}} {it}.0' for name, it in counted]
+        return "\n".join(["vllm:generation_tokens_created{} 1.7958117425243678e+09", *lines, ""])
 
     def said(self, tokens: int) -> dict[str, Any]:
         """What the last part of a reply says beside its usage."""
@@ -83,9 +83,9 @@ class Speaker:
             return {}
         if self.dialect == "vllm":
             about = {"num_draft_tokens": drafted, "num_accepted_draft_tokens": accepted, "num_spec_steps": len(steps)}
-            about |= {"draft_acceptance_rate": accepted / max(1, drafted)}
+            about |= {"draft_acceptance_rate": accepted / max(1, drafted), "num_spec_tokens": GAMMA}
             about |= {"per_step_drafted": [it for it, _ in steps], "per_step_accepted": [it for _, it in steps]}
-            return {"metrics": {"speculative_decoding": about}}
+            return {"metrics": {"queue_time_ms": 0.5, "mean_itl_ms": None, "speculative_decoding": about}}
         if self.dialect == "sglang":
             own = {"spec_draft_token_num": drafted, "spec_accept_token_num": accepted, "spec_verify_ct": len(steps)}
             return {"meta_info": own}
@@ -114,7 +114,7 @@ class Handler(StandIn):
         if it.dialect in ("vllm", "tensorrt"):
             own["/version"] = {"version": "9.8.7"}
         if it.dialect == "vllm" and it.wrong != "no-metrics":
-            own["/metrics"] = it.metrics()
+            own["/metrics"] = "" if it.wrong == "no-counts" else it.metrics()
         elif it.dialect == "tensorrt":
             own["/metrics"], it.iterations = it.iterations, []
         elif it.dialect == "sglang":
@@ -146,10 +146,14 @@ class Handler(StandIn):
             self.wfile.write(body)
             return None
         tokens = asked["sampling_params"]["max_new_tokens"] if self.path == "/generate" else asked["max_tokens"]
-        it.count(it.steps(tokens))
+        it.count(tokens)
         parts = list(self.parts(tokens))
         if not asked.get("stream"):
-            return self.answer(200, self.whole(parts, tokens))
+            whole = self.whole(parts, tokens)
+            if it.dialect == "vllm" and asked.get("logprobs"):
+                near = {"token_id:1": -1.5, "token_id:0": -0.5}
+                whole["choices"][0]["logprobs"] = {"top_logprobs": [near] * tokens}
+            return self.answer(200, whole)
         self.begin_stream()
         for part in parts:
             self.event(part)
@@ -164,7 +168,7 @@ class Handler(StandIn):
         it, done = self.speaker, 0
         chat = "chat" in self.path
         for ids in ([0], *(range(1, 2 + accepted) for _, accepted in it.steps(tokens))):
-            new = [done + at for at in range(len(ids))]
+            new = list(range(done, min(tokens, done + len(ids))))
             done += len(new)
             text = "".join(f" {number}" for number in new)
             if self.path == "/generate":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import llama_fixtures as llama
 import pytest
@@ -17,12 +19,14 @@ from specmeter.engines.registry import check_arm
 from specmeter.engines.url import URL, UrlOptions, address
 from specmeter.engines.url.dialects import counters_of, told_by
 from specmeter.engines.url.engine import UrlEngine, served_model
+from specmeter.engines.url.replies import received
+from specmeter.engines.url.session import steps_in
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
 from specmeter.numbers.reconciled import VERIFIED, reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
-GREEDY = Generation(max_tokens=32)
-TOKENS = 32
+TOKENS = 30  # where vLLM's last draft goes beyond them
+GREEDY = Generation(max_tokens=TOKENS)
 DRAFTED, ACCEPTED = (sum(step[at] for step in steps_of(TOKENS)) for at in (0, 1))
 ASK = Prompt(id="p", workload="w", kind="code", text="count on", sha256="0" * 64)
 
@@ -43,10 +47,14 @@ def opened(url: str, tmp_path: Path, *, model: str = "served") -> Iterator[Engin
 @pytest.mark.parametrize(
     ("dialect", "name", "tells"),
     [
-        ("vllm", "vLLM 9.8.7", {"drafts", "tokens", "arrivals", "activation", "processes"}),
+        (
+            "vllm",
+            "vLLM 9.8.7",
+            {"drafts", "forwards", "tokens", "arrivals", "candidates", "activation", "processes"},
+        ),
         ("sglang", "SGLang 0.9", {"drafts", "arrivals", "activation", "processes"}),
         ("tensorrt", "TensorRT-LLM 9.8.7", {"drafts", "processes"}),
-        ("lmstudio", "LM Studio unknown version", {"drafts", "processes"}),
+        ("lmstudio", "LM Studio unknown version", {"drafts", "activation", "processes"}),
         ("ollama", "Ollama 1.2", {"processes"}),
         ("unknown", "an OpenAI-compatible server unknown version", {"processes"}),
     ],
@@ -122,6 +130,51 @@ def test_a_server_whose_metrics_are_out_of_reach_is_measured_without_them(tmp_pa
     with speaking("vllm", wrong="no-metrics", per_request=False) as (url, _), opened(url, tmp_path) as session:
         timings = session.generate(ASK, GREEDY).timings
     assert (timings.predicted_n, timings.draft_n_accepted) == (TOKENS, None)
+
+
+def test_a_vllm_that_counts_nothing_is_believed_what_its_replies_say(tmp_path: Path) -> None:
+    for per_request, draft_n in ((False, None), (True, DRAFTED)):
+        with (
+            speaking("vllm", wrong="no-counts", per_request=per_request) as (url, _),
+            opened(url, tmp_path) as session,
+        ):
+            assert session.facts.speculating is (True if per_request else None)
+            assert session.generate(ASK, GREEDY).timings.draft_n == draft_n
+
+
+def test_what_may_come_next_is_asked_of_a_vllm(tmp_path: Path) -> None:
+    with speaking("vllm") as (url, speaker), opened(url, tmp_path) as session:
+        found = session.candidates(ASK, (5, 6), GREEDY, 64)
+    assert found == ((0, -0.5), (1, -1.5))
+    asked = speaker.asked[-1][1]
+    assert (asked["prompt"], asked["logprobs"]) == ([*map(ord, ASK.text), 5, 6], 20)
+
+
+REAL = Path(__file__).parent.parent / "data" / "vllm-0.32.0-stream.txt"
+"""What vLLM 0.32.0 answered: 16 tokens, seven drafts of four, the last of which goes beyond them."""
+
+
+def events_of(name: Path) -> list[tuple[float, dict[str, Any]]]:
+    lines = [it.removeprefix("data: ") for it in name.read_text("utf-8").splitlines() if it.startswith("data: {")]
+    return [(float(at), json.loads(line)) for at, line in enumerate(lines)]
+
+
+def test_a_real_answer_of_vllm_is_accounted_for() -> None:
+    got = received(events_of(REAL))
+    own = told_by(got.last)
+    assert (got.count, len(got.ids), own.proposed, own.accepted, own.steps) == (16, 16, 28, 10, 7)
+    told = own.within(16)
+    assert (told.proposed, told.accepted, told.each[-2:]) == (24, 8, ((4, 3), (0, 0)))
+    assert [it.at_ms for it in steps_in(got, told, 0.0)] == [1e3, 2e3, 3e3, 4e3, 5e3, 6e3, 7e3]
+
+
+def test_parts_that_came_together_keep_their_steps() -> None:
+    events = events_of(REAL)
+    first, second = (event["choices"][0] for _, event in events[4:6])
+    second["token_ids"], second["text"] = first["token_ids"] + second["token_ids"], first["text"] + second["text"]
+    got = received([*events[:4], *events[5:]])
+    found = steps_in(got, told_by(got.last).within(16), 0.0)
+    assert [(it.accepted, it.at_ms) for it in found[3:6]] == [(2, 5e3), (3, 5e3), (3, 6e3)]
 
 
 def test_a_server_without_speculation_drafts_nothing(tmp_path: Path) -> None:
@@ -244,7 +297,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("SPECMETER_DISTURBED", "keep")
 
     def run(*args: str, ends: int = 0) -> str:
-        code = invoke(["run", *args, "--max-tokens", "32", "--blocks", "2", "--quiet"])
+        code = invoke(["run", *args, "--max-tokens", str(TOKENS), "--blocks", "2", "--quiet"])
         told = capsys.readouterr()
         assert code == ends, told
         return " ".join(told.out.split())

@@ -306,7 +306,7 @@ def _plain(line: str) -> str:
 
 # --- counters --------------------------------------------------------------------------------------------------------
 
-_SAMPLE = re.compile(r"^(?:\w+:)?(\w+_total|n_busy_slots_per_decode)(\{[^{}]{0,200}\})? +(\S+)")
+_SAMPLE = re.compile(r"^(?:\w+:)?(\w+_total|n_busy_slots_per_decode)(\{[^{}]{0,1000}\})? +(\S+)")
 _BUSY, _DECODES = "n_busy_slots_per_decode", "n_decode_total"
 _MAX_SAMPLES = 4096
 

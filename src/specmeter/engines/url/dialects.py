@@ -18,12 +18,18 @@ from specmeter.errors import EngineProtocolError
 from specmeter.numbers.reconciled import VERIFIED
 from specmeter.record import Generation, Prompt
 
-DRAFTS, DRAFTED, ACCEPTED = (
+DRAFTS, DRAFTED, ACCEPTED, FORWARDS = (
     VERIFIED,
     "spec_decode_num_draft_tokens_total",
     "spec_decode_num_accepted_tokens_total",
+    "n_decode_total",
 )
 """Counters, as vLLM and llama.cpp call them and as they are kept."""
+_ITERATIONS = re.compile(r"(?m)^vllm:iteration_tokens_total_count(?:\{[^{}\n]{0,1000}\})? +(\d{1,15})(?:\.0)?$")
+"""How many steps a vLLM has made, with one forward of its target each."""
+SERVED = frozenset({"generation_tokens_total", DRAFTS})
+"""What a vLLM counts, the first whether or not it speculates, unless it was told to count nothing
+(`--disable-log-stats`)."""
 _MOST_STEPS = 1_000_000
 
 
@@ -38,6 +44,19 @@ class Told(NamedTuple):
     stated: Mapping[str, float] = {}
     """The engine's own numbers under its own names, what it calls acceptance among them."""
 
+    def within(self, tokens: int) -> Told:
+        """The same for the tokens that came out. vLLM drafts beyond the limit, and counts what it accepts there; the
+        last step is told here as one of an engine that knows when it ends."""
+        beyond = (self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1)
+        if self.accepted is None or self.steps is None or not 0 < beyond <= self.accepted:
+            return self
+        cut, each = beyond, self.each
+        if each and beyond <= each[-1][1]:
+            cut, left = each[-1][0] - each[-1][1] + beyond, each[-1][1] - beyond
+            each = (*each[:-1], (left, left))
+        proposed = None if self.proposed is None else self.proposed - cut
+        return self._replace(proposed=proposed, accepted=self.accepted - beyond, each=each)
+
 
 def field_of(value: Any, path: str) -> Any:
     """What lies at `a.b.c` of nested objects; None where there is nothing."""
@@ -50,7 +69,7 @@ def _count(value: Any) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _numbers(value: Any) -> dict[str, float]:
+def numbers_of(value: Any) -> dict[str, float]:
     """The numbers of an object, and of its short lists of numbers each under its place."""
     found: dict[str, float] = {}
     for name, it in cast("dict[str, Any]", value).items() if isinstance(value, dict) else ():
@@ -88,7 +107,7 @@ def told_by(last: Mapping[str, Any]) -> Told:
                 f"a reply says that {accepted} of {proposed} drafted tokens were accepted",
                 fix="report this to the authors of that server; its acceptance cannot be used",
             )
-        stated = {it: number for it, number in _numbers(own).items() if not it.startswith("per_step_")}
+        stated = {it: number for it, number in numbers_of(own).items() if not it.startswith("per_step_")}
         return Told(proposed, accepted, steps, _steps(own), stated)
     return Told()
 
@@ -123,6 +142,8 @@ def counters_of(text: str) -> dict[str, float]:
         position = re.search(r'position="(\d{1,4})"', labels)
         key = f'{plain}{{position="{position[1]}"}}' if position else plain
         found[key] = found.get(key, 0.0) + value
+    if iterations := _ITERATIONS.findall(text):
+        found[FORWARDS] = float(sum(map(int, iterations)))
     return found
 
 
@@ -175,7 +196,9 @@ class Dialect:
         """Whether it speculates, by what it says of itself and by its counters; None: it does not say."""
         if self.drafts_by in info:
             return bool(info[self.drafts_by])
-        return None if counted is None or not self.counts or self.since_asked else DRAFTS in counted
+        if counted is None or not self.counts or self.since_asked or SERVED.isdisjoint(counted):
+            return None
+        return DRAFTS in counted
 
     def body(self, model: str, prompt: Prompt, generation: Generation, most: int) -> dict[str, Any]:
         """A request: only what `generation` speaks of."""

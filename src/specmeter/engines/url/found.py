@@ -20,12 +20,14 @@ import psutil
 
 from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
 from specmeter.engines.url import ANY, BASELINE_KEY, KEY, UrlOptions
-from specmeter.engines.url.dialects import DIALECTS, LLAMA, Dialect, counters_of, field_of, told_by
+from specmeter.engines.url.dialects import DIALECTS, FORWARDS, LLAMA, SERVED, Dialect, counters_of, field_of, told_by
 from specmeter.engines.url.replies import received
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
 from specmeter.record import Generation, Prompt, Truth
 
 _PATIENCE_S = 20.0
+_FIRST_S = 300.0
+"""How long the first reply may take: a server may compile for it (seen: 26 s)."""
 _MOST_MODELS = 1000
 _SHOWN = ("id", "root", "meta", "max_model_len", "owned_by")
 """What a server says of a model, as far as it is kept."""
@@ -93,19 +95,21 @@ def key_of(url: str, options: UrlOptions) -> str:
     return os.environ.get(BASELINE_KEY, own if same else "")
 
 
-def call(url: str, client: HttpClient, method: str, path: str, body: object = None) -> HttpResponse:
+def call(
+    url: str, client: HttpClient, method: str, path: str, body: object = None, timeout_s: float = _PATIENCE_S
+) -> HttpResponse:
     """One short question. Raises `EngineStartError` where nothing answers, a key is wanted or we are sent elsewhere;
     a path that is not there is an answer."""
     try:
-        answer = client.call(method, path, body, timeout_s=_PATIENCE_S)
+        answer = client.call(method, path, body, timeout_s=timeout_s)
     except OSError as error:
-        raise unreachable(url, error) from None
+        raise unreachable(url, error, timeout_s) from None
     if answer.status in (401, 403, 429) or 300 <= answer.status < 400:
         raise refused(url, path, answer, EngineStartError)
     return answer
 
 
-def unreachable(url: str, error: Exception) -> EngineStartError:
+def unreachable(url: str, error: Exception, waited_s: float = _PATIENCE_S) -> EngineStartError:
     """The error for a server that does not answer, or cannot prove what it is."""
     if isinstance(error, ssl.SSLError):
         return EngineStartError(
@@ -113,7 +117,7 @@ def unreachable(url: str, error: Exception) -> EngineStartError:
             fix="correct the name in the URL, or name the file of its certificate authority in SSL_CERT_FILE",
         )
     if isinstance(error, TimeoutError):
-        return EngineStartError(f"{url}: no answer for {_PATIENCE_S:g} s", fix="check that the server is not busy")
+        return EngineStartError(f"{url}: no answer for {waited_s:g} s", fix="check that the server is not busy")
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return EngineStartError(f"{url}: cannot be reached ({why})", fix="check the URL, and that the server runs")
 
@@ -215,21 +219,28 @@ def _llama(found: Found, props: Mapping[str, Any], counted: Mapping[str, float])
 def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float] | None, wanted: str) -> Found:
     dialect, model = found.dialect, found.model(wanted)
     body = dialect.body(model, Prompt(id="", workload="", kind="", text=_TRIED, sha256=""), Generation(), _TRIED_TOKENS)
-    answer = call(found.url, found.client, "POST", dialect.completions, body | {"stream": False})
+    body |= {"stream": False} | ({"logprobs": 1} if dialect.tokenizes else {})
+    answer = call(found.url, found.client, "POST", dialect.completions, body, timeout_s=_FIRST_S)
     if answer.status != 200:
         raise refused(found.url, dialect.completions, answer, EngineStartError)
-    reply = received([(0.0, json_object(answer.body, dialect.completions))])
-    active = dialect.active(info, counted)
-    tells: set[Truth] = set()
-    if told_by(reply.last).accepted is not None or active is False or dialect.counts:
-        tells |= {"drafts"}
+    said = json_object(answer.body, dialect.completions)
+    reply = received([(0.0, said)])
+    told, active = told_by(reply.last), dialect.active(info, counted)
+    if counted is not None and not dialect.since_asked and SERVED.isdisjoint(counted):
+        dialect = replace(dialect, counts=False)  # it was told to count nothing
+    tells: set[Truth] = {"drafts"} if told.accepted is not None or active is False or dialect.counts else set()
+    if FORWARDS in (counted or {}):
+        tells |= {"forwards"}
     if reply.ids:
         tells |= {"arrivals"}
         asked = {"model": model, "prompt": _TRIED}
         if dialect.tokenizes and call(found.url, found.client, "POST", "/tokenize", asked).status == 200:
             tells |= {"tokens"}
+            with suppress(LookupError, TypeError):
+                tells |= {"candidates"} if said["choices"][0]["logprobs"] else set()
     context = found.models[model].get("max_model_len")
-    return replace(found, tells=frozenset(tells), speculating=active, context=context)
+    speculating = True if told.proposed else active
+    return replace(found, dialect=dialect, tells=frozenset(tells), speculating=speculating, context=context)
 
 
 def is_here(host: str) -> bool:

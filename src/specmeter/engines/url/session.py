@@ -22,7 +22,7 @@ from specmeter.engines.http_client import (
     json_object,
 )
 from specmeter.engines.llama_cpp.log import RequestLog
-from specmeter.engines.llama_cpp.server import MOST_AT_ONCE, LlamaSession, split_reasoning
+from specmeter.engines.llama_cpp.server import MOST_AT_ONCE, LlamaSession, from_chosen, split_reasoning
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.session import (
     Candidate,
@@ -35,12 +35,25 @@ from specmeter.engines.session import (
     ThreadedSession,
     differences,
 )
-from specmeter.engines.url.dialects import ACCEPTED, DRAFTED, DRAFTS, Told, counters_of, field_of, told_by
+from specmeter.engines.url.dialects import (
+    ACCEPTED,
+    DRAFTED,
+    DRAFTS,
+    FORWARDS,
+    Told,
+    counters_of,
+    field_of,
+    numbers_of,
+    told_by,
+)
 from specmeter.engines.url.found import Found, refused, unreachable
 from specmeter.engines.url.replies import Received, received
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError
 from specmeter.record import Generation, Prompt, Reply, Step, Timings
 from specmeter.record.base import utf8
+
+_LISTED = 20
+"""Candidates that a vLLM lists at most, unless it was started otherwise."""
 
 
 class _Found(EngineProcess):
@@ -155,7 +168,8 @@ class OpenAiSession(ThreadedSession):
         return self._read(prompt, got, most, started)
 
     def _read(self, prompt: Prompt, got: Received, most: int, started: float) -> Reply:
-        count, told = got.count, told_by(got.last)
+        count = got.count
+        told = told_by(got.last).within(count or 0)
         if count is None or not got.parts or count > most:
             raise EngineProtocolError(
                 f"{self._found.url} says it generated {count} tokens, of at most {most}, in {len(got.parts)} parts",
@@ -192,12 +206,12 @@ class OpenAiSession(ThreadedSession):
                 draft_n=drafted,
                 draft_n_accepted=accepted,
             ),
-            raw_timings=dict(told.stated),
+            raw_timings={**numbers_of(got.last.get("metrics")), **told.stated},
             counters={DRAFTS: float(told.steps)} if told.steps is not None else {},
             wall_ms=(last - started) * 1e3,
             ttft_ms=(first - started) * 1e3,
             arrival_ms=_arrivals(got, count, started),
-            steps=_steps(got, told, started),
+            steps=steps_in(got, told, started),
         )
 
     def _stream(
@@ -208,7 +222,7 @@ class OpenAiSession(ThreadedSession):
         size *= most if path == "/generate" else 1  # each part repeats what came before
         limits = HttpLimits(idle_s=idle_s, events=2 * most + 64, size_bytes=min(size, 256 * 1024 * 1024))
         try:
-            answer = self._found.client.stream(path, body, limits, Watch(lambda: True), stop)
+            answer = self._found.client.stream(path, body, limits, Watch(self.alive), stop)
         except StreamHungError:
             raise _hung(url, f"no token for {idle_s:g} s") from None
         except StreamEndlessError:
@@ -236,6 +250,10 @@ class OpenAiSession(ThreadedSession):
         if answer.status != 200:
             raise refused(url, path, answer)
         return answer.body
+
+    def alive(self) -> bool:
+        """Whether it may still answer, where that can be seen from outside."""
+        return True
 
     def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids that the target processes for `prompt`."""
@@ -271,10 +289,30 @@ class OpenAiSession(ThreadedSession):
             )
 
     def candidates(
-        self, prompt: Prompt, generated: tuple[int, ...], generation: Generation, count: int
+        self,
+        prompt: Prompt,
+        generated: tuple[int, ...],
+        generation: Generation,  # noqa: ARG002
+        count: int,
     ) -> tuple[Candidate, ...]:
-        """Never asked for: it is not told."""
-        raise NotImplementedError
+        """What may follow, as vLLM lists it: at most as many as it lists unless it was started otherwise."""
+        path = "/v1/completions"
+        asked = {"model": self._model, "prompt": [*self.prompt_tokens(prompt), *generated], "max_tokens": 1}
+        asked |= {
+            "temperature": 0,
+            "logprobs": min(count, _LISTED),
+            "return_tokens_as_token_ids": True,
+            **self._found.dialect.extra,
+        }
+        answer = json_object(self._call("POST", path, asked), path)
+        try:
+            choice = answer["choices"][0]
+            (chosen,), (listed,) = choice["token_ids"], choice["logprobs"]["top_logprobs"]
+            found = [Candidate(int(name.removeprefix("token_id:")), float(it)) for name, it in listed.items()]
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise garbage(path, answer) from None
+        found.sort(key=lambda it: -it.logprob)
+        return from_chosen(tuple(found), chosen, ignore_eos=False)[:count]
 
     def end(self) -> None:
         """The server goes on."""
@@ -289,23 +327,29 @@ def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:
     return found if len(found) == count else ()
 
 
-def _steps(got: Received, told: Told, started: float) -> tuple[Step, ...]:
-    """Steps with the time at which their tokens came; nothing where these do not go together."""
+def steps_in(got: Received, told: Told, started: float) -> tuple[Step, ...]:
+    """Steps with the time at which their tokens came, those of several in one part where a server was in arrears;
+    nothing where these do not go together."""
     left, found = list(told.each), list[Step]()
-    for at, tokens in got.parts[1:]:
-        if left and tokens in (None, left[0][1] + 1):
-            drafted, accepted = left.pop(0)
-            found.append(Step(drafted=drafted, accepted=accepted, at_ms=(at - started) * 1e3))
-        elif tokens != 1:
-            return ()
+    for number, (at, tokens) in enumerate(got.parts):
+        room = (1 if tokens is None else tokens) - (number == 0)
+        while room > 0:
+            if left and (tokens is None or left[0][1] < room):
+                drafted, accepted = left.pop(0)
+                found.append(Step(drafted=drafted, accepted=accepted, at_ms=(at - started) * 1e3))
+                room -= 1 if tokens is None else accepted + 1
+            else:
+                room -= 1  # decoded without a draft
     return () if left else tuple(found)
 
 
 def _counted(reply: Reply, counted: Mapping[str, float]) -> Reply:
     """The reply with what its server counted meanwhile; what the reply says itself comes first."""
-    kept = {name: value for name, value in counted.items() if name.startswith("spec_decode_")}
+    kept = {it: value for it, value in counted.items() if it.startswith("spec_decode_") or it == FORWARDS}
     changes: dict[str, object] = {"counters": {**kept, **reply.counters}}
     if reply.timings.draft_n_accepted is None and ACCEPTED in kept and DRAFTED in kept:
-        told = {"draft_n": round(kept[DRAFTED]), "draft_n_accepted": round(kept[ACCEPTED])}
-        changes["timings"] = reply.timings.model_copy(update=told)
+        steps = round(kept[DRAFTS]) if DRAFTS in kept else None
+        told = Told(round(kept[DRAFTED]), round(kept[ACCEPTED]), steps).within(reply.timings.predicted_n)
+        drafts = {"draft_n": told.proposed, "draft_n_accepted": told.accepted}
+        changes["timings"] = reply.timings.model_copy(update=drafts)
     return reply.model_copy(update=changes)
