@@ -13,6 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from records import header
 from said import all_said, codes, said_of
 from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
 from specmeter.analysis.explain.parts import experts_of, means_of, split
@@ -26,7 +27,6 @@ from specmeter.record import (
     EngineSettings,
     Estimate,
     ExpertUnion,
-    ModelHeader,
     ModelIdentity,
     StepProbe,
     StepRound,
@@ -193,18 +193,7 @@ def test_a_curve_that_is_too_short_is_not_stretched() -> None:
 
 # --- reasons ---------------------------------------------------------------------------------------------------------
 
-MOE = ModelHeader(
-    architecture="m",
-    layers=1,
-    experts=64,
-    experts_used=4,
-    recurrent=False,
-    parameters=1,
-    bytes_per_token=1,
-    kv_bytes_per_token=None,
-    active_parameters=1,
-    quantization="",
-)
+MOE = header(experts=64, experts_used=4)
 
 
 def cycle(**changes: float) -> MeanRound:

@@ -12,6 +12,8 @@ from typing import get_args
 import pyarrow.parquet as parquet
 import pytest
 
+from records import request as asked
+from records import session as made
 from specmeter.engines import Launch
 from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
@@ -43,38 +45,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.set_arms([ARM])
         with engine.start(launch) as session:
             facts = session.facts
-            store.add_session(
-                Session(
-                    id="s1",
-                    arm_id=ARM.id,
-                    invocation=0,
-                    block=0,
-                    position=0,
-                    argv=facts.argv,
-                    engine=engine.identify(),
-                    started_at=engine.clock(),
-                    ready_ms=facts.ready_ms,
-                    devices=facts.devices,
-                    layers_offloaded=(3, 4),
-                )
-            )
+            seen = {
+                "argv": facts.argv,
+                "devices": facts.devices,
+                "layers_offloaded": (3, 4),
+                "ready_ms": facts.ready_ms,
+            }
+            store.add_session(made(ARM.id, id="s1", engine=engine.identify(), started_at=engine.clock(), **seen))
             for item, prompt in enumerate(PROMPTS):
                 lost = prompt.id == "lost"
-                request = Request(
-                    invocation=0,
-                    block=0,
-                    position=0,
-                    item=item,
-                    arm_id=ARM.id,
-                    prompt_id=prompt.id,
-                    prompt_sha256=prompt.sha256,
-                    kind=prompt.kind,
-                    session_id="s1",
-                    started_at=engine.clock(),
-                    status="failed" if lost else "ok",
-                    error="-1 is what it said" if lost else None,
-                    reply=None if lost else session.generate(prompt, Generation(max_tokens=20)),
-                )
+                what = {"status": "failed", "error": "-1 is what it said"} if lost else {}
+                times = {"session_id": "s1", "started_at": engine.clock()}
+                reply = None if lost else session.generate(prompt, Generation(max_tokens=20))
+                request = asked(ARM.id, prompt, item=item, reply=reply, **times, **what)
                 if item == 1:
                     store.add_request(request.model_copy(update={"status": "failed", "reply": None, "error": "first"}))
                 store.add_request(request)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
+from records import header, identity
+from records import session as made
 from said import codes
 from specmeter.analysis.explain.memory_price import MemoryPrice, arm_prices, memory_prices, sentence
 from specmeter.analysis.quality import ModelQuality, Perplexity, QualityReport, TextIdentity, kept_reports, save_report
@@ -17,7 +19,6 @@ from specmeter.record import (
     EngineIdentity,
     EngineSettings,
     Estimate,
-    ModelHeader,
     ModelIdentity,
     Session,
 )
@@ -27,27 +28,9 @@ BASE = Arm(id="moe/none", target="moe", role="baseline")
 
 
 def model(name: str, size_bytes: int, parameters: int, kv: int | None = 1000, sha256: str = "") -> ModelIdentity:
-    header = ModelHeader(
-        architecture="qwen3",
-        layers=4,
-        experts=0,
-        experts_used=0,
-        recurrent=False,
-        parameters=parameters,
-        bytes_per_token=size_bytes,
-        kv_bytes_per_token=kv,
-        active_parameters=parameters,
-        quantization="",
-    )
-    return ModelIdentity(
-        name=name,
-        reference=f"{name}.gguf",
-        path=f"/{name}.gguf",
-        sha256=sha256 or name.ljust(64, "0"),
-        size_bytes=size_bytes,
-        origin="path",
-        header=header,
-    )
+    size = {"parameters": parameters, "active_parameters": parameters, "bytes_per_token": size_bytes}
+    of = header(layers=4, kv_bytes_per_token=kv, **size)
+    return identity(name, size_bytes, sha256=sha256 or name.ljust(64, "0"), header=of)
 
 
 def arm(gamma: int = 4, **engine: object) -> Arm:
@@ -63,19 +46,7 @@ def arm(gamma: int = 4, **engine: object) -> Arm:
 
 
 def session(of: Arm, target: DeviceUse, draft: DeviceUse | None = None) -> Session:
-    return Session(
-        id=of.id,
-        arm_id=of.id,
-        invocation=0,
-        block=0,
-        position=0,
-        argv=(),
-        engine=ENGINE,
-        started_at=0,
-        ready_ms=1,
-        devices=(target,),
-        draft_devices=(draft,) if draft else (),
-    )
+    return made(of.id, id=of.id, devices=(target,), draft_devices=(draft,) if draft else ())
 
 
 def use(weights: int, kv: int, compute: int) -> DeviceUse:

@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from records import request
+from records import session as made
 from specmeter.analysis.positions import ALL, counted, positions
 from specmeter.cli import invoke
 from specmeter.engines import Launch
 from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.messages import Message
-from specmeter.record import Arm, Generation, Prompt, Request, Session
+from specmeter.record import Arm, Generation, Prompt
 from specmeter.store import RunStore
 from specmeter.theory.acceptance import position_rates
 from test_export import as_csv, as_jsonl
@@ -136,36 +138,9 @@ def test_an_engine_that_shows_no_steps_says_so(tmp_path: Path, capsys: pytest.Ca
         store.set_arms([arm])
         store.set_prompts([prompt])
         with engine.start(launch) as session:
-            store.add_session(
-                Session(
-                    id="s",
-                    arm_id=arm.id,
-                    invocation=0,
-                    block=0,
-                    position=0,
-                    argv=(),
-                    engine=engine.identify(),
-                    started_at=0.0,
-                    ready_ms=1.0,
-                )
-            )
+            store.add_session(made(arm.id, engine=engine.identify()))
             reply = session.generate(prompt, Generation(max_tokens=20)).model_copy(update={"steps": ()})
-            store.add_request(
-                Request(
-                    invocation=0,
-                    block=0,
-                    position=0,
-                    item=0,
-                    arm_id=arm.id,
-                    prompt_id="p",
-                    prompt_sha256="1",
-                    kind="code",
-                    session_id="s",
-                    started_at=0.0,
-                    status="ok",
-                    reply=reply,
-                )
-            )
+            store.add_request(request(arm.id, prompt, reply=reply))
         assert (reply.timings.draft_n or 0) > 0
         (found,) = positions(store)
     no_steps = Message("positions.no_steps")

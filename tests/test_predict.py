@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mock_probe import mock_probe, written
+from records import header, identity
 from said import codes, said_of
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
@@ -365,22 +366,8 @@ def test_an_unknown_device_is_answered_with_near_ones() -> None:
 
 
 def test_a_footprint_of_a_header_counts_experts() -> None:
-    from specmeter.record import ModelHeader, ModelIdentity
-
-    header = ModelHeader(
-        architecture="qwen3moe",
-        layers=4,
-        experts=32,
-        experts_used=4,
-        recurrent=False,
-        parameters=400,
-        bytes_per_token=120,
-        kv_bytes_per_token=None,
-        active_parameters=400,
-        quantization="",
-    )
-    identity = ModelIdentity(name="m", reference="r", path="p", sha256="s", size_bytes=400, origin="path")
-    shape = footprint_of(identity, header)
+    dear = {"parameters": 400, "active_parameters": 400, "bytes_per_token": 120}
+    shape = footprint_of(identity("m", 400), header(layers=4, experts=32, experts_used=4, **dear))
     assert (shape.expert_bytes, shape.always_bytes, shape.bytes_per_token) == (10, 80, 120)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from records import header, identity
 from specmeter.audit.read.engine_log import LogSigns
 from specmeter.errors import EngineError
 from specmeter.experiments.experiment import Experiment
@@ -37,7 +38,6 @@ from specmeter.record import (
     Estimate,
     Finding,
     Host,
-    ModelHeader,
     ModelIdentity,
     Prediction,
     Prompt,
@@ -409,28 +409,14 @@ def engine(**changes: Any) -> EngineIdentity:
 
 
 def model(name: str, path: str, **changes: Any) -> ModelIdentity:
-    header = ModelHeader(
-        architecture="llama",
-        layers=16,
-        experts=0,
-        experts_used=0,
-        recurrent=False,
-        parameters=400_000_000,
-        bytes_per_token=400_000_000,
-        kv_bytes_per_token=16_384,
-        active_parameters=400_000_000,
-        quantization="",
-    )
+    size = dict.fromkeys(("parameters", "bytes_per_token", "active_parameters"), 400_000_000)
     given = {
-        "name": name,
         "reference": path,
         "path": path,
         "sha256": sha256(path.encode()).hexdigest(),
-        "size_bytes": 410_000_000,
-        "origin": "path",
-        "header": header,
+        "header": header(architecture="llama", layers=16, kv_bytes_per_token=16_384, **size),
     }
-    return ModelIdentity.model_validate(given | changes)
+    return identity(name, 410_000_000, **given | changes)
 
 
 def draft_model(name: str, path: str) -> ModelIdentity:

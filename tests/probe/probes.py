@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hosts import HOST
+from records import identity
 from specmeter.probe import Probe
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 from specmeter.theory.curves import CostCurve, CostPoint
@@ -14,14 +15,8 @@ ENGINE = EngineIdentity(kind="libllama", version="1", build="", binary="/usr/lib
 
 
 def model(name: str = "target", sha256: str = "1" * 64) -> ModelIdentity:
-    return ModelIdentity(
-        name=name,
-        reference=f"models/{name}.gguf",
-        path=f"/models/{name}.gguf",
-        sha256=sha256,
-        size_bytes=10**8,
-        origin="path",
-    )
+    place = f"models/{name}.gguf"
+    return identity(name, 10**8, reference=place, path=f"/{place}", sha256=sha256)
 
 
 def curve(ms: Callable[[int], float], tokens: tuple[int, ...] = (1, 2, 3, 5, 9, 17, 33)) -> CostCurve:

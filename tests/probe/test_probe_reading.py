@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from probe.probes import curve, model, probe
+from records import header
 from said import codes
 from specmeter.messages import Message
 from specmeter.probe import break_even, fits, sentence, told_apart
-from specmeter.record import Estimate, ExpertUnion, ModelHeader, UnionPoint
+from specmeter.record import Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.curves import CostCurve
 from specmeter.theory.roofline import union_of_draws
@@ -58,21 +59,9 @@ def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
 
 
 def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
-    header = ModelHeader(
-        architecture="x",
-        layers=2,
-        experts=0,
-        experts_used=0,
-        recurrent=True,
-        parameters=1,
-        bytes_per_token=1,
-        kv_bytes_per_token=None,
-        active_parameters=1,
-        quantization="",
-    )
     target_ms = curve(lambda n: 9.0 + n)
     assert "break-even.replays" not in codes(sentence(probe(target_ms=target_ms)))
-    told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header})))
+    told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header(recurrent=True)})))
     assert codes(told) == {"break-even.pays", "break-even.without_drafting_only", "break-even.replays"}
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hosts import HOST
+from records import ENGINE, identity
 from specmeter.analysis.quality import (
     ModelQuality,
     Perplexity,
@@ -16,9 +17,8 @@ from specmeter.analysis.quality import (
     perplexity,
 )
 from specmeter.numbers.stats import median_estimate
-from specmeter.record import EngineIdentity, EngineSettings, ModelIdentity
+from specmeter.record import EngineSettings
 
-ENGINE = EngineIdentity(kind="libllama", version="1", build="1", binary="/x", binary_sha256="e" * 64)
 GENERATE = SpeedTest(kind="generate", tokens=10)
 
 
@@ -47,11 +47,8 @@ def paced(ms: Sequence[float], test: SpeedTest = GENERATE) -> Rate:
 def quality(
     name: str, size: int, surprise: Sequence[float] = (), ms: Sequence[float] = (), *, tokens: str | None = "t" * 64
 ) -> ModelQuality:
-    identity = ModelIdentity(
-        name=name, reference=name, path=f"/{name}", sha256=name[0] * 64, size_bytes=size, origin="path"
-    )
     return ModelQuality(
-        model=identity,
+        model=identity(name, size),
         bits_per_weight=8.0,
         perplexity=scored(surprise, tokens=tokens) if surprise else None,
         rates=(paced(ms),) if ms else (),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import records
 from hosts import HOST
 from quality.reports import ENGINE, scored
 from specmeter.analysis.quality import ModelQuality, ModelRole, QualityReport, SpeedTest, TextIdentity
-from specmeter.record import EngineSettings, ModelHeader, ModelIdentity
+from specmeter.record import EngineSettings, ModelHeader
 from specmeter_studies.quality.measure import rate_of
 from specmeter_studies.study import StudyData
 
@@ -21,18 +22,8 @@ TEXT = (2.0, 2.4, 2.2, 2.6, 2.1, 2.5, 2.3, 2.2)
 
 
 def header(architecture: str, size: float, parameters: int = 4_000_000_000) -> ModelHeader:
-    return ModelHeader(
-        architecture=architecture,
-        layers=32,
-        experts=0,
-        experts_used=0,
-        recurrent=False,
-        parameters=parameters,
-        bytes_per_token=round(size * 1e9),
-        kv_bytes_per_token=1024,
-        active_parameters=parameters,
-        quantization="",
-    )
+    counts = {"parameters": parameters, "active_parameters": parameters, "bytes_per_token": round(size * 1e9)}
+    return records.header(architecture=architecture, layers=32, kv_bytes_per_token=1024, **counts)
 
 
 def model(
@@ -51,15 +42,8 @@ def model(
     surprise: Sequence[float] = ()
     if loss is not None:
         surprise = [value + math.log(loss) + 0.1 * noise * math.sin(i + phase) for i, value in enumerate(TEXT)]
-    identity = ModelIdentity(
-        name=name,
-        reference=f"{name}.gguf",
-        path=f"/{name}",
-        sha256="a" * 64,
-        size_bytes=round(size * 1e9),
-        origin="path",
-        header=header(architecture, size),
-    )
+    of = header(architecture, size)
+    identity = records.identity(name, round(size * 1e9), reference=f"{name}.gguf", sha256="a" * 64, header=of)
     return ModelQuality(
         model=identity,
         bits_per_weight=8 * size / 4.2,

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from hosts import HOST
+from records import ENGINE, header, identity
 from specmeter.analysis.quality import ModelQuality, QualityReport, Rate, SpeedTest, TextIdentity, save_report
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.numbers.stats import median_estimate
-from specmeter.record import EngineIdentity, EngineSettings, Gpu, Host, ModelHeader, ModelIdentity
+from specmeter.record import EngineSettings, Gpu, Host, ModelIdentity
 from specmeter.store import RunStore
 from specmeter_studies.machines import MachineSide, bandwidth_of, from_quality, from_run, merge
 
@@ -30,7 +31,6 @@ generation: {max_tokens: TOKENS}
 ULTRA = HOST.model_copy(update={"hostname_sha256": "u" * 64, "cpu": "Apple M2 Ultra"})
 PRO = HOST.model_copy(update={"hostname_sha256": "p" * 64, "cpu": "Apple M2 Pro"})
 GENERATE, READ = SpeedTest(kind="generate", tokens=128), SpeedTest(kind="prompt", tokens=512)
-ENGINE = EngineIdentity(kind="libllama", version="1", build="1", binary="/x", binary_sha256="e" * 64)
 
 
 @pytest.fixture(autouse=True)
@@ -69,27 +69,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def model(name: str, size: int = 1000, *, sha: str = "", experts: int = 0, active: int | None = None) -> ModelIdentity:
-    header = ModelHeader(
-        architecture="a",
-        layers=1,
-        experts=experts,
-        experts_used=1 if experts else 0,
-        recurrent=False,
-        parameters=1,
-        bytes_per_token=active or size,
-        kv_bytes_per_token=None,
-        active_parameters=1,
-        quantization="",
-    )
-    return ModelIdentity(
-        name=name,
-        reference=f"/here/{name}",
-        path="/x",
-        sha256=sha or name[0] * 64,
-        size_bytes=size,
-        origin="path",
-        header=header,
-    )
+    of = header(experts=experts, experts_used=min(experts, 1), bytes_per_token=active or size)
+    return identity(name, size, reference=f"/here/{name}", sha256=sha or name[0] * 64, header=of)
 
 
 def rated(test: SpeedTest, rate: float) -> Rate:
