@@ -306,6 +306,25 @@ def test_drift_within_blocks_cancels_in_a_balanced_order() -> None:
     assert found(order_confounded, slowing(data, 0.05)) == []
 
 
+@pytest.mark.parametrize("order", ["random", "williams"])
+def test_what_ran_before_shifts_what_follows(order: str) -> None:
+    """Where all precede alike, only the arm that never follows itself is shifted."""
+    data = run_data(experiment(design={"blocks": 10, "order": order, "seed": 3}, arms=MANY))
+    assert found(order_confounded, data) == []
+    longest = f"{SD.rpartition('/')[0]}/g8"
+    hot = {(it.row.block, it.row.position + 1) for it in data.requests if it.row.arm_id == longest}
+
+    def slower(it: Any) -> dict[str, Any]:
+        return {"predicted_ms": it.row.predicted_ms * (1.25 if (it.row.block, it.row.position) in hot else 1.0)}
+
+    findings = found(order_confounded, with_requests(data, change=slower))
+    shifted = {it.arm_id for it in findings}
+    assert shifted == {longest} if order == "williams" else shifted
+    for finding in findings:
+        assert finding.message.values["before"] == longest
+        assert finding.message.values["left_percent"] == pytest.approx(-20, abs=5)
+
+
 def test_a_pause_within_a_block() -> None:
     def later(it: Any) -> dict[str, Any]:
         return {"started_at": it.row.started_at + 50_000}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,8 +21,10 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.baseline import (
     LEAST_REPEATS,
     BlockEffect,
+    CarryOver,
     Drift,
     Speeds,
+    carry_over,
     drift,
     repeats,
     speeds_of,
@@ -45,6 +47,8 @@ _LEANS = 0.5
 _DRIFT_T = 5.0
 _BIAS = 0.02
 _PAUSE_S = 1800.0
+_BY_CHANCE = 1e-4
+"""Of arms that leave nothing behind, so few look as if they did."""
 
 
 def order_confounded(data: RunData) -> Findings:
@@ -55,6 +59,9 @@ def order_confounded(data: RunData) -> Findings:
     more. Or rates drift within blocks, at five standard errors, and what that does to an arm that was measured later
     than its baseline on average is 2 % or more of its speedup. A single block cannot be balanced; then, and where a
     block was interrupted for half an hour, it is a note.
+
+    Likewise what an arm leaves behind for the next one (heat, memory): estimated from which arm ran before which, it
+    shifts the speedup of an arm that others preceded than its baseline.
 
     Assumes: what changes with time changes alike for all arms.
     Otherwise: an arm with a drift of its own is not told apart: suspect at most.
@@ -73,9 +80,11 @@ def order_confounded(data: RunData) -> Findings:
         return
     balance = achieved_balance((arm_id, cell, at) for cell, row in starts.items() for arm_id, at in row.items())
     unbalanced = balance.score is not None and balance.score < _BALANCED
-    drifting = None if unbalanced else _drift(data, starts)
+    points = _points(data, starts)
+    drifting, left = (None, None) if unbalanced else (drift(points), carry_over(points))
     for arm in arms:
         yield from _leaning(arm, starts, balance) if unbalanced else _drifting(arm, starts, drifting)
+        yield from _carried(arm, starts, left, list(data.by_arm))
 
 
 def _starts(data: RunData) -> dict[BlockKey, dict[str, float]]:
@@ -112,15 +121,14 @@ def _leaning(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], balance: 
     )
 
 
-def _drift(data: RunData, starts: Mapping[BlockKey, Mapping[str, float]]) -> Drift | None:
+def _points(data: RunData, starts: Mapping[BlockKey, Mapping[str, float]]) -> list[BlockEffect]:
     blocks = {cell: number for number, cell in enumerate(starts)}
-    points = [
+    return [
         BlockEffect(number, blocks[cell], starts[cell][arm_id], effect)
         for number, (arm_id, requests) in enumerate(data.by_arm.items())
         for cell, effect in speeds_of(requests).by_block().items()
         if cell in starts
     ]
-    return drift(points)
 
 
 def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: Drift | None) -> Findings:
@@ -143,6 +151,38 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
             Message("order-confounded.fix_drift"),
             standard_errors=round(min(drift.ratio, 1e6), 1),
             seconds_after_baseline=round(mean, 1),
+            bias_percent=_percent(bias),
+        )
+
+
+def _carried(
+    arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], carry: CarryOver | None, arm_ids: Sequence[str]
+) -> Findings:
+    """Speedups that what ran before shifts, because other arms ran before an arm than before its baseline."""
+    if carry is None or carry.chance > _BY_CHANCE:
+        return
+    met: dict[str, list[int]] = {arm.id: [], arm.baseline_id or "": []}
+    for row in starts.values():
+        order = sorted(row, key=row.__getitem__)
+        for name, found in met.items():
+            if name in row:
+                place = order.index(name)
+                found.append(arm_ids.index(order[place - 1]) if place else -1)
+    own, base = ([carry.left[it] for it in found] for found in met.values())
+    bias = sum(own) / len(own) - sum(base) / len(base) if own and base else 0.0
+    worst = max((it for it in carry.left if it >= 0), key=lambda it: abs(carry.left[it]))
+    if abs(bias) >= _BIAS:
+        yield of_arm(
+            "suspect",
+            arm.id,
+            Message(
+                "order-confounded.carried",
+                before=arm_ids[worst],
+                left_percent=100 * math.expm1(carry.left[worst]),
+                bias_percent=100 * math.expm1(bias),
+            ),
+            Message("order-confounded.fix_carried"),
+            chance=carry.chance,
             bias_percent=_percent(bias),
         )
 

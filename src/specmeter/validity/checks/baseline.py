@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from statistics import stdev
 from typing import TYPE_CHECKING, NamedTuple
@@ -163,6 +164,46 @@ def drift(points: Sequence[BlockEffect]) -> Drift | None:
     left = effect - per_s * moved
     error = math.sqrt(float(left @ left) / freedom / spread)
     return Drift(per_s, abs(per_s) / error if error > 0 else math.inf)
+
+
+class CarryOver(NamedTuple):
+    """What the arm that was measured just before leaves behind."""
+
+    left: Mapping[int, float]
+    """Arm -> how much faster than usual the next one is, in the logarithm of its rate; 0 on average."""
+    chance: float
+    """That arms which leave nothing behind look as unlike (F test)."""
+
+
+def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
+    """Least squares: effect = that of the arm + that of the block + that of the arm before it in the block; None where
+    they cannot be told apart. The first of a block has none before it, which is a predecessor of its own."""
+    ordered = sorted(points, key=lambda it: (it.block, it.at))
+    last = [-1, *(one.arm if one.block == other.block else -1 for one, other in pairwise(ordered))]
+    known = [_indicated([it.arm for it in ordered]), _indicated([it.block for it in ordered])]
+    effects = np.array([it.effect for it in ordered])
+    _, without, rank = _fitted(np.hstack(known), effects)
+    fitted, unexplained, whole = _fitted(np.hstack([*known, _indicated(last)]), effects)
+    added, freedom = whole - rank, len(ordered) - whole
+    if added < 1 or freedom < _FREEDOM or unexplained <= 0:
+        return None
+    from scipy.special import fdtrc  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    ratio = max(0.0, without - unexplained) / added / (unexplained / freedom)
+    names = sorted(set(last))
+    left = fitted[-len(names) :] - float(np.mean(fitted[-len(names) :]))
+    return CarryOver(dict(zip(names, left.tolist(), strict=True)), float(fdtrc(added, freedom, ratio)))
+
+
+def _fitted(design: Floats, values: Floats) -> tuple[Floats, float, int]:
+    """(the smallest coefficients that fit best, squares that are left, rank)."""
+    found, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
+    return np.asarray(found, dtype=np.float64), float(np.sum((values - design @ found) ** 2)), int(rank)
+
+
+def _indicated(groups: Sequence[int]) -> Floats:
+    """A column for each group, 1 where a value is of it."""
+    return (np.array(groups)[:, np.newaxis] == np.unique(groups)).astype(np.float64)
 
 
 def _less_both(values: Floats, arm: Ints, block: Ints) -> Floats:
