@@ -41,6 +41,7 @@ from unittest.mock import patch
 import numpy as np
 import yaml
 
+from specmeter.advise.session import Silent
 from specmeter.analysis.summary import summarize
 from specmeter.engines import EngineSession, Launch
 from specmeter.engines.mock.engine import MockEngine
@@ -215,13 +216,6 @@ class Sampler:
             last = now
 
 
-class Watcher:
-    """An observer that only counts."""
-
-    def __getattr__(self, _: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
 @dataclass
 class Timer:
     """Counters of the machine, for `wait_for_calm`."""
@@ -281,7 +275,7 @@ def one(prepared: Prepared, world: World, folder: Path, seed: int) -> Outcome:
         store.set_arms(arms)
         store.set_prompts(next(iter(work.prompts.values())))
         store.set_host(HOST)
-        measure(work, engine, store, Watcher())  # pyright: ignore[reportArgumentType]
+        measure(work, engine, store, Silent())
         rows = list(store.rows())
         aside, summary = store.disturbances(), summarize(rows, arms)
     arm_ms = [it.predicted_ms or 0.0 for it in rows if it.block == 0 and work.arms[it.arm_id].speculates]

@@ -26,16 +26,17 @@ import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import yaml
 
+from specmeter.advise.session import Silent
 from specmeter.analysis.load.summary import LoadTable, measured_cells
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare
-from specmeter.measure.loop import Observer, _Bench, measure
+from specmeter.measure.loop import _Bench, measure
 from specmeter.numbers import crossing
 from specmeter.record import Estimate
 from specmeter.store import RunStore
@@ -46,13 +47,6 @@ GOAL = (93.0, 97.0)
 TEXTS = 8
 TRUE = 500
 """Requests of a cell whose throughput is taken for the truth, at least."""
-
-
-class Silent:
-    """Observes nothing."""
-
-    def __getattr__(self, _: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 def world(rng: np.random.Generator, folder: Path, *, moe: bool) -> dict[str, Any]:
@@ -109,7 +103,7 @@ def speedup(
             store.set_models(tuple(work.models.values()))
             store.set_arms(tuple(work.arms.values()))
             store.set_prompts({it.id: it for of in work.prompts.values() for it in of}.values())
-            measure(work, prepared.engine, store, cast("Observer", Silent()))
+            measure(work, prepared.engine, store, Silent())
             cells = LoadTable(measured_cells(store))
         baseline, arm = sorted(work.arms.values(), key=lambda it: it.speculates)
         assert arm.load is not None

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from advise.test_course import Heard
-from checks.factory import EPOCH, Silent, experiment, host, load, run_data
+from checks.factory import EPOCH, experiment, host, load, run_data
 from specmeter.advise import pipeline
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.pipeline import advise
-from specmeter.advise.session import PATIENCE
+from specmeter.advise.session import PATIENCE, Silent
 from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke

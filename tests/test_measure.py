@@ -14,10 +14,9 @@ from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import choose_folder, prepare, run
 from specmeter.measure import Work
-from specmeter.measure.loop import _Bench
+from specmeter.measure.loop import Observer, _Bench
 from specmeter.record import Prompt, Request
 from specmeter.store import RunState, RunStore
 from specmeter.store.locate import find_run
@@ -26,23 +25,15 @@ if TYPE_CHECKING:
     from specmeter.engines import EngineSession
 
 
-class Silent:
-    """An observer that only remembers."""
+class Silent(Observer):
+    """Remembers what was asked, and what failed."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.failures: list[str] = []
 
-    def looking_ahead(self, arm_id: str) -> None: ...
-
-    def session_starting(self, cell: Turn, requests: int) -> None: ...
-
     def request_done(self, request: Request) -> None:
         self.requests.append(request)
-
-    def block_set_aside(self, found: object) -> None: ...
-
-    def machine_sampled(self, sample: object, host: object) -> None: ...
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failures.append(arm_id)

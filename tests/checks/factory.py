@@ -22,17 +22,16 @@ from typing import Any
 import yaml
 
 from records import header, identity
+from specmeter.advise.session import Silent
 from specmeter.audit.read.engine_log import LogSigns
-from specmeter.errors import EngineError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load as load_experiment
-from specmeter.experiments.schedule import Turn, plan
+from specmeter.experiments.schedule import plan
 from specmeter.laboratory.run import prepare, run
 from specmeter.record import (
     Arm,
     Condition,
     DeviceUse,
-    Disturbance,
     DraftPair,
     EngineIdentity,
     Estimate,
@@ -41,7 +40,6 @@ from specmeter.record import (
     ModelIdentity,
     Prediction,
     Prompt,
-    Request,
     Session,
     Unchecked,
 )
@@ -184,22 +182,6 @@ def mocked(folder: Path, arms: Sequence[dict[str, Any]] | None = None, **mock: A
     run(prepare(load_experiment(str(file))), folder / "run", Silent())
     with RunStore.open(folder / "run", readonly=True) as store:
         return read_run_data(store)
-
-
-class Silent:
-    """An observer that looks away."""
-
-    def looking_ahead(self, arm_id: str) -> None: ...
-
-    def session_starting(self, cell: Turn, requests: int) -> None: ...
-
-    def request_done(self, request: Request) -> None: ...
-
-    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
-
-    def block_set_aside(self, found: Disturbance) -> None: ...
-
-    def machine_sampled(self, sample: object, host: object) -> None: ...
 
 
 # --- one thing wrong -------------------------------------------------------------------------------------------------

@@ -17,34 +17,27 @@ from specmeter.engines.session import Ended
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.experiment import Described
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Turn, arrivals
+from specmeter.experiments.schedule import arrivals
 from specmeter.laboratory.plan import make_plan, queueing
 from specmeter.laboratory.run import Prepared, prepare, run
+from specmeter.measure.loop import Observer
 from specmeter.record import Request, Sending
 from specmeter.store import RunState, RunStore
 from specmeter.workloads.spec import BETWEEN
 
 
-class Silent:
-    """An observer that only remembers."""
+class Silent(Observer):
+    """Only remembers."""
 
     def __init__(self, interrupt_after: int = 10**9) -> None:
         self.requests = 0
         self.failed: list[str] = []
         self._interrupt_after = interrupt_after
 
-    def looking_ahead(self, arm_id: str) -> None: ...
-
-    def session_starting(self, cell: Turn, requests: int) -> None: ...
-
     def request_done(self, request: Request) -> None:  # noqa: ARG002
         self.requests += 1
         if self.requests == self._interrupt_after:
             raise KeyboardInterrupt
-
-    def block_set_aside(self, found: object) -> None: ...
-
-    def machine_sampled(self, sample: object, host: object) -> None: ...
 
     def session_failed(self, arm_id: str, error: EngineError) -> None:  # noqa: ARG002
         self.failed.append(arm_id)

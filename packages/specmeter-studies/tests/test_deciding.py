@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import ratio_data
+from specmeter.advise.session import Silent
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
@@ -21,7 +22,6 @@ from specmeter_studies.folder import ExperimentPart, StudyOrder, load_parts
 from specmeter_studies.measured import from_run
 from specmeter_studies.rules import LOOKS, carrying
 from specmeter_studies.study import ClaimRuling, RulingWord, StudyData
-from test_study_data import Silent
 
 EXPERIMENT = {
     "name": "mocked",

@@ -10,33 +10,19 @@ import yaml
 
 from claims_of import values
 from said import all_said
+from specmeter.advise.session import Silent
 from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim
-from specmeter.errors import EngineError, StoreError, UsageError
+from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Turn
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
-from specmeter.record import Disturbance, Request
 from specmeter_studies import measured as from_claims
 from specmeter_studies import setting
 from specmeter_studies.measured import from_run, merged
 from specmeter_studies.study import ArmResult, Ran, fallen
 from stand_in_study import NAME, install
-
-
-class Silent:
-    """An observer that hears nothing."""
-
-    def looking_ahead(self, arm_id: str) -> None: ...
-    def session_starting(self, cell: Turn, requests: int) -> None: ...
-    def request_done(self, request: Request) -> None: ...
-    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
-
-    def block_set_aside(self, found: Disturbance) -> None: ...
-
-    def machine_sampled(self, sample: object, host: object) -> None: ...
 
 
 def measured(folder: Path, **changes: Any) -> Path:

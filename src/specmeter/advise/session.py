@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from specmeter.advise.advice import Advice, Basis, Decision, Stage
-    from specmeter.errors import EngineError
-    from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import Disturbance, Host, ModelIdentity, Request, Telemetry, Verdict
+    from specmeter.record import ModelIdentity, Request, Verdict
     from specmeter.store import RunReader
 
 
@@ -60,28 +58,8 @@ class AdviseObserver(MeasureObserver, Protocol):
         """Something that a person wants to know."""
 
 
-class Silent:
+class Silent(AdviseObserver):
     """Hears all and says nothing."""
-
-    def looking_ahead(self, arm_id: str) -> None: ...
-
-    def session_starting(self, cell: Turn, requests: int) -> None: ...
-
-    def request_done(self, request: Request) -> None: ...
-
-    def session_failed(self, arm_id: str, error: EngineError) -> None: ...
-
-    def block_set_aside(self, found: Disturbance) -> None: ...
-
-    def machine_sampled(self, sample: Telemetry, host: Host) -> None: ...
-
-    def load_starting(self, clients: int, budget_s: float) -> None: ...
-
-    def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None: ...
-
-    def told(self, advice: Advice) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True)

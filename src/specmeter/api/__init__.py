@@ -29,6 +29,7 @@ from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
 from specmeter.laboratory.plan import too_few
+from specmeter.measure.loop import Observer
 from specmeter.messages import LANGUAGES, Message
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
@@ -212,7 +213,7 @@ def run(
     return _run(folder)
 
 
-class _Observer:
+class _Observer(Observer):
     """Counts requests for a progress callback; see `measure.Observer`."""
 
     def __init__(self, work: Work, folder: Path, progress: Progress | None) -> None:
@@ -226,14 +227,6 @@ class _Observer:
         self._missing -= 1
         if self._progress is not None:
             self._progress(self._planned - self._missing, self._planned, request)
-
-    def looking_ahead(self, arm_id: str) -> None: ...
-
-    def session_starting(self, cell: object, requests: int) -> None: ...
-
-    def session_failed(self, arm_id: str, error: Exception) -> None: ...
-
-    def machine_sampled(self, sample: object, host: object) -> None: ...
 
     def block_set_aside(self, found: Disturbance) -> None:
         self._missing += found.requests if found.again else 0
