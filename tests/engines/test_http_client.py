@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from specmeter.engines.http_client import HttpClient, HttpLimits, HttpResponse, Stream, Watch, json_object
+from specmeter.engines.http_client import (
+    HttpClient,
+    HttpLimits,
+    HttpResponse,
+    Stream,
+    StreamClosedError,
+    Watch,
+    json_object,
+)
 from specmeter.errors import EngineProtocolError
 
 
@@ -54,6 +62,22 @@ def test_a_stream_ends_with_its_last_chunk_only() -> None:
     stream = answer_with([head, chunk, chunk, b"0\r\n\r\n"])
     assert isinstance(stream, Stream)
     assert bytes(stream.data) == head + chunk + chunk + b"0\r\n\r\n"
+
+
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
+
+
+def test_a_stream_may_end_by_closing_the_connection() -> None:
+    stream = answer_with([EVENTS, b'data: {"a": 1}\n\n', b'data: {"a": 2}\n\ndata: [DONE]\n\n'])
+    assert isinstance(stream, Stream)
+    (first, one), (second, two) = stream.events("/completion")
+    assert (one, two) == ({"a": 1}, {"a": 2})
+    assert (first, second) == tuple(stream.times[1:])
+
+
+def test_a_stream_that_is_closed_before_it_is_done_broke_off() -> None:
+    with pytest.raises(StreamClosedError):
+        answer_with([EVENTS, b'data: {"a": 1}\n\n'])
 
 
 def call(pieces: Sequence[bytes], between_s: float = 0.0) -> HttpResponse:

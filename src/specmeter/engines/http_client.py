@@ -30,6 +30,7 @@ _MAX_ANSWER = 64 * 1024 * 1024
 _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5
 _LAST_CHUNK = b"0\r\n\r\n"
+_DONE = b"[DONE]"
 _EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 
 
@@ -107,7 +108,7 @@ class Stream:
     def events(self, what: str) -> list[tuple[float, dict[str, Any]]]:
         """Arrival time and content of each server-sent event, without the closing `[DONE]`.
 
-        Raises `EngineProtocolError` for anything but a complete chunked stream of JSON objects.
+        Raises `EngineProtocolError` for anything but a complete stream of JSON objects.
         """
         found: list[tuple[float, dict[str, Any]]] = []
         payload, origin = self.payload(what)
@@ -117,7 +118,7 @@ class Stream:
             arrival = self.times[min(bisect_left(self.ends, raw_end), len(self.times) - 1)]
             event, at = bytes(payload[at : end.start()]).strip(), end.end()
             if event.startswith(b"data:"):
-                if (content := event[5:].strip()) != b"[DONE]":
+                if (content := event[5:].strip()) != _DONE:
                     found.append((arrival, json_object(content, what)))
             elif event.startswith(b"error:"):
                 found.append((arrival, {"error": json_object(event[6:], what)}))
@@ -127,7 +128,8 @@ class Stream:
     def is_stream(self) -> bool:
         """Whether it is one, and not an answer in one piece."""
         status, headers, _ = _parts(self.data)
-        return status == 200 and _is_chunked(headers)
+        streamed = headers.get("content-type", "").lower().startswith("text/event-stream")
+        return status == 200 and (streamed or _is_chunked(headers))
 
     def response(self, what: str) -> HttpResponse:
         """The same in one piece. Raises `EngineProtocolError`."""
@@ -135,10 +137,14 @@ class Stream:
         return HttpResponse(status, bytes(self.payload(what)[0]) if _is_chunked(headers) else content, headers)
 
     def payload(self, what: str) -> tuple[bytearray, list[tuple[int, int]]]:
-        """Body without chunk framing, and for each chunk (its end in the body, its end in the raw bytes)."""
+        """Body without chunk framing, and for each chunk (without any: each read) its end in the body and in the raw
+        bytes."""
         header_end = self.data.find(b"\r\n\r\n")
-        if header_end < 0 or b"chunked" not in bytes(self.data[:header_end]).lower():
+        if header_end < 0:
             raise garbage(what, bytes(self.data[:200]))
+        if not _is_chunked(_parts(self.data[: header_end + 4])[1]):
+            start = header_end + 4
+            return self.data[start:], [(end - start, end) for end in self.ends if end > start]
         payload, origin, at = bytearray(), list[tuple[int, int]](), header_end + 4
         while True:
             line_end = self.data.find(b"\r\n", at)
@@ -251,7 +257,7 @@ def _receive(connection: socket.socket, stream: Stream, limits: HttpLimits, watc
             part = None
         now = time.perf_counter()
         if part == b"":
-            if _is_whole(data):
+            if _is_whole(data, closed=data.rstrip().endswith(_DONE)):
                 return
             raise StreamClosedError
         if part is None:
