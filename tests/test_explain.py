@@ -533,8 +533,9 @@ def test_a_run_in_which_nothing_was_measured(tmp_path: Path) -> None:
     engine = faults({"kind": "interrupt", "call": 0})
     with pytest.raises(KeyboardInterrupt):
         measured(write(tmp_path, engine=engine), tmp_path / "run")
-    with pytest.raises(UsageError, match="nothing was measured"):
+    with pytest.raises(UsageError, match="nothing was measured") as refused:
         account(tmp_path / "run")
+    assert f"--out {tmp_path / 'run'}" in refused.value.fix
 
 
 def test_the_command_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,8 +164,8 @@ def test_a_page_escapes_what_is_filled_in_and_nothing_of_its_own() -> None:
     assert "\u202e" not in told
     assert 'data-lang="en"' in told
     assert 'data-lang="zh"' in told
-    assert "<code>specmeter check</code>" in str(voice.tell("note.unchecked"))
-    assert "data-lang" not in str(Voice([words("zh")]).tell("note.unchecked"))
+    assert "<code>specmeter check <bdi>here</bdi></code>" in str(voice.tell("note.unchecked", folder="here"))
+    assert "data-lang" not in str(Voice([words("zh")]).tell("note.unchecked", folder="here"))
     own = Voice([with_own(words("zh"), {"a {b}": "<i>{b}</i>"})])
     assert "<i>" not in str(own.say(Message("a {b}", b="<u>")))
 

@@ -401,6 +401,16 @@ def test_a_stop_while_sqlite_asks_what_may_be_read_ends_the_run(
         assert store.state().state == "partial"
 
 
+def test_a_request_without_an_answer_is_not_called_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    dies = ["--set", "engine.mock={faults: [{kind: dies, call: 9}]}"]
+    assert invoke(["run", "mocked.yaml", "--out", "here", *dies]) == 3
+    capsys.readouterr()
+    invoke(["check", "here"])
+    counts = re.search(r"requests: (\d+) valid, (\d+) suspect, (\d+) invalid, 2 unanswered", capsys.readouterr().out)
+    assert counts
+    assert sum(map(int, counts.groups())) == 10
+
+
 def _some_requests(run: Path) -> bool:
     if not RunStore.exists(run):
         return False

@@ -150,7 +150,7 @@ def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
     lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
     assert len(lines) == 3 + 1
     assert lines[-1] == f"- {len(told(many)) - 3} more notes, with `--details`"
-    assert told(replace(measured, certificate=None))[0].said == Message("note.unchecked")
+    assert told(replace(measured, certificate=None))[0].said == Message("note.unchecked", folder=str(measured.folder))
 
 
 def test_without_an_answer_it_says_why(report: RunReport) -> None:

@@ -116,6 +116,25 @@ def test_a_request_whose_answer_is_lost_is_measured_again(run: Path):
     assert (found.folder / "logs").is_dir()
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_rescue_ends_with_what_to_do_next(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: bool):
+    if lost:
+        with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+            db.execute("UPDATE reply SET zlib_json = x'00' WHERE request_id = 3")
+    assert invoke(["rescue", str(run), "--out", str(tmp_path / "rescued")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("next: ")
+    assert (f"--out {tmp_path / 'rescued'}" in last) == lost
+
+
+def test_what_is_missing_is_named(run: Path):
+    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        db.execute("DROP TABLE energy")
+    with pytest.raises(StoreError) as refused:
+        RunStore.open(run, readonly=True)
+    assert refused.value.message.endswith(": is damaged (its table energy is missing)")
+
+
 def test_what_can_be_saved_is_no_other_run(run: Path, tmp_path: Path):
     assert invoke(["rescue", str(run), "--out", str(tmp_path / "rescued")]) == 0
     assert invoke(["check", str(tmp_path / "rescued")]) == invoke(["check", str(run)])

@@ -52,6 +52,7 @@ def test_the_first_row_of_a_csv_names_its_columns(tmp_path: Path, delimiter: str
     ("content", "message"),
     [
         ("", "holds no prompt"),
+        ("prompt,kind\n", "holds no prompt"),
         ("Why is the sky blue?\nWhy?\n", "its first row names no column `prompt` or `text`"),
         ("prompt,kind\nWhy, then?,fact,x\n", "row 2: has more cells than the first row"),
         ("prompt,answer\nWhy?,So.\n", "row 2: answer: unknown key"),

@@ -20,6 +20,7 @@ from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.store import RunStore
 from specmeter.store.locate import ADVISED, a_sort, find_folders, find_run, find_runs, sort_of
+from specmeter.text import quoted
 
 _LOST_SHOWN = 5
 _ENDLESS = 10_000
@@ -239,3 +240,6 @@ def rescue(run: Path, out: Path | None) -> None:
             screen.say(f"  {one}", wrap=False)
         if len(lost) > _LOST_SHOWN:
             screen.say(f"  and {len(lost) - _LOST_SHOWN} more", wrap=False)
+    place = quoted(str(found.folder))
+    again = f"the command that measured it, with --out {place}, measures what was lost"
+    screen.say(f"next: {again if found.lost else f'`specmeter show {place}`'}", wrap=False)

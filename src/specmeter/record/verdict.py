@@ -93,8 +93,8 @@ class Certificate(Record):
     """Of the run: the worst of its arms and of findings about the whole of it."""
     arms: dict[str, Verdict]
     """Arm id -> verdict; an arm is no better than its baseline."""
-    requests: dict[Verdict, int]
-    """How many requests have which verdict."""
+    requests: dict[Verdict | Literal["unanswered"], int]
+    """How many requests have which verdict, and how many have none, where some were not answered."""
     checks: tuple[CheckOutcome, ...]
     data: dict[str, str]
     """Part of the run's data -> SHA-256 of it."""

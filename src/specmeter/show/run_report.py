@@ -38,7 +38,7 @@ from specmeter.show.sentence import (
     window_span,
 )
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
-from specmeter.text import estimated, percent
+from specmeter.text import estimated, percent, quoted
 
 if TYPE_CHECKING:
     from specmeter.analysis.answer import Answer
@@ -231,7 +231,7 @@ def notes(run: RunReport, names: Names) -> Iterator[Text]:
     concerned = [it for it in groups if not it.arms or answered & set(it.arms)]
     yield from (_finding(it, names) for it in concerned)
     if run.certificate is None:
-        yield Text(Message("note.unchecked"), "doubtful")
+        yield Text(Message("note.unchecked", folder=quoted(str(run.folder))), "doubtful")
     against = _against(run.answers, told)
     yield from (Text(sentence(it, names)) for it in against)
     named: set[str] = set()
@@ -311,7 +311,9 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
 def verdict_of(certificate: Certificate) -> Text:
     """The verdict of a run, and how many of its requests are how."""
     verdict, state = Message(f"verdict.{certificate.verdict}"), Message(f"state.{certificate.state}")
-    said = Message("check.verdict", verdict=verdict, state=state, **certificate.requests)
+    requests = certificate.requests
+    more = Message("check.unanswered", count=requests["unanswered"]) if "unanswered" in requests else ""
+    said = Message("check.verdict", verdict=verdict, state=state, **{**requests, "unanswered": more})
     return Text(said, TONES[certificate.verdict])
 
 

@@ -19,6 +19,7 @@ from specmeter.show import run_tables
 from specmeter.show.report import Facts, Report, Section, Tabled, Text
 from specmeter.show.sentence import foreseen_sentence
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
+from specmeter.text import quoted
 from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
@@ -95,9 +96,8 @@ def time(document: Document) -> list[Block]:
     arms = document.account.arms if document.account else ()
     if not arms:
         return [Text(Message("why.large"), "faint")] if document.is_large else []
-    doubted = (
-        [Text(Message("why.check"), "faint")] if any(arm.verdict in ("suspect", "invalid") for arm in arms) else []
-    )
+    check = Text(Message("why.check", folder=quoted(str(document.run.folder))), "faint")
+    doubted = [check] if any(arm.verdict in ("suspect", "invalid") for arm in arms) else []
     outcomes = [arm.prediction.prediction for arm in arms if arm.prediction is not None]
     predicted = [Tabled(run_tables.predictions(document))] if any(it.speedup for it in outcomes) else []
     return [

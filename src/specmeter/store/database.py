@@ -300,7 +300,8 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
             fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
         )
     if missing := missing_objects(db):
-        raise damaged(path, f"something specmeter wrote is missing: {missing[0][:_LONGEST_REASON]!r}")
+        what = re.sub(r"^CREATE (?:UNIQUE )?(\w+) (\w+).*", lambda it: f"{it[1].lower()} {it[2]}", missing[0])
+        raise damaged(path, f"its {what} is missing")
 
 
 def check(db: sqlite3.Connection, path: Path, *, quick: bool) -> None:

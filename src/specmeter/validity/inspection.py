@@ -101,18 +101,19 @@ def certify(
     issues: Sequence[Issue] = (),
 ) -> Certificate:
     """The certificate of a run whose parts have these hashes."""
-    answered = Counter[Verdict]()
+    counted: dict[Verdict | Literal["unanswered"], int] = {"valid": 0, "suspect": 0, "invalid": 0}
     for request in data.requests:
         row = request.row
         key = (row.invocation, row.block, row.arm_id, row.prompt_id)
-        answered[judgement.requests.get(key, "valid")] += 1
+        verdict = judgement.requests.get(key, "valid") if row.status == "ok" else "unanswered"
+        counted[verdict] = counted.get(verdict, 0) + 1
     return Certificate(
         specmeter=__version__,
         checked_at=time.time(),
         state=state,
         verdict=judgement.verdict,
         arms=dict(judgement.arms),
-        requests={"valid": answered["valid"], "suspect": answered["suspect"], "invalid": answered["invalid"]},
+        requests=counted,
         checks=judgement.outcomes,
         data=dict(hashes),
         issues=tuple(issues),

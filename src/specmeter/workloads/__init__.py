@@ -104,6 +104,7 @@ def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) ->
     """
     places: dict[str, str] = {}
     for path in paths:
+        before = len(places)
         for place, item in _file_items(path, kind, per_line=per_line):
             if not item.text.strip():
                 raise ExperimentError(f"{place}: the prompt is empty", fix="write a prompt there, or remove it")
@@ -116,6 +117,9 @@ def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) ->
                 raise ExperimentError(f"{place}: more than {MAX_PROMPTS} prompts", fix="use fewer prompts")
             places[item.id] = place
             yield item
+        if len(places) == before:
+            how = _HOW if path.suffix.lower() == ".jsonl" else "write prompts into it"
+            raise ExperimentError(f"{path}: holds no prompt", fix=how)
 
 
 def read_text(path: Path) -> str:
@@ -155,7 +159,7 @@ def _file_items(path: Path, kind: str, *, per_line: bool) -> Iterator[tuple[str,
         yield str(path), Item(path.stem, kind, _bounded(text.removesuffix("\n"), str(path)))
         return
     if not text.strip():
-        raise ExperimentError(f"{path}: holds no prompt", fix=_HOW if ending == ".jsonl" else "write prompts into it")
+        return
     if ending == ".json":
         parsed = _parsed(text, str(path))
         entries = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]

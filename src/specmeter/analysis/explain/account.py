@@ -37,6 +37,7 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.probe import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
+from specmeter.text import quoted
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -323,7 +324,10 @@ def explain(
             fix="measure with an engine that does; `specmeter engines` lists what each can tell",
         )
     if not found:
-        raise UsageError(f"{run.folder}: nothing was measured yet", fix="resume the run with `specmeter run`")
+        raise UsageError(
+            f"{run.folder}: nothing was measured yet",
+            fix=f"resume the run: the same command with --out {quoted(str(run.folder))}",
+        )
     return Account(report.name, tuple(found), probe_name if probes else None)
 
 
