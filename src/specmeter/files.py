@@ -483,10 +483,6 @@ def _cache_lock(path: Path) -> Path:
     return _locks(path) / f"{path.name}.lock"
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
-
-
 def _remove_unfinished(folder: Path) -> None:
     """Removes parts that are not being written: their locks are free, or the caller holds them."""
     for part in folder.glob("*.part"):
@@ -511,7 +507,7 @@ def _disk_full(folder: Path, size_bytes: int) -> ModelError:
 
 
 def _write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    part = _part(path)
+    part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:
             write(file)

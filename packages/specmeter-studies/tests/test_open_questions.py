@@ -78,7 +78,7 @@ def test_longer_drafts(at_32: float, at_64: float, ruling: str) -> None:
     curve = {4: 1.3, 16: 1.2, 32: at_32, 64: at_64}
     made = data(*(line(GAMMA, speedup, gamma=gamma) for gamma, speedup in curve.items()))
     assert rulings(made)["longer-drafts"] == ruling
-    last = values(said(made, "longer-drafts"), "open-questions.at_gamma", at=-1)
+    last = values(said(made, "longer-drafts"), "moe-306.curve.at", at=-1)
     assert (last["gamma"], values(last["speedup"], "study.interval")["point"]) == (64, at_64)
 
 

@@ -243,7 +243,7 @@ def again(
                 "design.probe=off",
                 "design.controls=false",
                 ledger.warming,
-                f"generation.max_tokens={_tokens(store)}",
+                f"generation.max_tokens={parse(store.experiment_yaml).generation.max_tokens}",
             ),
         )
     try:
@@ -256,11 +256,6 @@ def again(
     finally:
         ledger.servers.close()
     return ledger.advice
-
-
-def _tokens(store: RunStore) -> int:
-    """Tokens that a run generated for each prompt."""
-    return parse(store.experiment_yaml).generation.max_tokens
 
 
 def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> Advice:

@@ -48,7 +48,6 @@ from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.numbers.estimates import MarginTest, compare, units_for
 from specmeter.numbers.stats import (
-    Pair,
     Pool,
     bootstrap_speedup,
     over_prompts,
@@ -273,7 +272,7 @@ def _summarize_arm(
         role=arm.role,
         baseline_id=arm.baseline_id,
         cost_probe=cost_probe,
-        speedup_bootstrap=bootstrap_speedup(_flat(pairs), level=level)
+        speedup_bootstrap=bootstrap_speedup([pair for blocks in pairs.values() for pair in blocks], level=level)
         if pairs and single and not (met and met.completed)
         else None,
         speedup_range=(across.lowest, across.highest) if across else None,
@@ -381,10 +380,6 @@ def _speedups_by_prompt(table: RequestTable, rows: Ints, base: Ints, level: floa
         of, over = "invocation", "invocations"
     found = speedups_by_group(logs, prompt, of=of, over=over, level=level)
     return {table.prompts[int(met.prompts[number])]: estimate for number, estimate in found.items()}
-
-
-def _flat(pairs: Mapping[int, list[Pair]]) -> list[Pair]:
-    return [pair for blocks in pairs.values() for pair in blocks]
 
 
 def _is_choice(arm: Arm, timing_only: Collection[str]) -> bool:

@@ -97,8 +97,8 @@ def command(
     found = [compare_runs(sides[0], side, measure=by, threshold=threshold / 100) for side in sides[1:]]
     report = comparison_report.report(found)
     print_report(report, as_json=as_json)
-    if not as_json:
-        _mention_machines({side.host.hostname_sha256 for side in sides if side.host is not None})
+    if not as_json and len({side.host.hostname_sha256 for side in sides if side.host is not None}) > 1:
+        errors().say("these runs come from several machines; --machines puts them into one table")
     if html is not None:
         write_text(html, report_page(report, languages))
         errors().say(str(html), wrap=False)
@@ -113,8 +113,3 @@ def _refuse_reports(runs: Sequence[str]) -> None:
             f"{reports[0]} is a file, not a run",
             fix="add --machines to put reports of `specmeter quality --rates` beside each other",
         )
-
-
-def _mention_machines(hosts: set[str]) -> None:
-    if len(hosts) > 1:
-        errors().say("these runs come from several machines; --machines puts them into one table")

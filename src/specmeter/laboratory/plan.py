@@ -194,7 +194,7 @@ def refuse_long_prompts(loaded: LoadedExperiment, targets: Collection[str], fetc
             continue
         room = arm.engine.context // arm.engine.slots
         mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
-        long = [it for it in mine if _bytes(it) + (it.max_tokens or tokens[it.workload]) > room]
+        long = [it for it in mine if len("".join(_texts(it)).encode()) + (it.max_tokens or tokens[it.workload]) > room]
         counts = _counted(loaded, arm, long, fetching) if long else {}
         for prompt in long:
             answer = prompt.max_tokens or tokens[prompt.workload]
@@ -219,10 +219,6 @@ def _counted(loaded: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching
 
 def _texts(prompt: Prompt) -> list[str]:
     return [*(message.content for message in prompt.before), prompt.text]
-
-
-def _bytes(prompt: Prompt) -> int:
-    return sum(len(text.encode()) for text in _texts(prompt))
 
 
 def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:

@@ -157,10 +157,6 @@ def measure(
                 break
 
 
-def _place(cell: Turn) -> tuple[int, int, str]:
-    return cell.invocation, cell.block, cell.arm_id
-
-
 @dataclass
 class _Bench:
     """Measures one cell after the other."""
@@ -225,7 +221,7 @@ class _Bench:
             for item, index in enumerate(order)
             if (cell.invocation, cell.block, cell.arm_id, prompts[index].id) not in self.done
         ]
-        if not missing and (arm.load is None or _place(cell) in self.whole):
+        if not missing and (arm.load is None or (cell.invocation, cell.block, cell.arm_id) in self.whole):
             return
         if arm.load is not None:  # half a cell is not a measurement
             missing = [(item, prompts[index]) for item, index in enumerate(order)]

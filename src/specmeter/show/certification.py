@@ -91,7 +91,7 @@ def report(found: Sequence[Certification]) -> Report:
         _told(it, controller, f"certify{place}") for place, (it, controller) in enumerate(each)
     )
     unfinished = [Message("certify.unfinished", folder=it.folder) for it in found if not it.complete]
-    folders = [Message("certify.folder", folder=it.folder) for it in found]
+    folders = [Message("run.folder", folder=it.folder) for it in found]
     return Report(
         target=" · ".join(it.name for it in found),
         document=lambda: [it.model_dump(mode="json") | {"passes": it.passes} for it in found],

@@ -93,7 +93,7 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
         idle = outcome in blind and outcome not in skipped
         why = list(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
         status = Message("status.idle") if idle else Message(f"status.{outcome.status}")
-        reasons = Message("check.why", reasons=why)
+        reasons = Message("check.reasons", reasons=why)
         rows.append(row(outcome.check, status, *([looks_for(outcome)] if every else []), reasons if why else ""))
     columns = (Column("check"), Column("status"), *([Column("threat")] if every else []), Column("unchecked"))
     text = Text(Message("check.counts", all=len(outcomes), **counts, **counted))

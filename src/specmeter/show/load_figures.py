@@ -25,16 +25,15 @@ from specmeter.show.figure import (
 from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
 from specmeter.show.page.document import who
-from specmeter.show.run_figures import predictions
+from specmeter.show.run_figures import foretold, predictions
 from specmeter.show.sentence import interval, loaded, loads_of, targets_of
-from specmeter.text import estimated, printable
+from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.load.summary import LoadSummary
     from specmeter.analysis.summary import ArmSummary
     from specmeter.messages import Words
-    from specmeter.record import Estimate
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
 
@@ -82,13 +81,13 @@ def crossover(document: Document) -> Figure | None:
     panels: list[Panel] = []
     for key in dict.fromkeys((it.target, it.depth) for it in document.run.crossovers):
         of = [it for it in document.run.crossovers if (it.target, it.depth) == key]
-        ways, foretold = [it for it in of if it.ways == 1], predictions(document)
+        ways, predicted = [it for it in of if it.ways == 1], predictions(document)
         points: list[Datum] = [
             {
                 **_way(document, at.arm_id),
                 "clients": at.clients,
                 **shown(at.speedup, 2),
-                **_foretold(foretold.get(at.arm_id)),
+                **foretold(predicted.get(at.arm_id)),
             }
             for it in ways
             for at in it.loads
@@ -97,11 +96,6 @@ def crossover(document: Document) -> Figure | None:
         title = _titled_depth(*key)
         panels.append(_panel("crossover", panels, title, data, _crossover(data, title)))
     return Figure("crossover", tuple(panels)) if panels else None
-
-
-def _foretold(speedup: Estimate | None) -> Datum:
-    """What was predicted of an arm before it was measured."""
-    return {} if speedup is None else {"predicted": speedup.point, "predicted_shown": estimated(speedup, 2)}
 
 
 def _crossings(ways: list[Crossover]) -> list[Datum]:

@@ -97,7 +97,7 @@ def _surface(whole: Surface, *, by_model: bool) -> Table:
         row(str(gamma), *(Cell(f"{value:.2f}", value, tone="strong" if value > 1 else "") for value in speedups))
         for gamma, speedups in zip(whole.gammas, whole.speedups, strict=True)
     ]
-    best = (str(gamma) if gamma else Message("predict.none") for gamma in whole.best)
+    best = (str(gamma) if gamma else Message("cell.none") for gamma in whole.best)
     columns = (Column("gamma", "number"), *(Column(f"{it:g}", "number", f"{it:g}") for it in whole.alphas))
     title = Message("predict.by_alpha" if by_model else "predict.by_alpha.every_step")
     return Table("surface", columns, [*rows, row(Message("predict.best"), *best, tone="faint")], title)
@@ -109,7 +109,7 @@ def _of_loads(found: LoadForecast) -> list[Block]:
         row(
             str(at.clients),
             *(estimate_cell(it.speedup, 2) for it in at.by_gamma),
-            Message("predict.none") if at.best is None else str(at.best.gamma),
+            Message("cell.none") if at.best is None else str(at.best.gamma),
         )
         for at in found.loads
     ]

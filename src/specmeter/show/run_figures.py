@@ -75,7 +75,7 @@ def comparison(document: Document) -> Figure | None:
         datum = {
             **who(document, arm.arm_id),
             **shown(document.run.cited(arm), 2),
-            **_predicted(predicted.get(arm.arm_id)),
+            **foretold(predicted.get(arm.arm_id)),
         }
         if (ceiling := document.ceilings.get(arm.arm_id)) and arm.speedup:
             datum |= {"ceiling": ceiling.speedup.point, "ceiling_shown": estimated(ceiling.speedup, 2)}
@@ -454,7 +454,8 @@ def predictions(document: Document) -> dict[str, Estimate]:
     return {arm_id: speedup for arm_id, speedup in found.items() if speedup is not None}
 
 
-def _predicted(estimate: Estimate | None) -> Datum:
+def foretold(estimate: Estimate | None) -> Datum:
+    """What was predicted of an arm before it was measured."""
     return {} if estimate is None else {"predicted": estimate.point, "predicted_shown": estimated(estimate, 2)}
 
 

@@ -173,7 +173,7 @@ def energy(document: Document) -> Table:
         ("energy_ratio", "number", lambda it: over_baseline(it[0], it[1].ratio)),
         ("j_decoding", "number", lambda it: estimate_cell(it[1].decoding, 3)),
         ("ratio_decoding", "number", lambda it: over_baseline(it[0], it[1].ratio_decoding)),
-        ("power_w", "number", lambda it: _decimal(it[1].power_w)),
+        ("power_w", "number", lambda it: decimal(it[1].power_w)),
         ("above_idle", "number", lambda it: estimate_cell(it[1].above_idle, 3)),
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
         ("energy_why", "text", lambda it: it[1].why or "-"),
@@ -362,7 +362,7 @@ def _status(outcome: CheckOutcome) -> str:
     return "idle" if idle else outcome.status
 
 
-def _decimal(value: float | None) -> Cell:
+def decimal(value: float | None) -> Cell:
     return Cell("-") if value is None else Cell(f"{value:.1f}", value)
 
 

@@ -159,7 +159,7 @@ def headline_interval(answer: Answer) -> Name:
         return ""
     low, high = bound(found.low, 2), bound(found.high, 2)
     if found.level == answer.speedup.level:
-        return Message("headline.interval", low=low, high=high)
+        return Message("crossover.interval", low=low, high=high)
     return Message("headline.interval_level", low=low, high=high, level=f"{found.level:.0%}")
 
 
@@ -290,7 +290,7 @@ def _advice(answer: Answer) -> Message:
 def _help(answer: Answer) -> Message:
     """What would help where blocks say nothing: a quiet machine, and how many of them if that can be done at all."""
     if answer.units_advised is None:
-        return Message("advice.quiet")
+        return Message("host-busy.fix_others")
     return Message(f"advice.noisy_{answer.unit}s", count=answer.units_advised, margin=f"{NOISY_MARGIN:.0%}")
 
 

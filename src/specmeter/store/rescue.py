@@ -118,7 +118,7 @@ def _fill(db: sqlite3.Connection, source: GuardedDatabase, found: Rescued) -> No
                 _refuse_unreadable(db, table, dict(zip((name for name, _ in columns), kept, strict=True)))
                 db.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", kept)
             except (ValueError, zlib.error, sqlite3.Error, RecursionError) as error:
-                found.lost.setdefault(table, []).append(f"row {rowid}: {_in_a_line(error)}")
+                found.lost.setdefault(table, []).append(f"row {rowid}: {' '.join(str(error).split())[:200]}")
             else:
                 found.saved[table] += 1
     if not found.saved["run"] or not found.saved["format"]:
@@ -173,7 +173,3 @@ def _refuse_unreadable(db: sqlite3.Connection, table: str, values: dict[str, Any
         record.model_validate_json(values["json"] if bulk is None else unpacked(bulk))
     elif "json" in values:
         json.loads(values["json"])
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -521,7 +521,7 @@ def fallen(lines: Sequence[ArmResult], among: int) -> Message:
 def quoted(estimate: Estimate | None, unit: str = "") -> Message:
     """`1.26 [1.20, 1.31]`, or openly without an interval; its place has the digits, as in `{speedup:.2f}`."""
     if estimate is None:
-        return Message("study.unknown")
+        return Message("unknown")
     if estimate.low is None or estimate.high is None:
         return Message("study.single", point=estimate.point, unit=unit)
     return Message("study.interval", point=estimate.point, unit=unit, low=_end(estimate.low), high=_end(estimate.high))
@@ -535,7 +535,7 @@ def _end(value: float) -> float | Message:
 def share(value: float | Estimate | None) -> Message:
     """`3.3 %`."""
     point = value.point if isinstance(value, Estimate) else value
-    return Message("study.unknown") if point is None else Message("study.share", percent=100 * point)
+    return Message("unknown") if point is None else Message("study.share", percent=100 * point)
 
 
 def in_percent(estimate: Estimate) -> Message:

@@ -152,7 +152,7 @@ class Forecaster:
         """Take in requests that were measured; failed ones say nothing."""
         for request in requests:
             arm = self._arms.get(request.arm_id)
-            if arm is None or arm.gamma is None or request.reply is None or not _shows_acceptance(arm):
+            if arm is None or arm.gamma is None or request.reply is None or not arm.speculates or arm.synthetic_rates:
                 continue
             key = drafting(arm)
             self._seen.setdefault(key, Counted()).add(request.prompt_id, count_steps(request.reply, arm.gamma))
@@ -362,10 +362,6 @@ def inputs(found: AtGamma) -> dict[str, bool | int | float | str | None]:
 def modelled(arm: Arm) -> bool:
     """Whether it is known how the arm's drafts are made."""
     return all(method in ("draft-simple", "none") or method.startswith("ngram") for method in arm.methods)
-
-
-def _shows_acceptance(arm: Arm) -> bool:
-    return arm.speculates and not arm.synthetic_rates
 
 
 def drafting(arm: Arm) -> tuple[object, ...]:

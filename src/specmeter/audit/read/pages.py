@@ -109,10 +109,6 @@ def _known(line: str, delimiter: str) -> int:
     return sum(understand(cell) is not None for cell in cells[:MAX_COLUMNS])
 
 
-def _rules(lines: Sequence[str]) -> list[int]:
-    return [number for number, line in enumerate(lines) if "-" in line and _is_rule(lines, number)]
-
-
 def _is_rule(lines: Sequence[str], number: int) -> bool:
     """Whether a line is the one under the headings of a table, not a row of single dashes."""
     line = lines[number]
@@ -123,7 +119,7 @@ def _is_rule(lines: Sequence[str], number: int) -> bool:
 
 def _markdown(lines: list[str], path: Path) -> Iterator[Grid]:
     """The tables of a page; each ends before the headings of the next."""
-    rules = _rules(lines)
+    rules = [number for number, line in enumerate(lines) if "-" in line and _is_rule(lines, number)]
     ends = [*(rule - 1 for rule in rules[1:]), len(lines)][: len(rules)]
     for rule, end in zip(rules, ends, strict=True):
         rows = [(f"line {rule}", pipe_cells(lines[rule - 1]))]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -225,7 +225,7 @@ class ExportTable(NamedTuple):
     """A kind of table."""
 
     columns: tuple[ExportColumn, ...]
-    rows: Callable[[RunReader], Iterator[Any]]
+    rows: Callable[[RunReader], Iterable[Any]]
     """Sources of its rows, one at a time."""
 
 
@@ -340,12 +340,8 @@ def _outcomes(store: RunReader) -> Iterator[PredictionOutcome]:
     return iter(read_run(store.folder).predictions if store.predictions() else ())
 
 
-def _margins(store: RunReader) -> Iterator[Margin]:
-    return iter(store.margins())
-
-
-def _lengths(store: RunReader) -> Iterator[DraftLength]:
-    return iter(draft_lengths(store))
+def _load_cells(store: RunReader) -> Iterator[CellFigures]:
+    return (cell.figures for cell in measured_cells(store))
 
 
 def _placed(store: RunReader) -> Iterator[_Placed]:
@@ -362,14 +358,6 @@ def _over(figures: CellFigures, above: str, below: str, scale: float) -> float |
     """A ratio of two numbers of a cell; None where one is missing."""
     over, under = getattr(figures, above), getattr(figures, below)
     return None if over is None or not under else scale * over / under
-
-
-def _load_cells(store: RunReader) -> Iterator[CellFigures]:
-    return (cell.figures for cell in measured_cells(store))
-
-
-def _sendings(store: RunReader) -> Iterator[Sending]:
-    return store.sendings()
 
 
 def _unions(store: RunReader) -> Iterator[_Union]:
@@ -513,14 +501,14 @@ TABLES: dict[TableName, ExportTable] = {
         ),
         _energies,
     ),
-    "margins": ExportTable(tuple(columns_of(Margin)), _margins),
+    "margins": ExportTable(tuple(columns_of(Margin)), RunReader.margins),
     "predictions": ExportTable(_PREDICTIONS, _outcomes),
-    "profiles": ExportTable(tuple(columns_of(DraftLength)), _lengths),
+    "profiles": ExportTable(tuple(columns_of(DraftLength)), draft_lengths),
     "positions": ExportTable(_POSITIONS, _placed),
     "accepted_lengths": ExportTable(_ACCEPTED_LENGTHS, _accepted_lengths),
     "routing": ExportTable(_ROUTING, _unions),
     "load": ExportTable(_LOAD, _load_cells),
-    "sendings": ExportTable(tuple(columns_of(Sending)), _sendings),
+    "sendings": ExportTable(tuple(columns_of(Sending)), RunReader.sendings),
 }
 
 

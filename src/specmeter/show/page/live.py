@@ -34,6 +34,7 @@ from specmeter.show.page.advice_page import own
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import render, report_page, run_page
 from specmeter.show.report import moment
+from specmeter.show.run_tables import decimal
 from specmeter.show.schedule_report import report_of
 from specmeter.show.studies import needed
 from specmeter.show.table import Cell, Table, estimate_cell, made
@@ -317,13 +318,9 @@ def interim(progress: Progress) -> Table:
         progress.arms,
         ("arm", "text", lambda it: Cell(names.in_full(it.arm_id), id=it.arm_id)),
         ("done", "number", lambda it: Cell(f"{it.done}/{it.planned}", it.done)),
-        ("rate_so_far", "number", lambda it: _number(it.tokens_per_second)),
+        ("rate_so_far", "number", lambda it: decimal(it.tokens_per_second)),
         ("speedup_so_far", "number", lambda it: _so_far(it.speedup, it.role)),
     )
-
-
-def _number(rate: float | None) -> Cell:
-    return Cell("-") if rate is None else Cell(f"{rate:.1f}", rate)
 
 
 def _so_far(speedup: Estimate | None, role: str) -> Cell:

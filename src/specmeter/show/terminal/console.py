@@ -159,11 +159,7 @@ def say_json(document: object, indent: int = 2) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=Message.to_json)
     if encodable(text, sys.stdout.encoding or "utf-8") != text:
         text = json.dumps(document, indent=indent, default=Message.to_json)
-    click.echo("".join(char if char == "\n" or char.isprintable() else _escaped(char) for char in text))
-
-
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1]
+    click.echo("".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text))
 
 
 def _toned(text: Said, tone: Tone) -> tuple[str, str]:

@@ -347,8 +347,8 @@ def _chart(*, by_clients: bool) -> Figure | None:
         title=Message(f"documents.{key}"),
         kind="lines",
         x=Axis(title=Message("documents.clients" if by_clients else "documents.gamma")),
-        y=Axis(title=Message("documents.speedup"), ratio=True),
-        series_title=Message("documents.target"),
+        y=Axis(title=Message("speedup"), ratio=True),
+        series_title=Message("target"),
         points=points,
     )
     return drawn(figure, "measured", key) if points else None

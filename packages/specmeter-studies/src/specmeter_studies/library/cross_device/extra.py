@@ -234,7 +234,7 @@ def acceptance(data: StudyData) -> Found:
                 equal=equal,
                 compared=compared,
                 share=share(first.line.acceptance),
-                local=share(_local(first)),
+                local=share(first.local.line.acceptance if first.local is not None else None),
             )
     return "cannot tell", _nothing(remote)
 
@@ -253,12 +253,8 @@ def _nothing(remote: Sequence[Backend]) -> Message:
     return Message("cross-device.lack", n=len(remote))
 
 
-def _local(backend: Backend) -> Estimate | None:
-    return backend.local.line.acceptance if backend.local is not None else None
-
-
 def _change(ratio: Estimate | None) -> float | Message:
-    return Message("study.unknown") if ratio is None else ratio.point - 1
+    return Message("unknown") if ratio is None else ratio.point - 1
 
 
 def _beyond(estimate: Estimate | None, low: float, high: float) -> bool:

@@ -106,7 +106,7 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
         unpaid=Message("moe-306.too_high.unpaid", unpaid=unpaid) if unpaid else "",
         name=named(line),
         speedup=line.claimed_speedup,
-        share=100 * _share(line),
+        share=100 * line.acceptance.point if line.acceptance is not None else 0.0,
         tau=row.tau,
         paid="" if row.permitted is None else Message("moe-306.paid", permitted=row.permitted),
         format=other,
@@ -242,10 +242,6 @@ def _all_or_any(*, supported: Sequence[bool], contradicted: Sequence[bool]) -> R
     if supported and all(supported):
         return "supported"
     return "contradicted" if contradicted and all(contradicted) else "cannot tell"
-
-
-def _share(line: ArmResult) -> float:
-    return line.acceptance.point if line.acceptance is not None else 0.0
 
 
 def _shown(line: ArmResult) -> float:

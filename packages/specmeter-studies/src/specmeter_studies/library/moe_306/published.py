@@ -74,7 +74,7 @@ def published() -> StudyData:
             claim.bandwidth_bytes_per_s for claim in tables.table(_RUNS) if claim.bandwidth_bytes_per_s
         ),
         parts=(Ran(part="moe-306", status="measured"),),
-        notes=(_root_cause(), *NOTES, _audited()),
+        notes=(_root_cause(), *NOTES, Message("moe-306.note.audited", tally=from_claims.tally("moe-306"))),
     )
 
 
@@ -96,10 +96,6 @@ def _root_cause() -> Message:
         failed=log.failed,
         asked=log.asked,
     )
-
-
-def _audited() -> Message:
-    return Message("moe-306.note.audited", tally=from_claims.tally("moe-306"))
 
 
 def swept_words() -> dict[int, int]:

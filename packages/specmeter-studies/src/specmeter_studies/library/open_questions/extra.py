@@ -90,10 +90,7 @@ def longer_drafts(data: StudyData) -> Found:
         Message(
             "open-questions.curve",
             target=label(curve[0].target),
-            points=[
-                Message("open-questions.at_gamma", gamma=line.gamma, speedup=quoted(line.speedup, "x"))
-                for line in curve
-            ],
+            points=[Message("moe-306.curve.at", gamma=line.gamma, speedup=quoted(line.speedup, "x")) for line in curve],
         )
         for curve in curves
     ]
