@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID
 from rich.text import Text
 
 from specmeter.messages import words
 from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report as said
 from specmeter.show.names import Names, label
-from specmeter.show.sentence import set_aside
 from specmeter.show.terminal.console import Screen
-from specmeter.show.terminal.progress import Silence, plain_column
+from specmeter.show.terminal.progress import LiveProgress
 from specmeter.text import counted, duration, printable, rate, size
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Stage
     from specmeter.advise.question import Outline
-    from specmeter.errors import EngineError
     from specmeter.experiments.schedule import Turn
-    from specmeter.record import Arm, Disturbance, Host, Request, Telemetry
+    from specmeter.record import Arm, Request
 
 
 _ENGLISH = words()
@@ -75,15 +70,13 @@ _DOES = {
 }
 
 
-class AdviceProgress:
+class AdviceProgress(LiveProgress):
     """Observer of an advice (`advise.course`) that reports to stderr: a live display on a terminal, lines elsewhere."""
 
     def __init__(self, screen: Screen, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._screen = screen
+        super().__init__(screen, budget_s, ("{task.fields[left]}",), clock)
         self._budget_s = budget_s
         self._clock = clock
-        self._silence = Silence(clock)
-        self._arm_id = ""
         self._ends = clock() + budget_s
         self._stage: Stage | None = None
         self._names: dict[str, str] = {}
@@ -91,27 +84,6 @@ class AdviceProgress:
         self._now = ""
         self._count = 0
         self._requests = 0
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
-        if screen.is_terminal:
-            self._progress = Progress(
-                plain_column("{task.description}"),
-                BarColumn(bar_width=24),
-                plain_column("{task.fields[left]}"),
-                console=screen,
-                transient=True,
-                auto_refresh=False,
-            )
-            self._task = self._progress.add_task("starting", total=budget_s, left="")
-
-    @contextmanager
-    def shown(self) -> Generator[None]:
-        """Keep the display on the screen meanwhile. It is drawn once a second: more would take from the engine."""
-        if self._progress is None:
-            yield
-            return
-        with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
-            yield
 
     def load_starting(self, clients: int, budget_s: float) -> None:
         """A schedule asks about so many clients now."""
@@ -174,19 +146,6 @@ class AdviceProgress:
         left = f"{counted(self._requests, 'request')} to go" if self._requests > 0 else "done"
         self._now = f"{self._called(request.arm_id)}: {left}{told}"
 
-    def session_failed(self, arm_id: str, error: EngineError) -> None:
-        """See `measure.Observer`."""
-        self._line(f"warning: {self._called(arm_id)}: {error.message}")
-
-    def block_set_aside(self, found: Disturbance) -> None:
-        """See `measure.Observer`."""
-        self._line(_ENGLISH.render(set_aside(found)))
-
-    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
-        """See `measure.Observer`."""
-        if told := self._silence.told(self._called(self._arm_id), sample, host):
-            self._line(told)
-
     def _display(self) -> RenderableType:
         assert self._progress is not None
         left_s = max(0.0, self._ends - self._clock())
@@ -200,6 +159,3 @@ class AdviceProgress:
 
     def _left(self) -> str:
         return f"{duration(max(0.0, self._ends - self._clock()))} left"
-
-    def _line(self, text: str) -> None:
-        self._screen.say(text, wrap=False)

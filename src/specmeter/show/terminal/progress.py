@@ -7,8 +7,9 @@ What a run says so far comes from its folder (`analysis.progress`); nothing here
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -92,43 +93,70 @@ class Silence:
         return words().render(Message("silent.busy", **said, what=what, threads=beside))
 
 
-class RunProgress:
-    """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left.
+class LiveProgress(ABC):
+    """What those of runs and of advices share: the bar, and lines of what both hear."""
 
-    All of it is read from the run's folder when it is opened and between sessions; requests are counted in between.
-    """
-
-    def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = folder
-        self._silence = Silence(clock)
+    def __init__(self, screen: Screen, total: float | None, columns: Sequence[str], clock: Callable[[], float]) -> None:
         self._screen = screen
-        self._run: RunSoFar | None = None
-        self._called: dict[str, str] = {}
-        self._block: int | None = None
+        self._silence = Silence(clock)
         self._arm_id = ""
-        self._said_at = -_LINE_S
         self._progress: Progress | None = None
         self._task = TaskID(0)
         if screen.is_terminal:
-            self._progress = Progress(
-                plain_column("{task.description}"),
-                BarColumn(bar_width=24),
-                plain_column("{task.completed}/{task.total}"),
-                plain_column("{task.fields[left]}"),
-                console=screen,
-                transient=True,
-                auto_refresh=False,
-            )
-            self._task = self._progress.add_task("starting", total=None, left="")
+            texts = map(plain_column, columns)
+            bar = (plain_column("{task.description}"), BarColumn(bar_width=24), *texts)
+            self._progress = Progress(*bar, console=screen, transient=True, auto_refresh=False)
+            self._task = self._progress.add_task("starting", total=total, left="")
 
     @contextmanager
     def shown(self) -> Generator[None]:
         """Keep the display on the screen meanwhile. It is drawn once a second: more would take from the engine."""
         if self._progress is None:
             yield
-        else:
-            with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
-                yield
+            return
+        with Live(console=self._screen, refresh_per_second=1, transient=True, get_renderable=self._display):
+            yield
+
+    def session_failed(self, arm_id: str, error: EngineError) -> None:
+        """See `measure.Observer`; so for the next two."""
+        self._line(f"warning: {self._called(arm_id)}: {error.message}")
+
+    def block_set_aside(self, found: Disturbance) -> None:
+        self._line(words().render(set_aside(found)))
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
+        if told := self._silence.told(self._called(self._arm_id), sample, host):
+            self._line(told)
+
+    def _line(self, text: str) -> None:
+        self._screen.say(text, wrap=False)
+
+    @abstractmethod
+    def _called(self, arm_id: str) -> str: ...
+
+    @abstractmethod
+    def _display(self) -> RenderableType: ...
+
+
+class RunProgress(LiveProgress):
+    """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left.
+
+    All of it is read from the run's folder when it is opened and between sessions; requests are counted in between.
+    """
+
+    def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(screen, None, ("{task.completed}/{task.total}", "{task.fields[left]}"), clock)
+        self._folder = folder
+        self._run: RunSoFar | None = None
+        self._names: dict[str, str] = {}
+        self._block: int | None = None
+        self._said_at = -_LINE_S
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """As above; then the folder is looked into a last time."""
+        with super().shown():
+            yield
         self._read()
 
     def opened(self, *, resumed: bool) -> None:
@@ -146,7 +174,7 @@ class RunProgress:
     def looking_ahead(self, arm_id: str) -> None:
         """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
         if self._progress is not None:
-            text = f"probing what steps of {self._called.get(arm_id, arm_id)} cost"
+            text = f"probing what steps of {self._called(arm_id)} cost"
             self._progress.update(self._task, description=printable(text))
 
     def session_starting(self, cell: Turn, requests: int) -> None:
@@ -156,7 +184,7 @@ class RunProgress:
         self._read(cell)
         if (run := self._run) is None:
             return
-        text = f"block {run.block}/{run.blocks}  {self._called[cell.arm_id]}"
+        text = f"block {run.block}/{run.blocks}  {self._called(cell.arm_id)}"
         if self._progress is not None:
             self._progress.update(self._task, description=printable(text))
         elif not isinstance(self._screen, JsonScreen):
@@ -179,25 +207,12 @@ class RunProgress:
         elif time.monotonic() - self._said_at >= _LINE_S:
             self._tell()
 
-    def session_failed(self, arm_id: str, error: EngineError) -> None:
-        """See `measure.Observer`."""
-        self._line(f"warning: {self._called.get(arm_id, arm_id)}: {error.message}")
-
-    def block_set_aside(self, found: Disturbance) -> None:
-        """See `measure.Observer`."""
-        self._line(words().render(set_aside(found)))
-
-    def machine_sampled(self, sample: Telemetry, host: Host) -> None:
-        """See `measure.Observer`."""
-        if told := self._silence.told(self._called.get(self._arm_id, self._arm_id), sample, host):
-            self._line(told)
-
     def _read(self, now: Turn | None = None) -> None:
         """Look into the folder; a run does not end because that fails."""
         with suppress(StoreError):
             self._run = read_progress(self._folder, now)
             names = Names(self._run.asked)
-            self._called = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
+            self._names = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
             if self._progress is not None:
                 self._progress.update(self._task, completed=self._run.done, total=self._run.planned)
             self._tell()
@@ -231,19 +246,19 @@ class RunProgress:
         speedup = "baseline" if arm.role == "baseline" else so_far(arm.speedup)
         marker = "> " if arm.arm_id == running else "  "
         reached = f"{arm.tokens_per_second:.1f}" if arm.tokens_per_second else ""
-        return marker + self._called[arm.arm_id], f"{arm.done}/{arm.planned}", reached, speedup
+        return marker + self._called(arm.arm_id), f"{arm.done}/{arm.planned}", reached, speedup
 
     def _print_interim(self, run: RunSoFar) -> None:
         """One line at the start of a block: how speedups stand."""
         found = [it for it in run.arms if it.role == "speculative" and it.speedup is not None]
         if not found:
             return
-        told = "; ".join(f"{self._called[it.arm_id]} {so_far(it.speedup)}" for it in found[:_ARMS_TOLD])
+        told = "; ".join(f"{self._called(it.arm_id)} {so_far(it.speedup)}" for it in found[:_ARMS_TOLD])
         more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
         self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 
-    def _line(self, text: str) -> None:
-        self._screen.say(text, wrap=False)
+    def _called(self, arm_id: str) -> str:
+        return self._names.get(arm_id, arm_id)
 
     def _left_text(self, before: str) -> str:
         seconds = None if self._run is None else self._run.seconds_left
