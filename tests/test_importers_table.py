@@ -392,9 +392,11 @@ def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
     with pytest.raises(UsageError, match="more than"):
         claims(CSV + CSV, tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(grid, "MAX_ROWS", 2)
-    with pytest.raises(UsageError, match="rows"):
-        claims(CSV, tmp_path)
+    for most, what in (("MAX_ROWS", "rows"), ("MAX_CELLS", "cells")):
+        monkeypatch.setattr(grid, most, 2)
+        with pytest.raises(UsageError, match=what):
+            claims(CSV, tmp_path)
+        monkeypatch.undo()
 
 
 def test_a_column_can_be_chosen_among_several(tmp_path: Path) -> None:

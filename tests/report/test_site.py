@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from specmeter.analysis.quality import QualityReport, save_report
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
 from specmeter.messages import Message
+from specmeter.show.page import files
 from specmeter.show.page import site as site_module
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.site import write_site
@@ -38,6 +41,28 @@ def site(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("site") / "public"
     assert invoke(["report", "--site", str(folder), str(sweep), str(hostile)]) == 0
     return folder
+
+
+@pytest.mark.parametrize("what", ["--site", "--tables"])
+def test_a_disk_that_fills_up_leaves_no_half_of_a_folder(
+    what: str, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, left = files.write_inside, [3]
+
+    def filling(folder: Path, name: str, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(folder, name, data)
+
+    monkeypatch.setattr(files, "write_inside", filling)
+    assert invoke(["report", str(sweep), what, str(tmp_path / "out")]) == 2
+    assert f"error: {tmp_path / 'out'}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.txt").write_text("mine")
+    assert invoke(["report", str(sweep), what, str(tmp_path / "own")]) == 2
+    assert (tmp_path / "own" / "mine.txt").read_text() == "mine"
 
 
 def test_an_index_a_page_for_each_study_and_downloads(look: Look, site: Path) -> None:

@@ -110,6 +110,8 @@ def make_grid(
     width = max(map(len, levels), default=0)
     if width > MAX_COLUMNS:
         raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
+    if sum(len(cells) for _, cells in rows) > MAX_CELLS:
+        raise UsageError(f"{path or 'the table'}: more than {MAX_CELLS:,} cells", fix="keep the columns needed")
     levels = [level + [""] * (width - len(level)) for level in levels]
     if not spans:
         for upper, lower in pairwise(levels):

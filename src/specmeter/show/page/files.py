@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,35 +131,35 @@ def write_figures(
 ) -> list[Path]:
     """Write every figure in every format; a second language gets names like `comparison.zh.svg`."""
     written: list[Path] = []
-    make_folder(folder)
-    for language in languages:
-        for name, data in figures(shown, words(language), formats, width_cm):
-            path = folder / _named(name, language, languages)
-            write_bytes(path, data, inside=True)
-            written.append(path)
+    with whole_folder(folder):
+        for language in languages:
+            for name, data in figures(shown, words(language), formats, width_cm):
+                written.append(folder / _named(name, language, languages))
+                write_bytes(written[-1], data, inside=True)
     return written
 
 
 def write_tables(document: Document, folder: Path, languages: Sequence[str], only: Sequence[str] = ()) -> list[Path]:
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
-    make_folder(folder)
     written: list[Path] = []
-    for make in (results, kinds, prompts, parts, predictions, checks, models):
-        table = make(document)
-        written += write_table(table, "summary" if table.name == "results" else table.name, folder, languages, only)
-    if document.study is not None:
-        written += write_section(document.study, folder, languages, only)
-    formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
-    for ending in formats:
-        written.append(folder / f"requests.{ending}")
-        write_requests(document.run.folder, written[-1])
+    with whole_folder(folder):
+        for make in (results, kinds, prompts, parts, predictions, checks, models):
+            table = make(document)
+            name = "summary" if table.name == "results" else table.name
+            written += write_table(table, name, folder, languages, only)
+        if document.study is not None:
+            written += write_section(document.study, folder, languages, only)
+        formats = ["jsonl", *(["parquet"] if importlib.util.find_spec("pyarrow") else [])]
+        for ending in formats:
+            written.append(folder / f"requests.{ending}")
+            write_requests(document.run.folder, written[-1])
     return written
 
 
 def write_report_tables(report: Report, folder: Path, languages: Sequence[str], only: Sequence[str] = ()) -> list[Path]:
     """Write every table of a report as Markdown, CSV and LaTeX."""
-    make_folder(folder)
-    return [path for table in report.tables() for path in write_table(table, table.name, folder, languages, only)]
+    with whole_folder(folder):
+        return [path for table in report.tables() for path in write_table(table, table.name, folder, languages, only)]
 
 
 def write_requests(run: Path, path: Path) -> None:
@@ -193,6 +194,20 @@ def write_table(
 def _named(name: str, language: str, languages: Sequence[str]) -> str:
     stem, _, ending = name.rpartition(".")
     return name if language == languages[0] else f"{stem}.{language}.{ending}"
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Generator[None]:
+    """Fill a folder, made where it is not there. One that was empty, or not there, is gone where that breaks off."""
+    make_folder(folder)
+    with explained(folder):
+        had_any = any(folder.iterdir())
+    try:
+        yield
+    except BaseException:
+        if not had_any:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def make_folder(folder: Path, name: str = "") -> Path:

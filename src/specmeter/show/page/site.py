@@ -24,6 +24,7 @@ from specmeter.show.page.files import (
     copy_kept,
     explained,
     make_folder,
+    whole_folder,
     write_figures,
     write_report_tables,
     write_tables,
@@ -126,20 +127,20 @@ def write_site(
     if not entries:
         raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
     entries.sort(key=lambda entry: isinstance(entry, SiteRun))
-    make_folder(folder)
     index = folder / "index.html"
-    write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages without one would be no site
     pages: list[Path] = []
     shown: list[_Entry] = []
-    for entry in entries:
-        try:
-            pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
-            shown.append(entry)
-        except StoreError as error:  # requests are read when they are exported
-            leave_out(_place(entry), error)
-            shutil.rmtree(folder / entry.slug, ignore_errors=True)
-    if len(shown) < len(entries):
-        write_text(index, _index(shown, left_out, languages), inside=True)
+    with whole_folder(folder):
+        write_text(index, _index(entries, left_out, languages), inside=True)  # first: pages alone would be no site
+        for entry in entries:
+            try:
+                pages.append(_write_page(entry, make_folder(folder, entry.slug), languages))
+                shown.append(entry)
+            except StoreError as error:  # requests are read when they are exported
+                leave_out(_place(entry), error)
+                shutil.rmtree(folder / entry.slug, ignore_errors=True)
+        if len(shown) < len(entries):
+            write_text(index, _index(shown, left_out, languages), inside=True)
     return [index, *pages]
 
 

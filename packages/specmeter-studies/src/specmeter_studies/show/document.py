@@ -19,7 +19,7 @@ from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES, Message, words
 from specmeter.show.page.files import (
     copy_kept,
-    make_folder,
+    whole_folder,
     write_made,
     write_requests,
     write_section,
@@ -242,15 +242,16 @@ def write_study_tables(
 ) -> list[Path]:
     """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
     generation as JSON Lines."""
-    make_folder(folder)
     written: list[Path] = []
-    for document in documents:
-        written += write_section(document, folder, languages, only)
-        for table in (document.configurations, document.models):
-            written += write_table(table, f"{document.prefix}{table.name.replace('_', '-')}", folder, languages, only)
-        if rows := document.findings.data.results:
-            written.append(folder / f"{document.prefix}results.jsonl")
-            write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
+    with whole_folder(folder):
+        for document in documents:
+            written += write_section(document, folder, languages, only)
+            for table in (document.configurations, document.models):
+                name = f"{document.prefix}{table.name.replace('_', '-')}"
+                written += write_table(table, name, folder, languages, only)
+            if rows := document.findings.data.results:
+                written.append(folder / f"{document.prefix}results.jsonl")
+                write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
     return written
 
 
@@ -266,18 +267,17 @@ def write_data(folder: StudyFolder, out: Path) -> list[Path]:
     parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
     if not parts and not document.tables:
         raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: `{document.findings.command}`")
-    make_folder(out)
     written: list[Path] = []
-    for table in document.tables:
-        written.append(out / f"{table.name}.csv")
-        write_text(written[-1], csv_text(table, words()), inside=True)
-    for part in parts:
-        run = folder.run_folder(part.name)
-        requests, environment = (
-            out / (name if len(parts) == 1 else f"{part.name}.{name}") for name in ("requests.jsonl", ENVIRONMENT_NAME)
-        )
-        write_requests(run, requests)
-        written.append(requests)
-        if copy_kept(run, ENVIRONMENT_NAME, environment):
-            written.append(environment)
+    with whole_folder(out):
+        for table in document.tables:
+            written.append(out / f"{table.name}.csv")
+            write_text(written[-1], csv_text(table, words()), inside=True)
+        for part in parts:
+            run = folder.run_folder(part.name)
+            of = "" if len(parts) == 1 else f"{part.name}."
+            requests, environment = out / f"{of}requests.jsonl", out / f"{of}{ENVIRONMENT_NAME}"
+            write_requests(run, requests)
+            written.append(requests)
+            if copy_kept(run, ENVIRONMENT_NAME, environment):
+                written.append(environment)
     return written
