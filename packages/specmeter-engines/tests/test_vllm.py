@@ -106,7 +106,7 @@ def test_what_is_not_known_is_refused_with_what_to_install(wrong: str, version: 
     with pytest.raises(EngineStartError, match=says) as caught:
         acting(wrong, version)
     assert "pip install vllm==0.32.0" in caught.value.fix
-    with pytest.raises(EngineStartError, match="no interpreter"):
+    with pytest.raises(EngineStartError, match="not an interpreter"):
         load_engine("vllm", python="/nowhere/python")
 
 

@@ -55,7 +55,7 @@ class VllmEngine(Engine):
         named = options.python or os.environ.get(PYTHON) or sys.executable
         self._python = shutil.which(Path(named).expanduser())
         if self._python is None:
-            raise _not_usable(f"{named[:300]} is no interpreter")
+            raise _not_usable(f"{named[:300]} is not an interpreter")
         if "vllm" not in self._installed:
             raise _not_usable(f"{named[:300]} has no vLLM")
         if not KNOWN.match(self._version):
