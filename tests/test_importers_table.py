@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
-from specmeter.audit.read import document, grid, table
+from specmeter.audit.read import document, grid, headings, table
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.audit.reading import detect
@@ -482,6 +482,15 @@ def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(mon
     claims = list(read_table("\n".join(lines), Path("t.csv"), TableOptions()))
     assert {claim.baseline_from for claim in claims if claim.method != "none"} == {"mean of 200 rows"}
     assert looked_at <= 400
+
+
+def test_cells_of_columns_that_nothing_is_read_from_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    look = headings.number_in
+    monkeypatch.setattr(headings, "number_in", lambda cell, grid: (seen.append(cell), look(cell, grid))[1])
+    names, cells = (",".join(words) for words in (["tok/s", *(f"c{n}" for n in range(300))], ["40", *["7"] * 300]))
+    assert next(read_table(f"{names}\n{cells}\n{cells}\n", Path("t.csv"), TableOptions())).decode_rate == 40
+    assert "7" not in seen
 
 
 def test_what_a_row_says_of_itself_is_kept(tmp_path: Path) -> None:

@@ -271,23 +271,20 @@ def _by_cells(
         plain = is_plain(text)
         name = "baseline_rate" if plain else "decode_rate"
         return ("" if plain else text[:80]), heading_of(name)
-    numbers_read = [number for cell in texts if (number := number_in(first_of(cell), grid)) is not None]
-    if not numbers_read:
-        return None
-    if is_task(text) and all(number.unit == "x" for number in numbers_read):
-        return text[:80], heading_of("speedup")
-    if _COUNTED.search(text):
-        return None
-    bare = all(not number.unit for number in numbers_read) and max(number.value for number in numbers_read) > 1
     named = (
         family_by_name(text) != "unknown"
         or read_settings(text) != {}
         or re.fullmatch(r"n\d{1,2}", text.strip()) is not None
     )
-    load = requests_at_once(text) is not None
-    if bare and ((beside_baseline and (named or load)) or (among_plain and (is_task(text) or load))):
-        return text[:80], heading_of("decode_rate")
-    return None
+    load, task = requests_at_once(text) is not None, is_task(text)
+    rated = (beside_baseline and (named or load)) or (among_plain and (task or load))
+    if not rated and not task:  # of a wide table most columns: their cells are not read for it
+        return None
+    numbers_read = [number for cell in texts if (number := number_in(first_of(cell), grid)) is not None]
+    if numbers_read and task and all(number.unit == "x" for number in numbers_read):
+        return text[:80], heading_of("speedup")
+    bare = all(not number.unit for number in numbers_read) and max((it.value for it in numbers_read), default=0.0) > 1
+    return (text[:80], heading_of("decode_rate")) if bare and rated and not _COUNTED.search(text) else None
 
 
 def _is_length(grid: Grid, index: int, found: list[ColumnReading]) -> bool:
