@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.audit.read.columns import understand
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
 from specmeter.messages import Message
@@ -147,24 +146,6 @@ def test_an_n_that_may_count_samples_is_not_read(tmp_path: Path) -> None:
     audit = audited(tmp_path, table("Model|n|baseline tok/s|tok/s|acceptance", "Q|3|20|60|70%", "R|3|20|60|70%"))
     assert [ruling.claim.gamma for ruling in audit.rulings] == [None, None]
     assert Message("read.n_left") in audit.rulings[0].claim.notes
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "unit"),
-    [
-        ("Decode (tok/s)", "decode_rate", ""),
-        ("Decode (ms)", "predicted_ms", "ms"),
-        ("Prefill (t/s)", "prompt_rate", ""),
-        ("wall off (s)", "baseline_wall_ms", "s"),
-        ("spec wall time (s)", "wall_ms", "s"),
-        ("base avg pred t/s", "baseline_rate", ""),
-        ("Speedup (MTP)", "speedup", "mtp"),
-    ],
-)
-def test_a_heading_is_quantity_unit_and_side(text: str, name: str, unit: str) -> None:
-    heading = understand(text)
-    assert heading is not None
-    assert (heading.name, heading.unit) == (name, unit)
 
 
 TPOT = ("TPOT off (ms)", "TPOT on (ms)")
