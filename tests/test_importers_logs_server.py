@@ -6,8 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from said import codes
 from specmeter.audit.claim import Claim
@@ -259,47 +257,6 @@ def test_many_slots_and_requests_are_read_in_bounded_state() -> None:
     for line in lines:
         log.feed(line)
         assert len(log._open) <= 257  # pyright: ignore[reportPrivateUsage]
-
-
-PARTS = [
-    "slot print_timing: id  0 | task 1 |",
-    "slot launch_slot_: id  1 | task 2 | processing task",
-    "slot release: id  1 | task 2 | stop processing:",
-    "prompt eval time = ",
-    " eval time = ",
-    "total time = ",
-    " ms / ",
-    " tokens ( 1 ms per token, ",
-    " tokens per second)",
-    "llama_print_timings:",
-    "draft acceptance = 0.9 ( ",
-    " accepted / ",
-    " generated), mean len = ",
-    "accepted 1/ 4 draft tokens",
-    "statistics x: #calls(b,g,a) = 1 2 3",
-    "id_slot=3 id_task=9",
-    "adding speculative implementation 'draft-simple'\n: - n_max=9999999, p_min=x",
-    'llama-server -m "x --draft-max 99999999999999999999 --draft-max 3',
-    "failed to decode, ret = -1",
-    "1e400",
-    "9" * 400,
-    "0.00",
-    "0",
-    "-5",
-    "12",
-    "\n",
-    "\n",
-]
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=6), max_size=100))
-def test_no_lines_break_it(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
-    path = tmp_path_factory.mktemp("fuzz") / "x.log"
-    path.write_bytes("".join(parts).encode("utf-8", "surrogatepass"))
-    assert list(llama_server_log.read_llama_server(path))
-    llama_server_log.sniff_llama_server("".join(parts))
-    llama_speculative.sniff_llama_speculative("".join(parts))
 
 
 def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_before(tmp_path: Path) -> None:
