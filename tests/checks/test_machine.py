@@ -24,7 +24,7 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.record import DeviceUse, Gpu
+from specmeter.record import DeviceUse, EngineTraits, Gpu
 from specmeter.validity.checks import machine
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.machine import free_cores, host_busy, memory_short, power_source
@@ -228,6 +228,9 @@ def test_programs_that_are_busy_at_the_start() -> None:
     (finding,) = found(free_cores, before(data))
     assert (finding.severity, finding.scope, finding.evidence["busy_cores"]) == ("suspect", "run", 2.0)
     assert finding.message.values["processes"] == BUSY
+    assert "-t 1" in str(finding.remedy)
+    (finding,) = found(free_cores, replace(before(data), stated=EngineTraits()))
+    assert str(finding.remedy) == "close these programs", "the server is not ours"
     (finding,) = found(free_cores, data)
     assert finding.severity == "note", "telemetry knows better"
     (finding,) = found(free_cores, replace(data, telemetry=()))

@@ -56,6 +56,18 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
     assert shown(replace(report, models=())).splitlines()[0].endswith("4 blocks of 4 prompts); valid")
 
 
+def test_an_interval_that_is_missing_is_explained_and_no_other(report: RunReport) -> None:
+    assert "[?]" not in shown(report)
+    arms = tuple(
+        it.model_copy(update={"speedup": it.speedup.model_copy(update={"low": None, "high": None})})
+        if it.arm_id == FAST and it.speedup
+        else it
+        for it in report.summary.arms
+    )
+    lonely = replace(report, answers=(), summary=report.summary.model_copy(update={"arms": arms}))
+    assert "[?]: one block has no interval" in shown(lonely)
+
+
 def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
     busy = replace(
         report, findings=(about_run("free-cores", "suspect", Message("the machine was busy"), Message("end it")),)

@@ -103,6 +103,8 @@ def test_a_page_replaces_nothing_but_pages(sweep: Path, tmp_path: Path, capsys: 
         capsys.readouterr()
     assert {path: path.read_bytes() for path in before} == before
     assert not (run / "run.sqlite-wal").exists()
+    assert invoke(["report", str(run), "--out", str(tmp_path / "bare")]) == 0
+    assert (tmp_path / "bare.html").is_file()
     for page in (tmp_path / "page.html", run / "second.html"):
         assert invoke(["report", str(run), "--out", str(page)]) == 0
         assert invoke(["report", str(run), "--lang", "zh", "--out", str(page)]) == 0

@@ -45,7 +45,7 @@ class ArmProgress(Record):
     done: int
     planned: int
     seconds_each: float | None
-    """That a request of it has taken so far, start of its session and warm-up included."""
+    """That a request of it has taken so far, start of its session and warm-up included; None where time is virtual."""
     tokens_per_second: float | None
     """Under load of all its finished cells together, from first to last request."""
     speedup: Estimate | None
@@ -70,7 +70,7 @@ class Progress(Record):
     arm_id: str | None
     """What is measured now, where that is known."""
     seconds_left: float | None
-    """From how long requests have taken so far; None before anything was measured."""
+    """From how long requests have taken so far; None before anything was measured, and where time is virtual."""
     arms: tuple[ArmProgress, ...]
     asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
     """What the arms are, for those who name them."""
@@ -97,8 +97,10 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         rows = list(store.rows()) if state.planned <= MOST_REQUESTS else []
         blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
         sessions = _sessions(store)
-        timing_only = [model.name for model in store.models() if model.timing_only]
-        each = _seconds_each(store, {it.id: it.started_at for it in sessions})
+        models = list(store.models())
+        timing_only = [model.name for model in models if model.timing_only]
+        virtual = any(model.simulated for model in models)
+        each = {} if virtual else _seconds_each(store, {it.id: it.started_at for it in sessions})
         name = str(json.loads(store.experiment_json)["name"])
     written = is_written(folder)
     last = now or (sessions[-1] if written and sessions else None)
@@ -170,6 +172,8 @@ def _seconds_each(store: RunReader, started: Mapping[str, float]) -> dict[str, f
 
 def _seconds_left(arms: Sequence[ArmProgress]) -> float | None:
     """Arms not measured yet count with the mean of the others."""
+    if all(it.done >= it.planned for it in arms):
+        return 0.0
     known = [it.seconds_each for it in arms if it.seconds_each is not None]
     if not known:
         return None

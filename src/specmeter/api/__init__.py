@@ -228,7 +228,7 @@ class _Observer(Observer):
         if self._progress is not None:
             self._progress(self._planned - self._missing, self._planned, request)
 
-    def block_set_aside(self, found: Disturbance) -> None:
+    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
         self._missing += found.requests if found.again else 0
 
 

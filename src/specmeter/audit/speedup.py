@@ -73,7 +73,7 @@ def check_ratio(claim: Claim) -> BoundOutcome | None:
     if (claim.concurrency or 1) > 1:
         return BoundOutcome(RATES, "undecided", line)
     spread = math.sqrt(math.log(factor))
-    rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", spread=spread)),)
+    rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", times=math.exp(spread))),)
     if claim.baseline_from is not None:
         wanted = (claim.decode_rate or 0) / (claim.speedup or 1)
         needs = Message("audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)

@@ -45,7 +45,8 @@ from specmeter.text import counted
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write; default: report.html in RUN, or NAME-published.html in this folder.",
+    help="File to write (.html is added to a name without an ending); default: report.html in RUN, or "
+    "NAME-published.html in this folder.",
 )
 @language_option
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
@@ -129,6 +130,8 @@ def command(
     \b
     Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
+    if out is not None and not out.suffix and not out.exists():
+        out = out.with_name(f"{out.name}.html")
     if site is not None:
         _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
         written = _site(site, runs, published, languages)

@@ -70,8 +70,9 @@ class Observer(Protocol):
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """A session ended before its time."""
 
-    def block_set_aside(self, found: Disturbance) -> None:
-        """Others disturbed a block, which does not count; before it is measured again calm is waited for."""
+    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
+        """Others disturbed a block, which does not count; before it is measured again calm is waited for, so long at
+        most."""
 
     def machine_sampled(self, sample: Telemetry, host: Host) -> None:
         """The machine while requests run, about once a second; called from another thread."""
@@ -245,7 +246,7 @@ class _Bench:
         if found is None:
             return False
         self.store.set_aside(found)
-        self.observer.block_set_aside(found)
+        self.observer.block_set_aside(found, design.wait_s - self.waited_s)
         self.done = self.store.done_keys()
         self.whole = {it for it in self.whole if it[:2] != block}
         if found.again:

@@ -59,7 +59,7 @@ def report(run: RunReport, *, by_kind: bool = False, positions: Sequence[ArmPosi
     names = Names(run.arms)
     drafted = [] if positions is None else [Section("positions", why_report.positions(positions, names))]
     more = {} if positions is None else {"positions": [it.model_dump(mode="json") for it in positions]}
-    why = () if any(arm.load for arm in run.arms) else ("explain",)
+    why = ("explain",) if run.state.ok and not any(arm.load for arm in run.arms) else ()
     everything = _details(run, names, by_kind=by_kind)
     return Report(
         target=run.name,
@@ -129,6 +129,10 @@ def _comparison(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[Bloc
         yield Tabled(overview(run, names, by_kind=by_kind), caption=False)
         for line in _explained(run):
             yield Text(line, "faint")
+        if any(it.speedup is not None and it.speedup.low is None for it in run.summary.arms):
+            yield Text(Message("run.interval.none"), "faint")
+        elif any(it.decode_rate is not None and it.decode_rate.low is None for it in run.summary.arms):
+            yield Text(Message("run.interval.none"), "faint", at="details")
     if run.worst is not None:
         yield Text(blocks_set_aside(run, run.worst, names), "doubtful")
 
@@ -187,8 +191,6 @@ def _explained(run: RunReport) -> Iterator[Message]:
         yield Message("run.interval.invocations", count=summary.invocations)
     elif summary.blocks > 1:
         yield Message("run.interval", count=summary.blocks)
-    else:
-        yield Message("run.interval.none")
     yield Message("run.accepted")
     if any(arm.left_out for arm in summary.arms):
         yield Message("run.left_out")

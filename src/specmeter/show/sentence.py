@@ -16,7 +16,7 @@ from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
-from specmeter.text import bound, brackets, estimated, percent, printable
+from specmeter.text import bound, brackets, duration, estimated, percent, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -495,14 +495,11 @@ def clients(counts: Iterable[int]) -> Message:
     return Message("crossover.clients", counts=listed)
 
 
-def set_aside(found: Disturbance) -> Message:
-    """Which block was disturbed, by what, and what becomes of it."""
-    return Message(
-        "disturbed.block",
-        block=found.block + 1,
-        what=found.what,
-        then=Message("disturbed.again" if found.again else "disturbed.given_up"),
-    )
+def set_aside(found: Disturbance, wait_s: float) -> Message:
+    """Which block was disturbed, by what, and what becomes of it: so long calm is waited for at most."""
+    then = Message("disturbed.again", time=duration(wait_s)) if wait_s >= 1 else Message("disturbed.at_once")
+    then = then if found.again else Message("disturbed.given_up")
+    return Message("disturbed.block", block=found.block + 1, what=found.what, then=then)
 
 
 def blocks_set_aside(run: RunReport, worst: Disturbance, names: Names) -> Message:

@@ -99,6 +99,8 @@ class Pages:
             return Page(404)
         names = [os.fsdecode(unquote_to_bytes(part)) for part in path[1:].split("/")]
         if names[-1]:
+            if names != ["compare"] and self._place([name for name in names if name]) is None:
+                return self._missing()
             return Page(302, location="".join(f"/{quote(os.fsencode(name), safe='')}" for name in names if name) + "/")
         with self._lock:
             if names == ["compare", ""] and child(self._root, "compare") is None:

@@ -75,8 +75,8 @@ class Silence:
         self._since, self._next = self._clock(), _SILENT_S
         self._samples = deque[Telemetry](maxlen=_RECENT)
 
-    def told(self, arm: str, sample: Telemetry, host: Host) -> str:
-        """The line, once it is time for one; empty before."""
+    def told(self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True) -> str:
+        """The line, once it is time for one; empty before. `ours`: specmeter starts the engine, with its threads."""
         self._samples.append(sample)
         passed = self._clock() - self._since
         if passed < self._next:
@@ -87,7 +87,7 @@ class Silence:
         said: dict[str, Value] = {"arm": arm, "time": duration(passed)}
         if percent <= SPIKE_PERCENT:
             return words().render(Message("silent.alone", **said))
-        threads = threads_beside(percent, host)
+        threads = threads_beside(percent, host) if ours else 0
         beside = Message("silent.threads", threads=threads) if threads else ""
         what = Message("disturbed.took", programs=names_of(busiest(recent)), percent=percent)
         return words().render(Message("silent.busy", **said, what=what, threads=beside))
@@ -99,6 +99,8 @@ class LiveProgress(ABC):
     def __init__(self, screen: Screen, total: float | None, columns: Sequence[str], clock: Callable[[], float]) -> None:
         self._screen = screen
         self._silence = Silence(clock)
+        self._ours = True
+        """The engine, whose threads specmeter tells it."""
         self._arm_id = ""
         self._progress: Progress | None = None
         self._task = TaskID(0)
@@ -121,11 +123,11 @@ class LiveProgress(ABC):
         """See `measure.Observer`; so for the next two."""
         self._line(f"warning: {self._called(arm_id)}: {error.message}")
 
-    def block_set_aside(self, found: Disturbance) -> None:
-        self._line(words().render(set_aside(found)))
+    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
+        self._line(words().render(set_aside(found, wait_s)))
 
     def machine_sampled(self, sample: Telemetry, host: Host) -> None:
-        if told := self._silence.told(self._called(self._arm_id), sample, host):
+        if told := self._silence.told(self._called(self._arm_id), sample, host, ours=self._ours):
             self._line(told)
 
     def _line(self, text: str) -> None:
@@ -211,6 +213,7 @@ class RunProgress(LiveProgress):
         """Look into the folder; a run does not end because that fails."""
         with suppress(StoreError):
             self._run = read_progress(self._folder, now)
+            self._ours = not any(arm.engine.options.get("url") for arm in self._run.asked)
             names = Names(self._run.asked)
             self._names = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
             if self._progress is not None:

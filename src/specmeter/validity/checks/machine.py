@@ -261,7 +261,7 @@ def _taken(data: RunData, threads: int, cores: float) -> Findings:
                 cores=cores,
                 processes=host.busy_processes[:3],
             ),
-            Message("free-cores.fix_taken"),
+            Message("free-cores.fix_taken" if "threads" in data.traits.settings else "free-cores.fix_served"),
             busy_cores=round(busy, 2),
             processes=", ".join(host.busy_processes),
         )
