@@ -23,7 +23,7 @@ from checks.factory import (
     with_sessions,
 )
 from checks.mock_run import mock_run
-from specmeter.record import Disturbance, Finding, StepProbe, StepRound
+from specmeter.record import Disturbance, EngineTraits, Finding, StepProbe, StepRound
 from specmeter.validity.checks.records import records_differ, times_overlap
 from specmeter.validity.checks.run_data import PrintedRequests, RequestData, RunData
 from specmeter.validity.checks.testimony import _pauses, _Wait, folder_contradicts  # pyright: ignore[reportPrivateUsage]
@@ -160,6 +160,12 @@ def test_a_prediction_is_what_its_inputs_give() -> None:
         (lambda data: with_logs(with_sessions(data, resolved={"total_slots": 1}), slots=1), []),
         (lambda data: with_logs(with_sessions(data, resolved={"total_slots": 4}), slots=1), ["slots", "slots"]),
         (lambda data: with_models(data, "small", reference="bench:draft-small", sha256="9" * 64), ["model"]),
+        (
+            lambda data: replace(
+                with_models(data, "small", reference="bench:draft-small", sha256="9" * 64), stated=EngineTraits()
+            ),
+            [],  # an engine that reads no GGUF files has the model in another form
+        ),
         (lambda data: replace(data, telemetry=data.telemetry[:9]), ["samples"]),
         (lambda data: replace(data, telemetry=()), ["samples"]),
         (

@@ -163,7 +163,7 @@ def run_in_subprocess(
     `EngineHungError` when it is not done after `limit_s`; it is ended then.
     """
     process = EngineProcess(
-        (sys.executable, "-m", module, str(folder)),
+        (sys.executable, "-P", "-m", module, str(folder)),
         env=clean_environment(trace=False),
         log_path=folder / _LOG,
         stdin=order.model_dump_json(),

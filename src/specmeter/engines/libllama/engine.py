@@ -46,7 +46,7 @@ from specmeter.llama_binding import capi
 from specmeter.record import EngineIdentity, Generation, Host, Prompt, Reply
 from specmeter.record.base import first_fault
 
-_CHILD = (sys.executable, "-m", "specmeter.engines.libllama.child")
+_CHILD = (sys.executable, "-P", "-m", "specmeter.engines.libllama.child")
 _MAX_ANSWER = 256 * 1024 * 1024
 _MAX_LOAD_LOG = 64 * 1024 * 1024
 _POLL_S = 0.1

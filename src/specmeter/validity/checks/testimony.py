@@ -246,8 +246,8 @@ def _words(name: str) -> str:
 
 
 def _models(data: RunData) -> Findings:
-    """Models that come with specmeter are known to the byte."""
-    for model in data.models.values():
+    """Models that come with specmeter are known to the byte, where an engine reads those files."""
+    for model in data.models.values() if data.traits.model_formats else ():
         core = shipped().get(model.reference.removeprefix("bench:")) if model.reference.startswith("bench:") else None
         if core is not None and model.sha256 != core.sha256 and data.written_by == __version__:
             shown = Message(

@@ -21,7 +21,7 @@ from specmeter_engines.transformers import NAMED, TRANSFORMERS, Options
 if TYPE_CHECKING:
     from specmeter.engines.session import EngineSession, Launch
 
-_CHILD = (sys.executable, "-m", "specmeter_engines.transformers.child")
+_CHILD = (sys.executable, "-P", "-m", "specmeter_engines.transformers.child")
 _ALONE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """It asks nothing of a hub, and starts no threads but those of arithmetic."""
 _KEEPS = "TORCHINDUCTOR_CACHE_DIR"
