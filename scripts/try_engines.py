@@ -24,13 +24,17 @@ from specmeter.errors import SpecmeterError
 Tokens = Mapping[str, Sequence[int]]
 """Prompt -> what was generated."""
 GAMMA = 4
+ONE_THREAD = {"threads": 1}
+ALSO = {"vllm": {"extra_flags": ["--dtype", "float32", "--enforce-eager"]}}
+"""What an engine needs on a machine without a GPU."""
 COUNTS = ("proposed", "evaluated", "accepted", "corrected", "bonus", "plain", "steps", "emitted")
 COLUMNS = ("engine", "arm", "as plain", "as llama.cpp", *COUNTS, "speedup", "verdict")
 
 
 def experiment(kind: str) -> dict[str, Any]:
     """Plain decoding, and the first method of each sort that the engine has."""
-    methods = spec_of(kind).traits.methods
+    traits = spec_of(kind).traits
+    methods, settings = traits.methods, ONE_THREAD if "threads" in traits.settings else {}
     by_model = next((it for it in methods if it.drafter == "model"), None)
     by_lookup = next((it for it in methods if it.drafter == "lookup"), None)
     arms: list[dict[str, Any]] = []
@@ -44,7 +48,7 @@ def experiment(kind: str) -> dict[str, Any]:
         "drafts": {"small": "bench:draft-small"},
         "workloads": [{"source": "bench", "kinds": ["fact", "code"], "per_kind": 2}],
         "arms": arms,
-        "engine": {"kind": kind, "threads": 1},
+        "engine": {"kind": kind, **settings, **ALSO.get(kind, {})},
         "generation": {"max_tokens": 64},
         "design": {"blocks": 1, "probe": "off", "warmup": "short"},
     }
