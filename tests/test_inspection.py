@@ -19,6 +19,7 @@ from specmeter.record import Unchecked
 from specmeter.record.verdict import about_arm, about_run
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
+from specmeter.store.database import sqlite_errors
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, of_request
@@ -31,6 +32,26 @@ def folder(tmp_path: Path) -> Path:
     """A run that was measured, checked and certified."""
     measured(write(tmp_path, design={"blocks": 3}), tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_a_full_disk_is_told_with_its_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM certificate")
+        db.execute("DELETE FROM finding")
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def issued(store: RunStore) -> None:
+        with sqlite_errors(store.path):
+            raise full
+
+    monkeypatch.setattr("specmeter.cli.check.issue_run", issued)
+    assert invoke(["check", str(folder)]) == 0
+    said = capsys.readouterr()
+    assert f"not certified: {folder / 'run.sqlite'}: cannot be written (database or disk is full)" in said.err
+    assert "not certified: nothing can be written into its folder now" in said.out
 
 
 # --- verdicts --------------------------------------------------------------------------------------------------------

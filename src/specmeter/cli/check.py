@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 from specmeter.advise.schedule import inspect_schedule, runs_of
 from specmeter.errors import StoreError, UsageError
 from specmeter.show.check_report import of_advice, report
-from specmeter.show.terminal.console import output, say_json
+from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.report import print_report, print_reports
 from specmeter.store import RunStore, signature
 from specmeter.store.locate import ADVISED, find_run, sort_of
@@ -144,9 +143,12 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     with RunStore.open(folder, readonly=True) as store:
         if store.certificate() is not None or not certify:
             return inspect(store), False
-    with contextlib.suppress(StoreError), RunStore.open(folder) as store:
-        inspection = issue_run(store)
-        return inspection, not inspection.refuted
+    try:
+        with RunStore.open(folder) as store:
+            inspection = issue_run(store)
+            return inspection, not inspection.refuted
+    except StoreError as error:
+        errors().say(f"not certified: {error.message}", wrap=False)
     with RunStore.open(folder, readonly=True) as store:
         return inspect(store), False
 
@@ -155,8 +157,10 @@ def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
     from specmeter.advise.examination import inspect_advice, issue
 
     inspection = inspect_advice(folder) if sort_of(folder) == "advice" else inspect_schedule(folder)
-    with contextlib.suppress(StoreError):
+    try:
         return inspection, certify and issue(folder, inspection)
+    except StoreError as error:
+        errors().say(f"not certified: {error.message}", wrap=False)
     return inspection, False
 
 
