@@ -33,6 +33,7 @@ from specmeter.engines.llama_cpp.build import build as build_with
 from specmeter.engines.llama_cpp.tools import PROGRAMS, Build, builds, find_program
 from specmeter.errors import EngineError, UsageError
 from specmeter.files import locked
+from specmeter.record import Gpu
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs are scripts here")
 
@@ -192,6 +193,14 @@ def test_everything_that_is_missing_stands_in_one_message(
     assert "apt install cmake" in error.value.fix
     assert "apt install g++" in error.value.fix
     assert error.value.fix.endswith(", then run this command again")
+
+
+@pytest.mark.parametrize(("vendors", "native"), [(["NVIDIA"], True), (["AMD"], False), ([], False)])
+def test_cuda_is_built_for_the_gpu_at_hand(monkeypatch: pytest.MonkeyPatch, vendors: list[str], native: bool) -> None:
+    gpus = tuple(Gpu(index=0, name="it", vendor=it) for it in vendors)
+    monkeypatch.setattr("specmeter.engines.llama_cpp.build.read_gpus", lambda: gpus)
+    assert ("-DCMAKE_CUDA_ARCHITECTURES=native" in BuildSpec(backends=("cuda",)).options) == native
+    assert "-DCMAKE_CUDA_ARCHITECTURES=native" not in BuildSpec().options
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
