@@ -77,7 +77,7 @@ class Speaker:
 
     def said(self, tokens: int) -> dict[str, Any]:
         """What the last part of a reply says beside its usage."""
-        steps = self.steps(tokens)
+        steps = [it for it in self.steps(tokens) if it[0]]
         drafted, accepted = (sum(it[at] for it in steps) for at in (0, 1))
         if not self.speculates or not self.per_request:
             return {}

@@ -168,6 +168,13 @@ def test_a_real_answer_of_vllm_is_accounted_for() -> None:
     assert [it.at_ms for it in steps_in(got, told, 0.0)] == [1e3, 2e3, 3e3, 4e3, 5e3, 6e3, 7e3]
 
 
+def test_a_last_draft_that_is_cut_off_is_seen_behind_plain_tokens(tmp_path: Path) -> None:
+    with speaking("vllm") as (url, speaker), opened(url, tmp_path) as session:
+        speaker.steps = lambda tokens: [(0, 0)] * (tokens - 3) + [(4, 4)]
+        timings = session.generate(ASK, GREEDY).timings
+    assert (timings.draft_n, timings.draft_n_accepted) == (1, 1)
+
+
 def test_parts_that_came_together_keep_their_steps() -> None:
     events = events_of(REAL)
     first, second = (event["choices"][0] for _, event in events[4:6])

@@ -47,7 +47,10 @@ class Told(NamedTuple):
     def within(self, tokens: int) -> Told:
         """The same for the tokens that came out. vLLM drafts beyond the limit, and counts what it accepts there; the
         last step is told here as one of an engine that knows when it ends."""
-        beyond = (self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1)
+        return self.without((self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1))
+
+    def without(self, beyond: int) -> Told:
+        """The same without so many accepted tokens of the last step."""
         if self.accepted is None or self.steps is None or not 0 < beyond <= self.accepted:
             return self
         cut, each = beyond, self.each

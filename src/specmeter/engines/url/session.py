@@ -170,6 +170,8 @@ class OpenAiSession(ThreadedSession):
     def _read(self, prompt: Prompt, got: Received, most: int, started: float) -> Reply:
         count = got.count
         told = told_by(got.last).within(count or 0)
+        if told.each and got.parts and not steps_in(got, told, 0.0):  # cut off behind tokens without a draft
+            told = told.without(told.each[-1][1] + 1 - (got.parts[-1][1] or 0))
         if count is None or not got.parts or count > most:
             raise EngineProtocolError(
                 f"{self._found.url} says it generated {count} tokens, of at most {most}, in {len(got.parts)} parts",
