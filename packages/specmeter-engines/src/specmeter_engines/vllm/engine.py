@@ -148,6 +148,7 @@ class _Server:
         # threads run where the machine puts them, and keep it from taking half of all memory for its cache.
         env = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"} | dict(os.environ)
         env |= {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": self._scratch.name}
+        env["PYTHONSAFEPATH"] = "1"  # no module of the folder that specmeter was started in
         if (threads := launch.arm.engine.threads) is not None:
             env["OMP_NUM_THREADS"] = str(threads)
         self.environment = {name: env[name] for name in sorted(env) if name.startswith(("VLLM_", "OMP_"))}
