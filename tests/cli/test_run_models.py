@@ -287,6 +287,7 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
     before = sorted(Path().iterdir())
     for name, message in cases.items():
         assert message in said(*MOCK, "--save", name, capsys=capsys), name
+    assert "bench:nothing" in said("bench:nothing", "--save", "mine.yaml", "--dry-run", capsys=capsys)
     assert sorted(Path().iterdir()) == before
 
 

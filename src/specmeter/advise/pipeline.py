@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared
-    from specmeter.record import Host, ModelIdentity
+    from specmeter.record import Disturbance, Host, ModelIdentity
 
 
 def choose_folder(
@@ -503,10 +503,8 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
 
     Raises `UsageError` that says who takes the machine, where that does not end.
     """
-    host, design = ledger.advice.host, ledger.whole.work.experiment.design
-    if host is None or design.disturbed == "keep":
-        return
-    if (found := disturbance(store, (0, 0), ledger.arms, host)) is None:
+    host, found = ledger.advice.host, _others(ledger, store)
+    if host is None or found is None:
         return
     who = str(found.what)
     ledger.observer.note(f"{who}; waiting for calm, {beyond(ledger)}")
@@ -520,6 +518,13 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
         )
 
 
+def _others(ledger: AdviseSession, store: RunStore) -> Disturbance | None:
+    """What disturbed the screen, where that is to be avoided."""
+    host, design = ledger.advice.host, ledger.whole.work.experiment.design
+    calm = host is None or design.disturbed == "keep"
+    return None if calm or host is None else disturbance(store, (0, 0), ledger.arms, host)
+
+
 def beyond(ledger: AdviseSession) -> str:
     """What waiting and measuring again may add to a budget."""
     return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
@@ -531,10 +536,13 @@ def refuse_too_small(ledger: AdviseSession, store: RunStore) -> None:
     need = ledger.spent() + cell * (2 + 2 * least_units(1))
     if need > budget_s:
         minutes = int(need * (len(ledger.advice.asked.clients) or 1) / 60) + 1  # loads share it
+        busy = _others(ledger, store)
         raise UsageError(
-            f"the budget of {duration(budget_s)} is too small: a session of plain decoding takes {duration(cell)}, "
+            (f"busy machine: {busy.what}; so " if busy else "")
+            + f"the budget of {duration(budget_s)} is too small: a session of plain decoding takes {duration(cell)}, "
             f"so one block and the confirmation need about {duration(need)} in all",
-            fix=f"give --budget {minutes}m or more (what was measured is kept), or lower --max-tokens",
+            fix=("wait until it ends and give the same command, or " if busy else "")
+            + f"give --budget {minutes}m or more (what was measured is kept), or lower --max-tokens",
         )
 
 

@@ -144,6 +144,8 @@ class Answer(Record):
     """Arms that were given these prompts and do not compete, since they never completed some that others did."""
     idle: tuple[str, ...] = ()
     """Arms that drafted nothing at all; they do not compete."""
+    elsewhere: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Other arms were given some kinds of text only, and compete there."""
     stalls: Stalls | None = None
     """Requests of the arm that were held up; None where none could be seen."""
     baseline_stalls: Stalls | None = None
@@ -201,7 +203,9 @@ def answers(summary: RunSummary, arms: Sequence[Arm]) -> tuple[Answer, ...]:
                 if (among := {arm_id: choice for arm_id, choice in choices.items() if arm_id in whole})
             }
             told = [_of_kind(kind, among, len(rivals)) for kind, among in rivals.items()]
-            found.append(_answer(by_id, baseline, "", whole, unit, tuple(told) if len(told) > 1 else ()))
+            answer = _answer(by_id, baseline, "", whole, unit, tuple(told) if len(told) > 1 else ())
+            some = any(choices.keys() - whole.keys() for choices in by_kind.values())
+            found.append(answer.model_copy(update={"elsewhere": some}))
         found += [
             _answer(by_id, baseline, kind, choices, unit)
             for kind, choices in by_kind.items()

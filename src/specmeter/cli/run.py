@@ -41,6 +41,7 @@ from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
 from specmeter.laboratory.run import choose_folder, foresee, prepare, run
+from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import load_probe
 from specmeter.show import certification, probe_report
@@ -431,8 +432,10 @@ def _described(
     refuse_engine(first.engine.kind, references)
     if spec_of(first.engine.kind).traits.model_formats:
         for reference in {*references} & {*first.targets.values(), *first.drafts.values()}:
-            if origin_of(reference) == "path":
+            if (origin := origin_of(reference)) == "path":
                 check_path(reference, Path())
+            elif origin == "bench":
+                bench.parse(reference)
     arms = first.expand()
     most = max(sum(arm.target == target and arm.speculates for arm in arms) for target in {arm.target for arm in arms})
     changes = (f"design.blocks={least_units(most)}", *changes)

@@ -255,8 +255,9 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
             default=0,
         )
         if among and units < least_units(among):
-            named = "one arm" if among == 1 else f"{among} arms"
-            yield f"{baseline}: with {named} an answer needs at least {least_units(among)} {unit}; planned: {units}"
+            named, least = "one arm" if among == 1 else f"{among} arms", least_units(among)
+            option = f"--set design.{unit}={least}"
+            yield f"{named} beside {baseline}: an answer needs at least {least} {unit} ({option}); planned: {units}"
 
 
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:

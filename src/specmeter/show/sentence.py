@@ -120,7 +120,9 @@ def best_of(answer: Answer) -> Message:
     """`the best tried`, or of which it is the best: rows of arms that do not compete may be above it."""
     if any(it.prompts for it in answer.behind):
         return Message("answer.best.completed")
-    return Message("answer.best.drafted" if answer.idle else "answer.best")
+    if answer.idle:
+        return Message("answer.best.drafted")
+    return Message("answer.best.whole" if answer.elsewhere else "answer.best")
 
 
 def _more(answer: Answer) -> Message:

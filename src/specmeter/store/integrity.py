@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import re
 import time
 from array import array
@@ -289,7 +290,7 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
         after = (
             Message("data-changed.hours", hours=seconds / 3600)
             if seconds >= _LATE_S
-            else Message("data-changed.minutes", minutes=max(0, round(seconds / 60)))
+            else Message("data-changed.minutes", minutes=max(1, math.ceil(seconds / 60)))
         )
         yield about_run(
             "data-changed",
