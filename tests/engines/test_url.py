@@ -211,7 +211,7 @@ def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path
     [
         ("limit", "limits how many requests", "wait 17 seconds"),
         ("breaks-off", "out of memory", "log of that server"),
-        ("no-usage", "says it generated None tokens", "include_usage"),
+        ("no-usage", "does not say how many tokens it generated", "include_usage"),
         ("other-model", "answered with 'another'", "keep one model loaded"),
     ],
 )

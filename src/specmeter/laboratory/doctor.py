@@ -176,7 +176,7 @@ def _load(host: Host) -> Diagnosis:
     # The average lags by a minute, but unlike the list it also counts what a container hides.
     if busy or (host.load_average and host.load_average[0] > host.logical_cores / 2):
         detail = "; ".join(part for part in (f"busy: {busy}" if busy else "", load) if part)
-        return Diagnosis("host", "other load", "limited", detail, "end or pause these processes before you measure")
+        return Diagnosis("host", "other load", "limited", detail, "close other programs before you measure")
     return Diagnosis("host", "other load", "ok", load or "no busy process")
 
 

@@ -188,7 +188,8 @@ def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
         listed = None
     if not isinstance(listed, list):
         raise EngineStartError(
-            f"{url} does not list its models at /v1/models (status {answer.status})",
+            f"{url} does not list its models at /v1/models (status {answer.status}, "
+            f"{answer.headers.get('content-type', 'no content type')[:60]})",
             fix="name a server that speaks OpenAI's interface, by address and port, such as http://127.0.0.1:8080",
         )
     entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MOST_MODELS] if isinstance(it, dict))

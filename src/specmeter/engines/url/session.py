@@ -173,8 +173,9 @@ class OpenAiSession(ThreadedSession):
         if told.each and got.parts and not steps_in(got, told, 0.0):  # cut off behind tokens without a draft
             told = told.without(told.each[-1][1] + 1 - (got.parts[-1][1] or 0))
         if count is None or not got.parts or count > most:
+            said = "does not say how many tokens it generated" if count is None else f"says it generated {count} tokens"
             raise EngineProtocolError(
-                f"{self._found.url} says it generated {count} tokens, of at most {most}, in {len(got.parts)} parts",
+                f"{self._found.url} {said}, of at most {most}, and sent text in {len(got.parts)} parts",
                 fix="measure a server that answers `stream_options.include_usage`, as OpenAI's interface has it",
             )
         model: Any = got.last.get("model", self._model)
