@@ -77,6 +77,8 @@ class Silence:
 
     def told(self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True) -> str:
         """The line, once it is time for one; empty before. `ours`: specmeter starts the engine, with its threads."""
+        if not self._samples:  # samples begin when the server is ready: it is not the request that was slow before
+            self._since = self._clock()
         self._samples.append(sample)
         passed = self._clock() - self._since
         if passed < self._next:
