@@ -198,6 +198,18 @@ def test_the_instrumented_engine_is_started_for_an_arm() -> None:
     assert [it.arm_id for it in found(model_differs, with_sessions(right, SD, argv=order(SD, gamma=6)))] == [SD]
 
 
+@pytest.mark.parametrize(("draft", "differs"), [("small", False), ("dense", True)])
+def test_a_draft_is_named_within_a_flag(draft: str, differs: bool) -> None:
+    """As vLLM is started."""
+    data = run_data()
+    config = json.dumps({"method": "draft_model", "model": data.models[draft].path})
+    plain = ("python", "-m", "vllm", "--model", str(data.models["dense"].path))
+    both = with_sessions(
+        with_sessions(data, BASE, argv=plain), SD, argv=(*plain, "--speculative-config", config, "--x")
+    )
+    assert bool(found(model_differs, both)) == differs
+
+
 def test_what_was_started_may_be_unknown() -> None:
     for words in ((), ("mock", "mock:dense"), ("x", "{"), ("x", "[1]"), ("x", '{"target": 3}')):
         assert not found(model_differs, with_sessions(run_data(), argv=words))

@@ -283,9 +283,12 @@ def _fields(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flags(argv: Sequence[str]) -> dict[str, Any]:
-    """Values of the flags of a native server; numbers as such."""
+    """Values of the flags of a native server; numbers as such. vLLM has its draft model within a flag."""
     flags = {flag: name for name in _LOOKED_AT for flag in OPTIONS[name].flags}
     found = {flags[flag]: value for flag, value in pairwise(argv) if flag in flags}
+    for flag, value in pairwise(argv):
+        if flag == "--speculative-config" and isinstance(draft := (_order((value,)) or {}).get("model"), str):
+            found["draft_model"] = draft
     return {name: value if name in ("model", "draft_model") else _number(value) for name, value in found.items()}
 
 
