@@ -143,8 +143,8 @@ def test_a_file_without_an_end_is_refused() -> None:
         (
             "workloads.0.path=x",
             [
-                "workloads.0.path: unknown key; keys here: max_tokens, baseline_per_block, source, name, format, "
-                "kinds, per_kind, seed"
+                "workloads.0.path: unknown key; keys here: max_tokens, baseline_per_block, thinking, source, name, "
+                "format, kinds, per_kind, seed"
             ],
         ),
         ("arms.0.gamma=1.5", ["arms.0.gamma: has to be a whole number or a list (given: 1.5)"]),

@@ -32,7 +32,9 @@ def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_a_run_that_was_interrupted_and_resumed_agrees_with_itself(resumed: Outcome) -> None:
     assert resumed.report.state.state == "complete"
-    assert not {check for check, _ in resumed.told} & CONSISTENCY
+    told = {check for check, _ in resumed.told}
+    # Where others take the processor a client reads tokens in bursts: the check says so of itself.
+    assert not told & CONSISTENCY - ({"decode-time-differs"} if "host-busy" in told else set[str]())
 
 
 def test_what_was_measured_is_what_is_checked_again(resumed: Outcome) -> None:
