@@ -521,8 +521,9 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
 def _others(ledger: AdviseSession, store: RunStore) -> Disturbance | None:
     """What disturbed the screen, where that is to be avoided."""
     host, design = ledger.advice.host, ledger.whole.work.experiment.design
-    calm = host is None or design.disturbed == "keep"
-    return None if calm or host is None else disturbance(store, (0, 0), ledger.arms, host)
+    if host is None or design.disturbed == "keep":
+        return None
+    return disturbance(store, (0, 0), ledger.arms, host)
 
 
 def beyond(ledger: AdviseSession) -> str:

@@ -196,6 +196,7 @@ def answers(summary: RunSummary, arms: Sequence[Arm]) -> tuple[Answer, ...]:
             for kind in kinds
             if (choices := {it.arm_id: part.choice for it in mine if (part := it.kinds.get(kind)) and part.choice})
         }
+        elsewhere = {kind: choices for kind, choices in by_kind.items() if choices.keys() - whole.keys()}
         if whole:
             rivals = {
                 kind: among
@@ -204,13 +205,8 @@ def answers(summary: RunSummary, arms: Sequence[Arm]) -> tuple[Answer, ...]:
             }
             told = [_of_kind(kind, among, len(rivals)) for kind, among in rivals.items()]
             answer = _answer(by_id, baseline, "", whole, unit, tuple(told) if len(told) > 1 else ())
-            some = any(choices.keys() - whole.keys() for choices in by_kind.values())
-            found.append(answer.model_copy(update={"elsewhere": some}))
-        found += [
-            _answer(by_id, baseline, kind, choices, unit)
-            for kind, choices in by_kind.items()
-            if choices.keys() - whole.keys()
-        ]
+            found.append(answer.model_copy(update={"elsewhere": bool(elsewhere)}))
+        found += [_answer(by_id, baseline, kind, choices, unit) for kind, choices in elsewhere.items()]
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import psutil
 from pydantic import BaseModel, Field
@@ -128,6 +128,21 @@ def is_free(port: int) -> bool:
             probe.bind((LOOPBACK, port))
             return True
     return False
+
+
+S = TypeVar("S")
+
+
+def on_free_port(start: Callable[[int], S], attempts: int) -> S:
+    """What `start` makes of a free port; another is tried, so often in all, where a program took it meanwhile. `start`
+    ends what it began before it raises `EngineStartError`."""
+    while True:
+        port, attempts = free_port(), attempts - 1
+        try:
+            return start(port)
+        except EngineStartError:
+            if is_free(port) or attempts < 1:
+                raise
 
 
 Heard = Callable[[int, int], None]

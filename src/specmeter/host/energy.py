@@ -35,6 +35,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -297,16 +298,14 @@ class EnergyMeter:
         between the readings on either side of it. None where that is not known."""
         if before is None or seconds is None:
             return None
-        at, last = before.at + seconds, before
-        for moment in [*self._past]:
-            if moment.at <= before.at:
-                continue
-            if moment.at >= at:
-                share = (at - last.at) / (moment.at - last.at)
-                pairs = zip(before.readings, last.readings, moment.readings, strict=True)
-                return max(0.0, sum(a.joules + share * (b.joules - a.joules) - zero.joules for zero, a, b in pairs))
-            last = moment
-        return None
+        at, past = before.at + seconds, [*self._past]
+        place = bisect_left(past, at, key=lambda it: it.at)
+        if not 0 < place < len(past):
+            return None
+        last, moment = past[place - 1], past[place]
+        share = (at - last.at) / (moment.at - last.at)
+        pairs = zip(before.readings, last.readings, moment.readings, strict=True)
+        return max(0.0, sum(a.joules + share * (b.joules - a.joules) - zero.joules for zero, a, b in pairs))
 
     def between(self, before: Moment | None, after: Moment | None) -> Spent | None:
         """What was used from one moment to the other."""

@@ -80,13 +80,7 @@ class LibllamaEngine:
         """Start a session and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         this engine cannot honour."""
         check_arm("libllama", launch.arm, has_draft=launch.draft is not None)
-        order = {
-            "arm": json.loads(launch.arm.model_dump_json()),
-            "target": launch.target.path,
-            "draft": launch.draft.path if launch.draft else None,
-            "threads": launch.arm.engine.threads or default_threads(),
-        }
-        return start_child(_CHILD, launch, order, clean_environment(trace=False))
+        return start_child(_CHILD, launch, clean_environment(trace=False))
 
     def clock(self) -> float:
         """Seconds since the epoch."""
@@ -125,13 +119,17 @@ def examine(_: Host) -> EngineStatus:
     return EngineStatus("ok", f"{identity.version} ({identity.binary})")
 
 
-def start_child(
-    command: tuple[str, ...], launch: Launch, order: dict[str, Any], environment: dict[str, str]
-) -> LibllamaSession:
-    """A session of a child (`child.serve`) that is started by `command`, once it has loaded what the order says.
+def start_child(command: tuple[str, ...], launch: Launch, environment: dict[str, str]) -> LibllamaSession:
+    """A session of a child (`child.serve`) that is started by `command`, once it has loaded the models of `launch`.
 
     Raises `EngineStartError`, or `ExperimentError`.
     """
+    order = {
+        "arm": json.loads(launch.arm.model_dump_json()),
+        "target": launch.target.path,
+        "draft": launch.draft.path if launch.draft else None,
+        "threads": launch.arm.engine.threads or default_threads(),
+    }
     key = secrets.token_bytes(24)
     port = free_port()
     started = time.perf_counter()

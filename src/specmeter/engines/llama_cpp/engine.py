@@ -48,7 +48,7 @@ from specmeter.engines.llama_cpp.tools import (
     find_program,
     wheel_libraries,
 )
-from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, free_port, is_free
+from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, on_free_port
 from specmeter.engines.registry import Device, check_arm
 from specmeter.errors import EngineProtocolError, EngineStartError
 from specmeter.files import file_sha256
@@ -76,8 +76,8 @@ def start_session(launch: Launch, command: Callable[[int, str], ServerCommand]) 
 
     Tries another port when another program took the first one meanwhile. Raises `EngineStartError`.
     """
-    for attempt in range(_PORT_ATTEMPTS):
-        port = free_port()
+
+    def on(port: int) -> LlamaSession:
         client = HttpClient(port, secrets.token_urlsafe(24))
         order = command(port, client.api_key)
         started = time.perf_counter()
@@ -86,14 +86,11 @@ def start_session(launch: Launch, command: Callable[[int, str], ServerCommand]) 
             props = _wait_until_ready(launch, process, client, started + launch.start_timeout_s)
             ready_ms = (time.perf_counter() - started) * 1e3
             return LlamaSession(launch, process, client, _facts(process, client, order.shown, props, ready_ms))
-        except EngineStartError:
-            process.close()
-            if is_free(port) or attempt == _PORT_ATTEMPTS - 1:
-                raise
         except BaseException:
             process.close()
             raise
-    raise AssertionError("unreachable")
+
+    return on_free_port(on, _PORT_ATTEMPTS)
 
 
 def _wait_until_ready(launch: Launch, process: EngineProcess, client: HttpClient, deadline: float) -> dict[str, Any]:

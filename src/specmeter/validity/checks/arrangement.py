@@ -80,11 +80,15 @@ def order_confounded(data: RunData) -> Findings:
         return
     balance = achieved_balance((arm_id, cell, at) for cell, row in starts.items() for arm_id, at in row.items())
     unbalanced = balance.score is not None and balance.score < _BALANCED
-    points = _points(data, starts)
-    drifting, left = (None, None) if unbalanced else (drift(points), carry_over(points))
+    if unbalanced:
+        for arm in arms:
+            yield from _leaning(arm, starts, balance)
+        return
+    points, arm_ids = _points(data, starts), list(data.by_arm)
+    drifting, left = drift(points), carry_over(points)
     for arm in arms:
-        yield from _leaning(arm, starts, balance) if unbalanced else _drifting(arm, starts, drifting)
-        yield from _carried(arm, starts, left, list(data.by_arm))
+        yield from _drifting(arm, starts, drifting)
+        yield from _carried(arm, left, arm_ids)
 
 
 def _starts(data: RunData) -> dict[BlockKey, dict[str, float]]:
@@ -155,21 +159,13 @@ def _drifting(arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], drift: D
         )
 
 
-def _carried(
-    arm: Arm, starts: Mapping[BlockKey, Mapping[str, float]], carry: CarryOver | None, arm_ids: Sequence[str]
-) -> Findings:
+def _carried(arm: Arm, carry: CarryOver | None, arm_ids: Sequence[str]) -> Findings:
     """Speedups that what ran before shifts, because other arms ran before an arm than before its baseline."""
     if carry is None or carry.chance > _BY_CHANCE:
         return
-    met: dict[str, list[int]] = {arm.id: [], arm.baseline_id or "": []}
-    for row in starts.values():
-        order = sorted(row, key=row.__getitem__)
-        for name, found in met.items():
-            if name in row:
-                place = order.index(name)
-                found.append(arm_ids.index(order[place - 1]) if place else -1)
-    own, base = ([carry.left[it] for it in found] for found in met.values())
-    bias = sum(own) / len(own) - sum(base) / len(base) if own and base else 0.0
+    met = {arm_ids[number]: left for number, left in carry.met.items()}
+    baseline = arm.baseline_id or ""
+    bias = met[arm.id] - met[baseline] if arm.id in met and baseline in met else 0.0
     worst = max((it for it in carry.left if it >= 0), key=lambda it: abs(carry.left[it]))
     if abs(bias) >= _BIAS:
         yield of_arm(

@@ -171,6 +171,8 @@ class CarryOver(NamedTuple):
 
     left: Mapping[int, float]
     """Arm -> how much faster than usual the next one is, in the logarithm of its rate; 0 on average."""
+    met: Mapping[int, float]
+    """Arm -> what those before it left to it, on average."""
     chance: float
     """That arms which leave nothing behind look as unlike (F test)."""
 
@@ -191,8 +193,13 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
 
     ratio = max(0.0, without - unexplained) / added / (unexplained / freedom)
     names = sorted(set(last))
-    left = fitted[-len(names) :] - float(np.mean(fitted[-len(names) :]))
-    return CarryOver(dict(zip(names, left.tolist(), strict=True)), float(fdtrc(added, freedom, ratio)))
+    found = fitted[-len(names) :] - float(np.mean(fitted[-len(names) :]))
+    left: dict[int, float] = dict(zip(names, found.tolist(), strict=True))
+    met: dict[int, list[float]] = {}
+    for point, before in zip(ordered, last, strict=True):
+        met.setdefault(point.arm, []).append(left[before])
+    means = {arm: sum(values) / len(values) for arm, values in met.items()}
+    return CarryOver(left, means, float(fdtrc(added, freedom, ratio)))
 
 
 def _fitted(design: Floats, values: Floats) -> tuple[Floats, float, int]:

@@ -156,7 +156,7 @@ class Session:
         for said in prompt.messages:
             utf8(said["content"])
         if prompt.format == "chat":
-            given = {} if prompt.thinking is None else {"enable_thinking": prompt.thinking}
+            given = prompt.template_arguments.get("chat_template_kwargs", {})
             text = self.tokenizer.apply_chat_template(
                 prompt.messages, add_generation_prompt=True, tokenize=False, **given
             )

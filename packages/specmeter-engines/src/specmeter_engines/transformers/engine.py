@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.engines.libllama.engine import start_child
-from specmeter.engines.process import clean_environment, default_threads
+from specmeter.engines.process import clean_environment
 from specmeter.engines.registry import check_arm
 from specmeter.engines.session import Engine
 from specmeter.files import cache_dir, file_sha256
@@ -53,14 +52,8 @@ class TransformersEngine(Engine):
     def start(self, launch: Launch) -> EngineSession:
         """A session of an arm. Raises `EngineStartError`."""
         check_arm("transformers", launch.arm, has_draft=launch.draft is not None)
-        order = {
-            "arm": json.loads(launch.arm.model_dump_json()),
-            "target": launch.target.path,
-            "draft": launch.draft.path if launch.draft else None,
-            "threads": launch.arm.engine.threads or default_threads(),
-        }
         environment = {_KEEPS: str(cache_dir() / "torch")} | clean_environment(trace=False) | _ALONE
-        return start_child(_CHILD, launch, order, environment)
+        return start_child(_CHILD, launch, environment)
 
     def clock(self) -> float:
         """Seconds since the epoch."""

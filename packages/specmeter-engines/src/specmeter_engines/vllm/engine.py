@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.engines.llama_cpp.server import died_while_starting, quoted_log
-from specmeter.engines.process import LOOPBACK, EngineProcess, free_port, is_free
+from specmeter.engines.process import LOOPBACK, EngineProcess, on_free_port
 from specmeter.engines.registry import check_arm
 from specmeter.engines.session import Engine, Launch, SessionFacts
 from specmeter.engines.url.found import Found, ask, client_of
@@ -98,20 +98,18 @@ class VllmEngine(Engine):
         """Start a server and wait until it is ready. Raises `EngineStartError`, or `ExperimentError` for an arm that
         it cannot honour."""
         check_arm("vllm", launch.arm, has_draft=launch.draft is not None)
-        for attempt in range(_PORT_ATTEMPTS):
-            port, key = free_port(), secrets.token_urlsafe(24)
+
+        def on(port: int) -> VllmSession:
+            key = secrets.token_urlsafe(24)
             argv = (str(self._python), "-m", _SERVER, *self._flags(launch), "--host", LOOPBACK, "--port", str(port))
             server = _Server(argv, launch, key)
             try:
                 return server.session(launch, f"http://{LOOPBACK}:{port}", key)
-            except EngineStartError:
-                server.close()
-                if is_free(port) or attempt == _PORT_ATTEMPTS - 1:
-                    raise
             except BaseException:
                 server.close()
                 raise
-        raise AssertionError("unreachable")
+
+        return on_free_port(on, _PORT_ATTEMPTS)
 
     def _flags(self, launch: Launch) -> tuple[str, ...]:
         arm, settings = launch.arm, launch.arm.engine
@@ -144,7 +142,7 @@ class _Server:
         self.argv = argv
         self.started = time.perf_counter()
         self._scratch = tempfile.TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True)
-        # A key in the environment, because command lines are readable by everybody. The two for its CPU build let
+        # A key in the environment, because any user may read command lines. The two for its CPU build let
         # threads run where the machine puts them, and keep it from taking half of all memory for its cache.
         env = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"} | dict(os.environ)
         env |= {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TMPDIR": self._scratch.name}
