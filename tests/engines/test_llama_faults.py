@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from llama_fixtures import arm, core, faulty_binary, gone_within, greedy, launch, prompt
 
+from specmeter.engines import process
 from specmeter.engines.llama_cpp import engine as llama_engine
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
 from specmeter.errors import (
@@ -141,8 +142,8 @@ def test_a_port_taken_by_a_foreign_server_is_never_used(tmp_path: Path, monkeypa
     with foreign.start(launch(tmp_path / "foreign", arm())) as other:
         taken = int(other.facts.argv[other.facts.argv.index("--port") + 1])
         monkeypatch.undo()
-        ports = iter([taken, llama_engine.free_port()])
-        monkeypatch.setattr(llama_engine, "free_port", lambda: next(ports))
+        ports = iter([taken, process.free_port()])
+        monkeypatch.setattr(process, "free_port", lambda: next(ports))
         with EmbeddedEngine().start(launch(tmp_path, arm())) as session:
             assert f'"port": {taken}' not in session.facts.argv[-1]
             assert session.generate(prompt(), greedy(4)).timings.predicted_n == 4
