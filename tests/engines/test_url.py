@@ -12,6 +12,7 @@ import llama_fixtures as llama
 import pytest
 from dialect_server import speaking, steps_of
 
+from specmeter.advise.advice import read_advice
 from specmeter.cli import invoke
 from specmeter.engines import EngineSession, Launch
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
@@ -19,6 +20,7 @@ from specmeter.engines.registry import check_arm
 from specmeter.engines.url import URL, UrlOptions, address
 from specmeter.engines.url.dialects import counters_of, told_by
 from specmeter.engines.url.engine import UrlEngine, served_model
+from specmeter.engines.url.found import key_of
 from specmeter.engines.url.replies import received
 from specmeter.engines.url.session import steps_in
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
@@ -110,11 +112,21 @@ def test_a_real_llama_server_is_measured_as_by_those_who_started_it(
             assert reply.counters[name] == own.counters[name]
 
 
-def test_an_arm_has_no_server_of_its_own(tmp_path: Path) -> None:
-    with speaking("vllm") as (url, _):
-        launch = Launch(arm("http://h"), served_model(UrlOptions(url=url), "t", "served"), None, tmp_path / "log")
-        with pytest.raises(EngineStartError, match="one server to measure"):
-            UrlEngine(UrlOptions(url=url)).start(launch)
+def test_an_arm_is_one_of_the_servers_of_its_run(tmp_path: Path) -> None:
+    with speaking("vllm") as (url, _), speaking("vllm") as (other, _):
+        target = served_model(UrlOptions(url=url), "t", "served")
+        with pytest.raises(EngineStartError, match="http://h is not among the servers of the run"):
+            UrlEngine(UrlOptions(url=url)).start(Launch(arm("http://h"), target, None, tmp_path / "log"))
+        both = UrlEngine(UrlOptions(url=url, others=(other,)))
+        with both.start(Launch(arm(other), target, None, tmp_path / "log")) as session:
+            assert session.facts.argv == (other,)
+
+
+def test_the_first_servers_key_is_for_its_host_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECMETER_API_KEY", "mine")
+    urls = ("http://h:1", "http://h:2", "http://elsewhere")
+    options = UrlOptions(url=urls[0], others=urls[1:], baseline_url="http://h:3")
+    assert [key_of(it, options) for it in (*urls, "http://h:3")] == ["mine", "mine", "", "mine"]
 
 
 def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:
@@ -326,6 +338,58 @@ def test_two_servers_are_compared(run: Callable[..., str]) -> None:
     assert other.asked
     assert "speedup" in told
     assert f"{ACCEPTED / DRAFTED:.0%}" in told
+
+
+def test_several_servers_share_a_baseline(run: Callable[..., str]) -> None:
+    with (
+        speaking("vllm") as (url, one),
+        speaking("vllm") as (second, two),
+        speaking("vllm", speculates=False) as (plain, _),
+    ):
+        told = run("--url", url, "--url", second, "--baseline-url", plain)
+    assert len(one.asked) == len(two.asked)
+    for it in (url, second):
+        assert it.partition("://")[2].replace(":", "-") in told
+
+
+def test_the_best_of_several_servers_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECMETER_DISTURBED", "keep")
+    Path("mine.txt").write_text("".join(f"Count on from {number}.\n" for number in range(4)), encoding="utf-8")
+    asked = ["--prompts", "mine.txt", "--budget", "10s", "-n", str(TOKENS), "--quiet", "--out", "here"]
+    with (
+        speaking("vllm") as (url, one),
+        speaking("vllm") as (second, two),
+        speaking("vllm", speculates=False) as (plain, other),
+    ):
+        code = invoke(["advise", "--baseline-url", plain, "--url", url, "--url", second, *asked])
+    assert code in (0, 4), capsys.readouterr()
+    assert one.asked
+    assert two.asked
+    assert other.asked
+    advice = read_advice(Path("here"))
+    assert advice.asked.urls == (plain, url, second)
+    assert {it.arm_id.rpartition("-")[2] for it in advice.fates} == {it.rpartition(":")[2] for it in (url, second)}
+    assert {it.stage for it in advice.stages} >= {"screen", "race"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--url", "http://h"], "no server is named that decodes plainly"),
+        (["--baseline-url", "http://h"], "nothing to compare with it"),
+        (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: is named twice"),
+        (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "draft as they were started"),
+        (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: mine.yaml says that itself"),
+    ],
+)
+def test_what_cannot_be_advised_of_servers_is_refused(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["advise", *argv]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[..., str]) -> None:

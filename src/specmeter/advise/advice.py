@@ -10,6 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from specmeter.engines.url import Url
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
@@ -39,7 +40,9 @@ class AdviceQuestion(Record):
     """The question: enough to go on with it, and to ask it again. Paths are absolute."""
 
     target: str
-    """A model reference; with `from_file` empty where the file says it."""
+    """A model reference; with `from_file` empty where the file says it; of servers what they call it."""
+    urls: Annotated[tuple[Url, ...], Field(max_length=16, exclude_if=lambda value: not value)] = ()
+    """Servers that run and are chosen among; the first decodes plainly. None: specmeter starts them."""
     drafts: tuple[str, ...] = ()
     """Model references that were named; others may be found."""
     find_drafts: bool = True

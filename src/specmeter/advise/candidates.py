@@ -99,7 +99,7 @@ def find_candidates(
     fetching: Fetching | None = ONLINE,
     found: Sequence[FoundModel] | None = None,
 ) -> Candidates:
-    """What can be tried on the target that is asked about; nothing where an experiment says it itself.
+    """What can be tried on the target that is asked about; nothing where an experiment or servers say it themselves.
 
     Models that are named are built or downloaded, since their headers decide; where nothing is to be fetched (None),
     those that are not here are taken as they are. `found` stands in for what lies on this machine.
@@ -107,7 +107,7 @@ def find_candidates(
     Raises `ModelError` for a target that is not here, or is not a causal language model, and where drafts were named
     of which none can work; `UsageError` for a target that does not fit into memory, `ExperimentError` for settings.
     """
-    if asked.from_file is not None:
+    if asked.from_file is not None or asked.urls:
         return Candidates()
     experiment = load({"target": asked.target, "arms": [{"method": LOOKUP}]}, asked.settings).experiment
     kind = spec_of(experiment.engine.kind)

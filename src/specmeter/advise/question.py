@@ -29,9 +29,11 @@ from specmeter import workloads
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion, LeftOutDraft
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
+from specmeter.engines.url import ANY
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import (
     LOOKUP,
+    Described,
     file_workload,
     refuse_absent_prompts,
     refuse_engine,
@@ -93,6 +95,7 @@ def ask(
     prompts: Sequence[str] = (),
     kinds: Sequence[str] = (),
     from_file: str | None = None,
+    urls: Sequence[str] = (),
     budget_s: float,
     goal: Goal = "throughput",
     clients: Sequence[int] = (),
@@ -100,7 +103,8 @@ def ask(
     max_tokens: int | None = None,
     settings: Sequence[str] = (),
 ) -> AdviceQuestion:
-    """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named.
+    """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named; of servers
+    that run (`urls`) the first decodes plainly.
 
     Raises `UsageError` for what does not go together, and `ModelError` for what is not a reference.
     """
@@ -112,12 +116,17 @@ def ask(
             "--prompts": prompts,
             "--kind": kinds,
             "--wide": wide,
+            "--url": urls,
         }
         if named := [option for option, value in options.items() if value]:
             raise UsageError(
                 f"{', '.join(named)}: {from_file} says that itself",
                 fix="leave --from out, or change the file with --set",
             )
+    elif urls:
+        options = {"--draft": drafts, "--find": find_drafts, "--wide": wide}
+        if named := [option for option, value in options.items() if value]:
+            raise UsageError(f"{', '.join(named)}: servers that run draft as they were started", fix="leave it out")
     elif not target:
         raise UsageError("advise: no target is named", fix="name a GGUF file (`specmeter advise big.gguf`)")
     if prompts and kinds:
@@ -129,15 +138,16 @@ def ask(
     refuse_absent_prompts(prompts)
     if clients:
         _refuse_clients(clients, goal, wide=wide)
-    if target:
+    if target and not urls:
         references = [target, *drafts]
         settings = with_simulation(references, settings)
         described = {"target": absolute(target), "arms": [{"method": LOOKUP}]}
         refuse_engine(load(described, settings).experiment.engine.kind, references)
     return AdviceQuestion(
-        target=absolute(target) if target else "",
+        target=(target or ANY) if urls else absolute(target) if target else "",
+        urls=tuple(urls),
         drafts=tuple(absolute(it) for it in dict.fromkeys(drafts)),
-        find_drafts=not drafts if find_drafts is None else find_drafts,
+        find_drafts=not (drafts or urls) if find_drafts is None else find_drafts,
         prompts=tuple(str(Path(it).absolute()) for it in prompts),
         kinds=tuple(dict.fromkeys(kinds)),
         from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
@@ -328,7 +338,12 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
     if asked.from_file is not None:
         at_loads = (f"load.clients={clients}", "load.rate=[]") if clients else ()
         return load(asked.from_file, (*settings, *at_loads))
-    keys: dict[str, Any] = {"target": asked.target, "generation": {"max_tokens": MAX_TOKENS}}
+    keys: dict[str, Any] = {"target": asked.target}
+    if asked.urls:
+        plain, first, *others = asked.urls
+        servers = {"url": first, "others": others, "baseline_url": plain}
+        keys = Described(() if asked.target == ANY else (asked.target,), servers=servers).keys()
+    keys["generation"] = {"max_tokens": MAX_TOKENS}
     if drafts:
         keys["draft"] = list(drafts)
     if clients:
@@ -339,6 +354,8 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
         source: Folder = "bench" if asked.target.startswith("bench:") else "studies"
         keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
+    if asked.urls:
+        return load(keys, settings)
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = spec_of(plain.engine.kind).traits
     return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)

@@ -426,12 +426,8 @@ def _drafter(arm: Arm) -> str | None:
 
 def _within_a_hair(one: Outlook, other: Outlook) -> bool:
     """Whether two arms of one drafter are predicted to be as good as one another."""
-    alike = (one.arm.methods, one.arm.draft, one.arm.baseline_id) == (
-        other.arm.methods,
-        other.arm.draft,
-        other.arm.baseline_id,
-    )
-    return alike and one.point > 0 and other.point > 0 and abs(one.point / other.point - 1) <= HAIR
+    drafters = [(it.arm.methods, it.arm.draft, it.arm.baseline_id, it.arm.engine.options) for it in (one, other)]
+    return drafters[0] == drafters[1] and one.point > 0 and other.point > 0 and abs(one.point / other.point - 1) <= HAIR
 
 
 def _with_kinds(outlooks: Sequence[Outlook], kept: list[Outlook], fates: list[Fate], most: int) -> list[Fate]:

@@ -22,9 +22,11 @@ from specmeter.cli.settings import (
     ENGINE_GROUP,
     Budget,
     GroupedCommand,
+    addresses,
     draft_option,
     set_by,
     setting_options,
+    url_options,
 )
 from specmeter.errors import UsageError
 from specmeter.laboratory.plan import refuse_long_prompts
@@ -69,6 +71,7 @@ class _Advise(GroupedCommand):
 _GROUPS = {
     "What is asked": ("model", "goal", "budget", "clients", "program", "again"),
     "What is tried": ("drafts", "find", "wide", "from_file", "overrides"),
+    "Servers that run": ("urls", "baseline_url"),
     "On what text": ("prompts", "kinds", "max_tokens"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new"),
@@ -129,6 +132,7 @@ _GROUPS = {
     metavar="FILE",
     help="Choose among the arms of this experiment instead, at its prompts and settings.",
 )
+@url_options("Choose among servers that already run")
 @click.option(
     "--again",
     is_flag=False,
@@ -162,6 +166,8 @@ def command(
     clients: tuple[int, ...],
     program: str,
     from_file: str | None,
+    urls: tuple[str, ...],
+    baseline_url: str | None,
     again: str | None,
     wide: bool,
     overrides: tuple[str, ...],
@@ -193,6 +199,7 @@ def command(
       specmeter advise big.gguf --kind code --for vllm
       specmeter advise big.gguf --draft small.gguf --clients 1,2,4,8
       specmeter advise --from mine.yaml
+      specmeter advise --baseline-url http://127.0.0.1:8080 --url http://127.0.0.1:8081 --url http://127.0.0.1:8082
       specmeter advise big.gguf --dry-run
       specmeter advise --again
 
@@ -204,6 +211,7 @@ def command(
     check_program(program)
     if again is not None:
         given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
+        given += [urls, baseline_url]
         given += settings.values()
         if any(it not in (None, (), False) for it in given):
             raise UsageError(
@@ -228,6 +236,7 @@ def command(
         prompts=prompts,
         kinds=kinds,
         from_file=from_file,
+        urls=_servers(urls, baseline_url),
         budget_s=_USUAL_S * max(1, len(clients)) if budget is None else budget,
         goal=goal,
         clients=clients,
@@ -241,6 +250,22 @@ def command(
     return _told(
         *_advise(asked, out, Fetching(offline), errors(quiet=quiet), new=new), program, details=details, as_json=as_json
     )
+
+
+def _servers(urls: Sequence[str], baseline_url: str | None) -> list[str]:
+    """Servers to choose among, the one that decodes plainly first; none where none is named. Raises `UsageError`."""
+    if not urls and baseline_url is None:
+        return []
+    if baseline_url is None:
+        raise UsageError(
+            "--url: advice compares with plain decoding, and no server is named that decodes plainly; a server drafts "
+            "as it was started, since none takes speculation from a request",
+            fix="start the same model once more without speculation and name it with --baseline-url; `specmeter run "
+            "--url URL` measures one server alone",
+        )
+    if not urls:
+        raise UsageError("--baseline-url: there is nothing to compare with it", fix="name the other servers by --url")
+    return addresses([*addresses([baseline_url], "--baseline-url"), *urls])
 
 
 def _advise(

@@ -21,14 +21,15 @@ from specmeter.cli.settings import (
     ENGINE_GROUP,
     GroupedCommand,
     Lengths,
+    addresses,
     draft_option,
     load_by,
     load_options,
     set_by,
     setting_options,
+    url_options,
 )
 from specmeter.engines.registry import spec_of
-from specmeter.engines.url import KEY, address
 from specmeter.errors import UsageError, ask_to_stop
 from specmeter.experiments.experiment import (
     Described,
@@ -76,7 +77,7 @@ _GROUPS = {
     ),
     "How much of it": ("blocks", "max_tokens", "temp"),
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
-    "A server that runs": ("url", "baseline_url"),
+    "A server that runs": ("urls", "baseline_url"),
     **ENGINE_GROUP,
     "Where it goes": ("out", "new", "save"),
     "What is shown": ("dry_run", "quiet", "progress_as", "watch", "details", "as_json", "schema", "example"),
@@ -112,15 +113,7 @@ _GROUPS = {
     help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 @load_options
-@click.option(
-    "--url",
-    metavar="URL",
-    help="Measure a server that already runs, such as http://127.0.0.1:8080; TARGET is then what it calls a model. Its "
-    f"key is read from {KEY}.",
-)
-@click.option(
-    "--baseline-url", metavar="URL", help="The same model without speculation, by another server; for a speedup."
-)
+@url_options("Measure a server that already runs")
 @click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
 @setting_options(repeats=True)
 @click.option(
@@ -205,7 +198,7 @@ def command(
     ngram: bool,
     methods: tuple[str, ...],
     prompts: tuple[str, ...],
-    url: str | None,
+    urls: tuple[str, ...],
     baseline_url: str | None,
     hub: tuple[str, ...],
     save: Path | None,
@@ -264,7 +257,7 @@ def command(
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     clients, lengths = load_by(settings), gamma or ()
     described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, clients)
-    described = replace(described, servers=_servers(described, url, baseline_url, certify=certify))
+    described = replace(described, servers=_servers(described, urls, baseline_url, certify=certify))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     if certify:
@@ -352,10 +345,10 @@ def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     return all(it.passes for it in found)
 
 
-def _servers(described: Described, url: str | None, baseline_url: str | None, *, certify: bool) -> dict[str, str]:
+def _servers(described: Described, urls: Sequence[str], baseline_url: str | None, *, certify: bool) -> dict[str, Any]:
     """The servers that are named; none where nothing is. Raises `UsageError` for what only those can be told that
     specmeter starts."""
-    if url is None:
+    if not urls:
         if baseline_url is not None:
             raise UsageError(
                 "--baseline-url: there is nothing to compare with it", fix="name the other server by --url"
@@ -372,14 +365,9 @@ def _servers(described: Described, url: str | None, baseline_url: str | None, *,
         raise UsageError(
             f"{', '.join(told)}: a server that runs drafts as it was started", fix="leave it out, or start it so"
         )
-    found: dict[str, str] = {}
-    for option, key, value in (("--url", "url", url), ("--baseline-url", "baseline_url", baseline_url)):
-        if value is not None:
-            try:
-                found[key] = address(value)
-            except ValueError as error:
-                raise UsageError(f"{option}: {error}", fix="write it as http://HOST:PORT") from None
-    return found
+    first, *others = addresses(urls)
+    found: dict[str, Any] = {"url": first} | ({"others": others} if others else {})
+    return found if baseline_url is None else found | {"baseline_url": addresses([baseline_url], "--baseline-url")[0]}
 
 
 def _loaded(

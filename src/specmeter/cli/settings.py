@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from specmeter.engines.url import KEY, address
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES
 from specmeter.text import seconds_of
@@ -227,6 +228,35 @@ def draft_option(text: str) -> Callable[[_F], _F]:
     """`--draft`, by all its names."""
     names = ("-md", "--draft", "--model-draft", "--spec-draft-model")
     return click.option(*names, "drafts", multiple=True, metavar="MODEL", help=text)
+
+
+def url_options(what: str) -> Callable[[_F], _F]:
+    """`--url` and `--baseline-url`; `what` is done with the servers."""
+    both = (
+        click.option(
+            "--url",
+            "urls",
+            multiple=True,
+            metavar="URL",
+            help=f"{what}, such as http://127.0.0.1:8080; repeatable. TARGET is then what it calls a model. Its key is "
+            f"read from {KEY}.",
+        ),
+        click.option("--baseline-url", metavar="URL", help="The same model without speculation, by another server."),
+    )
+    return lambda function: reduce(lambda inner, option: option(inner), reversed(both), function)
+
+
+def addresses(urls: Sequence[str], option: str = "--url") -> list[str]:
+    """URLs as they are kept. Raises `UsageError` for what is none, and for one that is named twice."""
+    found: list[str] = []
+    for url in urls:
+        try:
+            found.append(address(url))
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}", fix="write it as http://HOST:PORT") from None
+        if found[-1] in found[:-1]:
+            raise UsageError(f"{option} {url}: is named twice", fix="name each server once")
+    return found
 
 
 _ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (

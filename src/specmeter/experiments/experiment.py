@@ -88,8 +88,8 @@ class Described:
     """Files; of text files every line is a prompt."""
     load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """Keys of `load`; none: one request after the other."""
-    servers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    """`url` of a server that runs, and perhaps `baseline_url`; targets are then what it calls its models."""
+    servers: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """`url` of a server that runs, perhaps `others` and `baseline_url`; targets are then what it calls its models."""
 
     def keys(self, folder: Path = Path()) -> dict[str, Any]:
         """The keys of a file that lies in `folder`."""
@@ -102,10 +102,16 @@ class Described:
 
     def _served(self) -> dict[str, Any]:
         alone: dict[str, Any] = {} if "baseline_url" in self.servers else {"baseline": False}
-        where = _as_name(self.servers["url"].partition("://")[2])
+        names = {
+            url: _as_name(url.partition("://")[2]) for url in (self.servers["url"], *self.servers.get("others", ()))
+        }
+        arms: list[dict[str, Any]] = [
+            {"name": name, "method": SERVED, "engine": {"options": {"url": url}}, **alone}
+            for url, name in names.items()
+        ]
         return {
-            "targets": {name_of(it): it for it in self.targets} or {where: ANY},
-            "arms": [{"method": SERVED, **alone}],
+            "targets": {name_of(it): it for it in self.targets} or {next(iter(names.values())): ANY},
+            "arms": arms if len(arms) > 1 else [{"method": SERVED, **alone}],
             "engine": {"kind": "url", "options": dict(self.servers)},
         }
 

@@ -367,7 +367,7 @@ def modelled(arm: Arm) -> bool:
 def drafting(arm: Arm) -> tuple[object, ...]:
     """What two arms must have in common for the acceptance of one to be that of the other."""
     by = (getattr(arm, name) for name in PARAMETERS if name != "gamma")
-    return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule)
+    return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule, repr(arm.engine.options))
 
 
 def unlike(probe: EngineSettings, arm: EngineSettings) -> list[str]:

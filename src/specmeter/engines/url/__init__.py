@@ -4,8 +4,8 @@ What a server is and what it can tell is asked of it (`found`); its answers are 
 in `session`. Here is what is known without asking: the most that any of them can tell, its options, and which
 arms make sense.
 
-An arm of method `served` is the server at `url`, which drafts as it was told when it was started, or not at all; a
-plain arm is the server at `baseline_url`. Keys are read from the environment and never kept.
+An arm of method `served` is the server at `url`, which drafts as it was told when it was started, or not at all: none
+of the engines takes speculation from a request. A plain arm is the server at `baseline_url`. Keys are read from the environment and never kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
@@ -56,6 +56,8 @@ class UrlOptions(Record):
 
     url: Url | None = None
     """The server that is measured."""
+    others: Annotated[tuple[Url, ...], Field(max_length=16)] = ()
+    """Further servers of the same model; an arm is one of them by an `engine.options.url` of its own."""
     baseline_url: Url | None = None
     """The same model without speculation, by another server. None: there is no speedup."""
 
@@ -81,6 +83,7 @@ URL = EngineSpec(
     traits=EngineTraits(
         methods=(MethodTraits(name=SERVED, drafter="unknown"),),
         settings=("context", "slots"),
+        draft_options=("url",),
         asked=True,
         tells=("drafts", "forwards", "tokens", "arrivals", "candidates", "activation", "processes"),
     ),

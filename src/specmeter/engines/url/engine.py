@@ -57,7 +57,8 @@ class UrlEngine(Engine):
 
     @property
     def _urls(self) -> Sequence[str]:
-        return [it for it in (self.options.url, self.options.baseline_url) if it is not None]
+        named = (self.options.url, *self.options.others, self.options.baseline_url)
+        return [it for it in dict.fromkeys(named) if it is not None]
 
     def _found(self, url: str, wanted: str = ANY) -> Found:
         try:
@@ -86,11 +87,12 @@ class UrlEngine(Engine):
 
     def start(self, launch: Launch) -> FoundLlama | OpenAiSession:
         """A session with the server of an arm. Raises `EngineStartError` where it is not what it was."""
-        url = self.options.url if launch.arm.speculates else self.options.baseline_url
-        if url is None or UrlOptions.model_validate(launch.arm.engine.options) != self.options:
+        own = UrlOptions.model_validate(launch.arm.engine.options)
+        url = own.url if launch.arm.speculates else own.baseline_url
+        if url is None or url not in self._urls:
             raise EngineStartError(
-                f"arm {launch.arm.id}: a run has one server to measure and one to compare it with",
-                fix="write both under engine.options of the experiment, and none under an arm",
+                f"arm {launch.arm.id}: {url or 'its server'} is not among the servers of the run",
+                fix="name all of them under engine.options of the experiment: url, others and baseline_url",
             )
         started = time.perf_counter()
         found = self._found(url, launch.target.reference)

@@ -87,12 +87,10 @@ def client_of(url: str, key: str) -> HttpClient:
 
 
 def key_of(url: str, options: UrlOptions) -> str:
-    """The key for one of the servers, from the environment; the baseline's may be that of the same host."""
-    own = os.environ.get(KEY, "")
-    if url != options.baseline_url:
-        return own
+    """The key for one of the servers, from the environment; all but the first get its key on the same host alone."""
     same = options.url is not None and urlsplit(options.url).hostname == urlsplit(url).hostname
-    return os.environ.get(BASELINE_KEY, own if same else "")
+    own = os.environ.get(KEY, "") if same else ""
+    return os.environ.get(BASELINE_KEY, own) if url == options.baseline_url else own
 
 
 def call(
