@@ -5,7 +5,8 @@ in `session`. Here is what is known without asking: the most that any of them ca
 arms make sense.
 
 An arm of method `served` is the server at `url`, which drafts as it was told when it was started, or not at all: none
-of the engines takes speculation from a request. A plain arm is the server at `baseline_url`. Keys are read from the environment and never kept.
+of the engines takes speculation from a request. A plain arm is the server at `baseline_url`. Keys are read from the
+environment and never kept.
 """
 
 from __future__ import annotations
