@@ -764,3 +764,6 @@ def test_what_the_first_step_of_a_request_takes_is_shared_by_its_tokens() -> Non
     assert inputs(found)["first"] == found.parts.first
     alone = late.model_copy(update={"draft": None})
     assert predict(sure, stepped(alone, tokens=60), [4], by_model=False).by_gamma[0].parts.first == 0
+    loaded = late.model_copy(update={"clients": 4})
+    (queued,) = predict(sure, stepped(loaded, tokens=60), [4], by_model=True).by_gamma
+    assert queued.parts.first == pytest.approx(4 * 0.25), "each waits for the others'"

@@ -114,6 +114,7 @@ def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> N
     assert by_model.plain_ms == by_lookup.plain_ms > 0
     assert by_model.accepted_ms == {}
     assert tokens_of(6) == 12
+    assert [tokens_of(6, clients) for clients in (2, 8)] == [15, 20]
 
 
 def test_a_mixture_of_experts_is_probed_on_new_text_too(tmp_path: Path) -> None:

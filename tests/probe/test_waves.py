@@ -8,6 +8,7 @@ import pytest
 
 from specmeter.engines.mock import MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.errors import EngineProtocolError
 from specmeter.probe.steps import RoundSpec, WaveReply, measure_round, pricing, read_rounds, wave_plain_ms, wave_step_ms
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings
 
@@ -48,6 +49,24 @@ def test_a_plain_step_emits_a_token_for_each_request() -> None:
     assert wave_plain_ms([plain[0], answer(0.0, [200.0, 220.0], [])]) is None
     (found,) = read_rounds([plain], [[[FIRST, SECOND]]])
     assert (found.plain_ms, found.step_ms[4]) == pytest.approx((20.0, 20.0))
+    assert found.first_ms is None
+
+
+def test_a_request_by_itself_tells_what_the_first_step_takes_among_others() -> None:
+    plain = [answer(0.0, [10.0, 60.0, 80.0, 100.0], []), answer(5.0, [60.0, 80.0, 100.0, 110.0], [])]
+    steps = tuple(Step(drafted=2, accepted=0, at_ms=at) for at in (50.0, 70.0, 90.0))
+    timings = Timings(prompt_n=1, prompt_ms=1.0, predicted_n=4, predicted_ms=90.0)
+    alone = WaveReply(0.0, Reply(text="", stop_reason="limit", timings=timings, wall_ms=1.0, steps=steps))
+    (found,) = read_rounds([plain], [[[alone], [FIRST, SECOND]]])
+    assert found.first_ms == 30.0
+    assert found.step_ms == pytest.approx({2: 12.0, 3: 15.0, 4: 20.0})
+
+
+def test_requests_that_never_draft_in_one_step_are_refused_by_that_name() -> None:
+    plain = [answer(0.0, [10.0, 60.0, 80.0, 100.0], []), answer(5.0, [60.0, 80.0, 100.0, 110.0], [])]
+    later = answer(900.0, FORWARDS[1:], [4, 4, 4, 4, 3, 2])
+    with pytest.raises(EngineProtocolError, match="no step drafted for all requests at once"):
+        read_rounds([plain], [[[FIRST, later]]])
 
 
 def test_an_engine_that_answers_several_at_once_shows_what_it_charges(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def pricing(arm: Arm, gamma: int) -> Arm:
 
 def tokens_of(gamma: int, clients: int = 1) -> int:
     """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens, of all clients at once."""
-    return gamma + 1 + WHOLE_STEPS + (STAGGER if clients > 1 else 0)
+    return gamma + 1 + WHOLE_STEPS + (max(STAGGER, clients) if clients > 1 else 0)
 
 
 def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
@@ -138,7 +138,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
             tokens = tokens_of(each - 1, spec.clients)
             if arm in accepting:  # as many steps, as far as the run's own texts go
                 tokens = max(tokens, min(1 + each * (tokens - each), spec.generation.max_tokens))
-            waves[arm.id], loads[arm.id] = _answers(session, spec, tokens)
+            waves[arm.id], loads[arm.id] = _answers(session, spec, tokens, by_model=arm.draft is not None)
     plain = spec.plain.id
     found = read_rounds(waves[plain], [waves[arm.id] for arm in spec.drafting])
     rounds: list[StepRound] = []
@@ -174,7 +174,9 @@ def routed(target: ModelIdentity) -> bool:
     return target.header is not None and target.header.experts > 0
 
 
-def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list[list[WaveReply]], list[float]]:
+def _answers(
+    session: EngineSession, spec: RoundSpec, tokens: int, *, by_model: bool
+) -> tuple[list[list[WaveReply]], list[float]]:
     """What was answered, and the share of the machine that others took meanwhile."""
     server = session.facts.server
     if server is None or server not in spec.warm:
@@ -185,7 +187,9 @@ def _answers(session: EngineSession, spec: RoundSpec, tokens: int) -> tuple[list
     prompts = [_free(prompt) for prompt in spec.prompts]
     with TelemetrySampler(samples.put, pids=session.facts.pids) if spec.watched else nullcontext():
         if spec.clients > 1:
-            waves = answer_waves(session, prompts, generation, spec.clients)
+            # One request by itself tells how long the draft model reads its prompt: among others nothing does.
+            alone = [[WaveReply(0.0, session.generate(prompts[0], generation))]] if by_model else []
+            waves = alone + answer_waves(session, prompts, generation, spec.clients)
         else:
             waves = [[WaveReply(0.0, session.generate(prompt, generation))] for prompt in prompts]
     return waves, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
@@ -201,6 +205,9 @@ def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> li
     has a step that can be told apart."""
     found = [read_round(plain, waves) for waves in drafting]
     if not any(it.step_ms for it in found):
+        answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
+        if any(it.reply.steps for it in answers):
+            raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
         raise EngineProtocolError(
             "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
         )
@@ -217,22 +224,23 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
         )
     if not each:
         raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
-    replies = [it.reply for wave in drafting for it in wave]
-    drafted = sum(reply.timings.draft_n or 0 for reply in replies)
-    spent = [part.generate_ms for reply in replies for part in reply.drafting]
-    step_ms = _step_ms(drafting)
-    first = [ms for reply in replies if not together and (ms := _first_ms(reply, step_ms)) is not None]
+    lone = [wave[0].reply for wave in drafting if len(wave) == 1]
+    drafted = sum(reply.timings.draft_n or 0 for reply in lone)
+    spent = [] if together else [part.generate_ms for reply in lone for part in reply.drafting]
+    alone_ms = _lone_step_ms(lone)
+    first = [ms for reply in lone if (ms := _first_ms(reply, alone_ms)) is not None]
     return StepRound(
         plain_ms=statistics.median(each),
-        step_ms=step_ms,
+        step_ms=_step_ms(drafting),
         first_ms=max(0.0, statistics.median(first)) if first else None,
         drafting_ms=sum(spent) / drafted if spent and drafted else None,
     )
 
 
 def _step_ms(waves: Sequence[Wave]) -> dict[int, float]:
+    """Of requests together, where any were."""
     if max((len(wave) for wave in waves), default=0) > 1:
-        return wave_step_ms(waves)
+        return wave_step_ms([wave for wave in waves if len(wave) > 1])
     return _lone_step_ms([it.reply for wave in waves for it in wave])
 
 
@@ -279,7 +287,7 @@ def step_times(reply: Reply) -> Iterator[tuple[int, float]]:
 # --- several requests at once ----------------------------------------------------------------------------------------
 
 STAGGER = 3
-"""Steps by which requests of a wave may begin apart."""
+"""Steps by which requests of a wave may begin apart, or as many as there are, where these are more."""
 
 
 class WaveReply(NamedTuple):

@@ -243,7 +243,8 @@ def stepped(
     """Costs from steps that were measured in the run itself.
 
     `plain_ms` is a plain token of the baseline, measured in the same minutes; it counts like one more plain session.
-    `tokens` of a request after its first one share what its first step takes beyond others.
+    `tokens` of a request after its first one share what its first step takes beyond others; every request that is
+    decoded at the same time waits for it.
     `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more,
     and one is seldom as long as the one before it.
     A `recurrent` target restores and replays after a rejection; the probe's steps without a draft are such replays, of
@@ -292,7 +293,7 @@ def stepped(
             restore=restore,
             recurrent=recurrent,
             measured=int(known[-1]),
-            first=median(first) / tokens if first and tokens else 0.0,
+            first=probe.clients * median(first) / tokens if first and tokens else 0.0,
         )
 
     return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)

@@ -175,7 +175,10 @@ class Forecaster:
             around = self.scout.price_between(arm)
         if around is not None and arm.load is not None:
             fewer, more = around
-            low, high = (stepped(it, stops_early=early, recurrent=recurrent) for it in around)
+            low, high = (
+                stepped(it, tokens=self.scout.tokens(it.baseline_id), stops_early=early, recurrent=recurrent)
+                for it in around
+            )
             told = Message("costs.between", fewer=fewer.clients, more=more.clients)
             place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
             self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)

@@ -379,6 +379,7 @@ def mixed(low: Costs, high: Costs, share: float, basis: Message) -> Costs:
             restore=between("restore"),
             recurrent=ends[0].recurrent,
             measured=min(it.measured for it in ends),
+            first=(1 - share) * ends[0].first + share * ends[1].first,
         )
 
     return Costs(basis, low.has_draft and high.has_draft, draw)
