@@ -40,6 +40,16 @@ def test_sentences_and_tables_of_numbers_have_links() -> None:
     assert all(it.row for it in numbers)
 
 
+def test_what_each_ruling_says_leads_to_its_unrounded_numbers() -> None:
+    made = report()
+    tables = {it.table.name: it.table for section in made.sections for it in section.blocks if isinstance(it, Tabled)}
+    led = [row.cells[-1].row for row in tables["claims"].rows]
+    behind = {row.id: row.cells[-1].text for row in tables["rows_claims"].rows}
+    assert led == list(behind)
+    mapped = behind["claim-rtx3090-aug-ngram-map"]
+    assert re.search(r"-?\d+\.\d{2,}", str(mapped))
+
+
 def test_runs_are_by_length_or_by_load() -> None:
     by_run = {(it.device, it.run): set[str]() for it in documents.measured()}
     for it in documents.measured():

@@ -186,7 +186,7 @@ def report() -> Report:
             ),
             Section("found_since", [Text(Message("documents.since"), at="page"), Tabled(_since(lines))]),
             Section("claims", [Tabled(_ruled(claims), most=20)]),
-            Section("rows", [Tabled(it, at="details") for it in _rows()]),
+            Section("rows", [Tabled(it, at="details") for it in (*_rows(), _behind(claims))]),
         ],
         filters={
             "document": [(it, it) for it in dict.fromkeys(name for name, _ in claims)],
@@ -385,13 +385,35 @@ def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
                 Cell(name),
                 Cell(claim.claim),
                 Cell(Message(f"ruling.{claim.ruling}"), tone=_TONES.get(claim.ruling, "faint")),
-                Cell(claim.found),
+                Cell(claim.found, row=f"claim-{name}-{claim.id}"),
             ),
             filed={"document": name, "ruling": claim.ruling},
         )
         for name, claim in claims
     ]
     return Table("claims", columns, rows)
+
+
+def _behind(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
+    """The numbers that each ruling says, unrounded, and where the claim stands."""
+    columns = (Column("document"), *(Column(f"source_{it}", title=it) for it in ("id", "where", "numbers")))
+    rows = [
+        Row(
+            (Cell(name), Cell(claim.id, code=True), Cell(claim.where), Cell("; ".join(_numbers(claim.found)) or "-")),
+            id=f"claim-{name}-{claim.id}",
+        )
+        for name, claim in claims
+    ]
+    return _table("rows_claims", columns, rows)
+
+
+def _numbers(said: Message) -> Iterator[str]:
+    for name, value in said.values.items():
+        for it in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(it, Message):
+                yield from _numbers(it)
+            elif isinstance(it, (int, float)):
+                yield f"{name} {it:.6g}"
 
 
 def _rows() -> Iterator[Table]:
