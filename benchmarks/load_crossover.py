@@ -1,6 +1,6 @@
 """At how many clients speculation stops paying, or starts to: as predicted before measuring, and as measured.
 
-    uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--dense 100m] [--blocks 3] [--report]
+    uv run python benchmarks/load_crossover.py --folder DIR [--only NAME ...] [--dense 400m] [--blocks 3] [--report]
 
 Twelve cases: a dense and an MoE target, with two drafts, on three kinds of text. Each is a run at 1, 2, 4 and 8
 clients, which probes the steps of the server at each load before it predicts (`design.probe: always`); predictions are
@@ -53,7 +53,7 @@ class Case(NamedTuple):
             "drafts": {self.draft: f"bench:draft-{self.draft}"},
             "workloads": [{"source": "bench", "kinds": [self.kind], "per_kind": 8}],
             "arms": [{"draft": self.draft, "gamma": GAMMA[self.target]}],
-            "load": {"clients": list(CLIENTS)},
+            "load": {"clients": list(CLIENTS), "rounds": 2},
             "design": {"blocks": blocks, "warmup": "short", "probe": "always"},
             "engine": {"context": 512, **({"threads": threads} if threads else {})},
             "generation": {"max_tokens": tokens},
@@ -141,10 +141,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=[it.name for it in CASES], default=[it.name for it in CASES])
-    parser.add_argument("--dense", default="400m", help="size of the dense target")
-    parser.add_argument("--moe", default="400m", help="size of the MoE target")
-    parser.add_argument("--blocks", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--dense", default="100m", help="size of the dense target")
+    parser.add_argument("--moe", default="100m", help="size of the MoE target")
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--report", action="store_true", help="only read what is there")
     args = parser.parse_args()
