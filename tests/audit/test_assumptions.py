@@ -98,7 +98,8 @@ RATES = (
 def test_the_text_above_says_how_many_requests_are_served_at_once(above: str, tmp_path: Path) -> None:
     ruling = audited(tmp_path, "## Results", above, "", *RATES).rulings[1]
     assert ruling.claim.concurrency == 8
-    assert "one-request" in needed(ruling)
+    assert "same-load" in needed(ruling)
+    assert "one-request" not in needed(ruling)
     assert ruling.verdict == "implausible"
 
 

@@ -94,3 +94,13 @@ def test_numbers_that_do_not_go_together_are_never_undecided() -> None:
     assert (share.verdict, share.bound) == ("implausible", "conservation")
     mean = ruled(speedup=1.7, decode_rate=60.0, baseline_rate=40.0, averaged=("speedup",))
     assert (mean.verdict, mean.contradictions) == ("cannot tell", ())
+
+
+def test_a_share_that_its_counts_do_not_give_is_never_possible() -> None:
+    """As the log of the same run says: there it is impossible, as that is one run for sure."""
+    row = {"speedup": 1.63, "gamma": 4, "accepted": 771, "drafted": 1204, "acceptance": 0.84}
+    assert ruled(**row, runs=1).verdict == "impossible"
+    table = ruled(**row)
+    assert (table.verdict, table.bound, len(table.contradictions)) == ("implausible", "conservation", 1)
+    assert ruled(**row | {"acceptance": 0.64}).verdict == "possible"
+    assert ruled(**row, averaged=("acceptance",)).verdict == "possible"

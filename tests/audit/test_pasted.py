@@ -111,6 +111,24 @@ def test_columns_by_requests_at_once_have_their_own_baselines(tmp_path: Path) ->
     assert {(it.gamma, it.acceptance) for it in claims} == {(3, 0.7)}
 
 
+def test_at_several_requests_it_is_the_load_that_has_to_be_alike(tmp_path: Path) -> None:
+    text = table("config|np=1|np=2|acceptance", "baseline|22.5|40.1|", "MTP n_max=3|30.3|190|70%")
+    broken = [it for it in audited(tmp_path, text).rulings if it.broken]
+    assert [it.claim.concurrency for it in broken] == [2]
+    assert "same-load" in {it.name for it in broken[0].rests_on}
+    assert "one-request" not in {it.name for it in broken[0].rests_on}
+
+
+def test_the_rate_of_a_draft_alone_is_not_held_against_that_of_a_load(tmp_path: Path) -> None:
+    """Four requests at once give 70 tok/s; the draft's 140 are of one request, so that it does not cost half a step."""
+    text = table("config|np=1|np=4|acceptance|method", "baseline|22.5|70.2||", "draft n_max=3|30.3|120|70%|draft-simple")
+    given = row_defaults(draft_rate="140")
+    claims = [it.claim for it in audited(tmp_path, text).rulings]
+    by_load = {it.claim.concurrency: it for it in rule(claims, "table", "table", given).rulings if it.claim.gamma}
+    assert [by_load[1].bound, by_load[4].bound] == ["speedup-above-cost-bound", "speedup-above-tau"]
+    assert by_load[4].verdict == "possible"
+
+
 def test_speeds_by_requests_at_once_bear_their_units(tmp_path: Path) -> None:
     text = table(
         "|np=1|np=4", "off|38.1 tok/s|121.5 tok/s", "on (k=4)|68.9 tok/s (1.81x, 66% accept)|139.0 tok/s (1.14x)"

@@ -34,6 +34,8 @@ SHORTEST = 16
 MANY_DRAFTS = 50
 """Fewer drafted tokens than this can all be accepted by luck."""
 
+_OTHER_RUNS = (Assumption(name="pooled", needs=Message("audit.needs_other_runs")),)
+
 
 def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
     """Whether the target's verifications succeeded; None where none is known to have failed."""
@@ -69,9 +71,8 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
     share = printed(claim, "acceptance")
     if share is not None and share.low > 1 + 1e-9:
         yield _broken(Message("audit.acceptance_beyond", percent=100 * share.value))
-    own = _share_of_counts(claim)
-    if own is not None and claim.runs == 1:
-        yield _broken(own)
+    if (own := _share_of_counts(claim)) is not None and (claim.runs == 1 or "acceptance" not in claim.averaged):
+        yield _broken(own, () if claim.runs == 1 else _OTHER_RUNS)
     if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
         line = Message("audit.drafted_beyond", drafted=drafted, gamma=gamma, steps=steps, most=gamma * steps)
         yield _broken(line, [*_several_at_once(claim, drafted / (gamma * steps or 1)), *_of_another(claim)])
@@ -83,9 +84,8 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
             yield _broken(line, _of_another(claim))
         elif family_of(claim) != "tree":
             yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.unless_trees", line=line))
-    made = _steps_of_counts(claim)
-    if made is not None and (claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled)):
-        yield _broken(made)
+    if (made := _steps_of_counts(claim)) is not None:
+        yield _broken(made, () if claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled) else _OTHER_RUNS)
     decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
     if decode is not None and wall is not None and claim.runs == 1 and decode.low > wall.high * (1 + TOLERANCE):
         yield _broken(Message("audit.decoding_beyond", decoding_s=decode.value / 1e3, run_s=wall.value / 1e3))
@@ -300,9 +300,7 @@ def contradictions(claim: Claim) -> Iterator[BoundOutcome]:
     )
     for bound, line in found:
         if line is not None:
-            yield BoundOutcome(
-                bound, "broken", line, (Assumption(name="pooled", needs=Message("audit.needs_other_runs")),)
-            )
+            yield BoundOutcome(bound, "broken", line, _OTHER_RUNS)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

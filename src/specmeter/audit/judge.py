@@ -92,11 +92,11 @@ BOUNDS = (
     Bound("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
         assumes=("acceptance", "pooled")),
     Bound("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
-        assumes=("forward", "pooled", "acceptance", "one-method", "one-request", "baseline")),
+        assumes=("forward", "pooled", "acceptance", "one-method", "same-load", "baseline")),
     Bound("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",
         assumes=("draft-rate",)),
     Bound("speedup-above-cost-bound", "S > tau / (1 + g c) for g drafts per step, each costing c target forwards",
-        assumes=("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "one-request",
+        assumes=("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "same-load",
                  "baseline")),
     Bound("bandwidth-bound", "weights read faster than the memory can deliver them",
         assumes=("bandwidth", "weights")),
@@ -131,6 +131,7 @@ ASSUMPTIONS = {
     "one-request": (
         "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
     ),
+    "same-load": "servers whose users come and go: a baseline that served fewer at once is no measure of the load",
     "one-method": "two methods joined, of which the row gives the numbers of one",
     "last-draft": "drafts whose length adapts to what was accepted, where no name says so",
     "bandwidth": "weights that stay in a cache, or that lie in several memories",

@@ -299,10 +299,15 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
 
 
 def draft_cost(claim: Claim) -> Range | None:
-    """c: time of a draft forward over time of a target forward, each by itself."""
+    """c: time of a draft forward over time of a target forward, each by itself.
+
+    None under load: a draft's rate is that of one request, the target's that of all or of each.
+    """
     ratio = printed(claim, "speed_ratio")
     if ratio is not None:
         return Range(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
+    if (claim.concurrency or 1) > 1:
+        return None
     draft = printed(claim, "draft_rate")
     target = printed(claim, "baseline_rate")
     if target is None:
@@ -444,7 +449,7 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     if joined(claim):
         yield Assumption(name="one-method", needs=Message("audit.needs_other_method", tau=wanted))
     if (claim.concurrency or 1) > 1:
-        yield Assumption(name="one-request", needs=Message("audit.needs_fuller_batches", requests=claim.concurrency))
+        yield Assumption(name="same-load", needs=Message("audit.needs_fuller_batches", requests=claim.concurrency))
     factor = speedup / limit.value
     if claim.speedup is not None and (claim.baseline_rate is None or claim.baseline_from is not None):
         yield Assumption(name="baseline", needs=Message("audit.needs_faster_plain", times=factor))
