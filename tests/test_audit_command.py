@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,49 @@ def test_the_count_is_said_first_then_the_worst_rows_then_what_they_rest_on(
     assert "the printed speedup is 2.5, but its rates give 60 / 40 = 1.5" in out
     assert "contradiction: the printed speedup is 1.7, but its rates give 60 / 40 = 1.5" in out, "without --details"
     assert "needs a forward over 5 tokens in 0.72 of the time of" in out
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Types that on a terminal."""
+
+    def type_in(text: str) -> None:
+        for stream in (keys := io.StringIO(text)), sys.stdout:
+            monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("sys.stdin", keys)
+
+    return type_in
+
+
+def test_on_a_terminal_the_number_that_would_decide_is_asked_for(
+    typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("open.csv").write_text("speedup,acceptance\n1.9,20%\n1.2,70%\n", encoding="utf-8")
+    typed("four\n4\n")
+    assert invoke(["audit", "open.csv"]) == 4
+    out = capsys.readouterr().out
+    assert out.count("--gamma, if you know it") == 2, "what is no number is asked for again"
+    assert out.index("2 undecided") < out.index("--gamma, if") < out.index("1 implausible, 1 possible")
+
+
+@pytest.mark.parametrize("keys", ["\n", ""], ids=["Enter", "the end"])
+def test_a_question_may_be_skipped(
+    keys: str, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("open.csv").write_text("speedup,acceptance\n1.9,20%\n", encoding="utf-8")
+    typed(keys)
+    assert invoke(["audit", "open.csv"]) == 0
+    assert capsys.readouterr().out.count("1 undecided") == 1
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--gamma", "4"]])
+def test_nothing_is_asked_of_programs_or_twice(
+    options: list[str], typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("open.csv").write_text("speedup,acceptance\n1.9,20%\n", encoding="utf-8")
+    typed("4\n")
+    invoke(["audit", "open.csv", *options])
+    assert "if you know it" not in capsys.readouterr().out
 
 
 def test_forwards_that_were_measured_to_be_cheap_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:

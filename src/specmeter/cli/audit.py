@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from specmeter.audit.read.infer_units import table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
 from specmeter.cli import flag
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.messages import Message
 from specmeter.show import audit_report
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.report import print_report
@@ -28,6 +30,8 @@ from specmeter.text import size
 
 MAX_PIPED = 64 * 2**20
 """How long a named pipe may bring nothing."""
+
+_GAMMA = click.IntRange(0, 100_000)
 
 _HELP = f"""Audit published results: which rows can be true?
 
@@ -64,7 +68,7 @@ Columns of tables, any of them, also under other names (see the documentation):
 )
 @click.option("--baseline-rate", metavar="TOK/S", help="Rate of the target without a draft, for rows that give none.")
 @click.option("--draft-rate", metavar="TOK/S", help="Rate of the draft model alone.")
-@click.option("--gamma", type=click.IntRange(0, 100_000), help="Most draft tokens per step.")
+@click.option("--gamma", type=_GAMMA, help="Most draft tokens per step.")
 @click.option("--device", metavar="NAME", help="Machine or GPU that the rows were measured on.")
 @click.option("--bandwidth", metavar="GB/S", help="Peak memory bandwidth, for a device that specmeter does not know.")
 @click.option("--bytes-per-token", metavar="SIZE", help="Weights read per token (active ones only), such as 1.9GB.")
@@ -139,7 +143,40 @@ def command(
             unread += 1
             errors().say_all(f"error: {error}".splitlines(), wrap=False)
     print_report(audit_report.report(audits, details=details), as_json=as_json, details=details)
+    if not (as_json or published or "-" in files) and sys.stdin.isatty() and sys.stdout.isatty():
+        audits = _with_answers(audits, share, details=details)
     ctx.exit(2 if unread else _exit_code(audits))
+
+
+def _with_answers(audits: list[Audit], share: float | None, *, details: bool) -> list[Audit]:
+    """The audits with numbers that a person types in: the one that decides most rows first, until none would."""
+    while asked := sum((Counter(audit.asked) for audit in audits), Counter[str]()):
+        name = asked.most_common(1)[0][0]
+        try:
+            question = str(Message("audit.ask", flag=flag(name)))
+            given = click.prompt(question, "", show_default=False, value_proc=lambda it, name=name: _answer(name, it))
+        except click.Abort:
+            given = None
+        if given is None:
+            break
+        audits = [rule((it.claim for it in old.rulings), old.source, old.format, given, share) for old in audits]
+        print_report(audit_report.report(audits, details=details), details=details)
+    return audits
+
+
+def _answer(name: str, text: str) -> RowDefaults | None:
+    """What was typed for that number, if anything. Raises the error of click that makes it ask again."""
+    if not text.strip():
+        return None
+    try:
+        return row_defaults(
+            gamma=_GAMMA.convert(text, None, None) if name == "gamma" else None,
+            baseline_rate=text if name == "baseline_rate" else None,
+            draft_rate=text if name == "draft_rate" else None,
+            flag=flag,
+        )
+    except SpecmeterError as error:
+        raise click.UsageError(f"{error.message}; {error.fix}") from None
 
 
 def _exit_code(audits: Sequence[Audit]) -> int:
