@@ -14,6 +14,7 @@ from mock_probe import mock_probe
 from report_pages import Looked
 from specmeter.analysis.explain.parts import ceilings
 from specmeter.analysis.reading import read_run
+from specmeter.show import run_tables
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.page import document_figures, run_page, shareable
@@ -177,6 +178,26 @@ def test_time_that_cannot_be_divided_is_not_called_verification(document: Docume
     for datum in figure.panels[0].data:
         if "part" in datum and means[str(datum["arm"])] == "undivided":
             assert datum["part"] in ("undivided", "restore")
+
+
+def test_nor_is_it_in_the_table(document: Document) -> None:
+    assert document.account is not None
+    table = run_tables.parts(document)
+    keys = [column.key for column in table.columns]
+    assert any(arm.means == "undivided" for arm in document.account.arms)
+    for arm, one in zip(document.account.arms, table.rows, strict=True):
+        told = {key: str(cell.text) for key, cell in zip(keys, one.cells, strict=True)}
+        if arm.means == "undivided":
+            assert told["part_verify"] == "-"
+            assert told["part_undivided"] != "-"
+
+
+def test_nothing_of_a_simulated_run_is_green(page: Path, look: Look) -> None:
+    looked = look(page)
+    assert looked.page.locator(".chip.mock").count() > 3
+    assert looked.page.locator(".chip.valid").count() == 0
+    assert looked.page.inner_text("h1 .chip.mock") == "simulated, valid"
+    assert looked.page.locator("h1 .speculate, h1 .stop").count() == 0
 
 
 def test_parts_of_a_bar_follow_one_another(real: Path) -> None:

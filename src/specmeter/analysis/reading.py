@@ -93,6 +93,11 @@ class RunReport:
             return own
         return simultaneous(own, arm.choice.compared)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing was measured: its engine was a mock."""
+        return any(it.simulated for it in self.models)
+
     def because(self, arm_id: str) -> list[Finding]:
         """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
         for valid arms, and where a check was skipped."""

@@ -22,6 +22,7 @@ from specmeter.show.advice_words import (
     names_of,
     notes,
     reason,
+    simulated,
     shown_fates,
     target_of,
     what_next,
@@ -65,6 +66,7 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         decision=advice.decision,
         look=_LOOKS.get(advice.decision, "") if advice.basis == "confirmed" else "",
         verdict=advice.verdict,
+        simulated=simulated(advice),
         answer=[
             *_to_paste(advice),
             *_by_kind(advice, names),

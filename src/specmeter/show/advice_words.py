@@ -345,10 +345,14 @@ def _intervals(advice: Advice) -> Message:
 # --- what to mind ----------------------------------------------------------------------------------------------------
 
 
+def simulated(advice: Advice) -> bool:
+    """Whether a mock was asked, so that nothing was measured."""
+    return any(it is not None and it.simulated for it in (advice.target, advice.draft))
+
+
 def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
     """What a reader should know, what matters most first."""
-    models = [it for it in (advice.target, advice.draft) if it is not None]
-    if any(model.simulated for model in models):
+    if simulated(advice):
         yield Text(Message("advised.note.simulated"), "strong")
     if advice.why_undecided == "changed":
         yield Text(Message("advised.note.changed_since"), "bad")

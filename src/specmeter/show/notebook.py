@@ -24,7 +24,7 @@ from specmeter.show import (
     schedule_report,
 )
 from specmeter.show.names import Names
-from specmeter.show.report import Command, Tabled, Text
+from specmeter.show.report import Command, Tabled, Text, verdict_said
 from specmeter.show.sentence import crossover_sentence, main_crossovers, sentence, untold
 from specmeter.show.table import Table, html, row, text
 from specmeter.text import pasted, printable
@@ -94,7 +94,7 @@ class ShownPrediction(Predicted):
 def report_html(report: Report) -> str:
     """What a terminal has of a report without being asked for more."""
     english = words()
-    head = [] if report.headline is None else [Text(report.headline, "strong", verdict=report.verdict)]
+    head = [] if report.headline is None else [Text(report.headline, "strong", verdict=report.verdict, simulated=report.simulated)]
     blocks = [*head, *report.answer, *(block for section in report.sections for block in section.blocks)]
     told: list[str] = []
     for block in (it for it in (*blocks, *report.notes) if it.at == "everywhere"):
@@ -102,7 +102,7 @@ def report_html(report: Report) -> str:
             case Text():
                 line = _safe(english.render(block.said))
                 line = f"<strong>{line}</strong>" if block.tone == "strong" else line
-                told.append(f"<p>{line}{_verdict_html(block.verdict)}</p>")
+                told.append(f"<p>{line}{_verdict_html(block)}</p>")
             case Command():
                 told.append(f"<pre>{_safe(pasted(block.argv))}</pre>")
             case Tabled():
@@ -126,10 +126,12 @@ def _page(answer: str, table: Table) -> str:
     return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}</div>"
 
 
-def _verdict_html(verdict: str | None) -> str:
-    if verdict is None:
+def _verdict_html(text: Text) -> str:
+    if text.verdict is None:
         return ""
-    return f'; <strong style="color:{_COLOURS.get(verdict, "#57606a")}">{words()(f"verdict.{verdict}")}</strong>'
+    colour = _COLOURS.get("" if text.simulated and text.verdict == "valid" else text.verdict, "#57606a")
+    said = words().render(verdict_said(text.verdict, simulated=text.simulated))
+    return f'; <strong style="color:{colour}">{said}</strong>'
 
 
 def _answers(run: RunReport) -> list[str]:
@@ -146,7 +148,7 @@ def _verdict(run: RunReport) -> str:
 
 def _about(run: RunReport) -> str:
     state = run.state
-    simulated = "; simulated, nothing was measured" if any(it.simulated for it in run.models) else ""
+    simulated = "; simulated, nothing was measured" if run.simulated else ""
     return printable(
         f"{run.name}, {state.state}, {state.ok} of {state.planned} requests{simulated} ({run.folder.resolve().name})"
     )

@@ -41,6 +41,7 @@ class Text:
     verdict: Verdict | Literal["unchecked"] | None = None
     """Whether an answer can be believed."""
     simulated: bool = False
+    """Whether there is nothing to believe: a mock was asked."""
     indent: int = 0
     whole: bool = False
     """Not broken into lines: something in it is to be pasted."""
@@ -123,6 +124,7 @@ class Report:
     decision: str = ""
     look: Look = ""
     verdict: Verdict | None = None
+    simulated: bool = False
     answer: Sequence[Block] = ()
     sections: Sequence[Section] = ()
     notes: Sequence[Text] = ()
@@ -147,6 +149,12 @@ class Report:
         """All that have rows."""
         tabled = (it.table for section in self.sections for it in section.blocks if isinstance(it, Tabled))
         return [table for table in tabled if table.rows]
+
+
+def verdict_said(verdict: str | None, *, simulated: bool) -> Message:
+    """A verdict in words; of a simulation there is none without that word."""
+    said = Message(f"verdict.{verdict or 'unchecked'}")
+    return Message("verdict.mock", verdict=said) if simulated else said
 
 
 def hints(folder: Path, *commands: str) -> list[Text]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.explain.account import PartName
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.show import figure as charts
@@ -30,6 +29,7 @@ from specmeter.show.step_figures import accepted, lookahead, positions
 from specmeter.text import estimated, percent, printable
 
 if TYPE_CHECKING:
+    from specmeter.analysis.explain.account import ArmAccount, PartName
     from specmeter.analysis.summary import ArmSummary
     from specmeter.messages import Words
     from specmeter.record import Estimate
@@ -37,11 +37,15 @@ if TYPE_CHECKING:
     from specmeter.show.page.document import Document
 
 _LENGTH = re.compile(r"length-(\d+)")
-_UNDIVIDED = "undivided"
-"""The part of arms whose time cannot be divided."""
-PARTS: tuple[PartName, ...] = ("verify", "draft", "restore", "sample", "rest", "remainder")
+PARTS = ("verify", "draft", "restore", "sample", "rest", "undivided", "remainder")
+"""In the order that they are shown in; `undivided`: drafting and verification of an arm that cannot tell them apart."""
 MOST_ROWS = 12
 """Figures that show each configuration several times show more of them only by their best."""
+
+
+def part_name(arm: ArmAccount, name: PartName) -> str:
+    """The one of `PARTS` that a part of an arm's time is shown as."""
+    return "undivided" if arm.means == "undivided" and name == "verify" else name
 
 
 def run_figures(document: Document) -> dict[str, Figure]:
@@ -173,10 +177,9 @@ def parts(document: Document) -> Figure | None:
             start = ends[size >= 0]
             ends[size >= 0] = start + size
             place = {"start": start, "end": start + size, "middle": start + size / 2}
-            name = _UNDIVIDED if arm.means == "undivided" and part.name == "verify" else part.name
-            said = {"part": name, "share": percent(part.share), **shown(part.ms_per_token, 2)}
+            said = {"part": part_name(arm, part.name), "share": percent(part.share), **shown(part.ms_per_token, 2)}
             data.append({**who(document, arm.arm_id), **said, **place})
-    names = [name for name in (*PARTS, _UNDIVIDED) if any(datum.get("part") == name for datum in data)]
+    names = [name for name in PARTS if any(datum.get("part") == name for datum in data)]
     if not names:
         return None
     most = max(float(datum["end"] or 0) for datum in data if "end" in datum)
@@ -185,7 +188,7 @@ def parts(document: Document) -> Figure | None:
         title = words("axis.ms_per_token")
         x, y = quantity("start", title), rows(data, named(words))
         told = " : ".join([*(f"datum.label == '{name}' ? '{words(f'part.{name}')}'" for name in names), "datum.label"])
-        order = (*PARTS[:-1], _UNDIVIDED)
+        order = PARTS[:-1]
         colours = ["transparent" if name == "remainder" else palette.series[order.index(name)] for name in names]
         look: Spec = {"field": "part", "type": "nominal", "scale": {"domain": names, "range": colours}}
         edges = [palette.muted if name == "remainder" else palette.paper for name in names]

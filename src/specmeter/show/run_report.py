@@ -118,7 +118,7 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
 
 def _head(run: RunReport, said: Message, verdict: Verdict | None) -> Text:
     """A line of the heading, and whether it can be believed."""
-    return Text(said, "strong", verdict=verdict or "unchecked", simulated=any(it.simulated for it in run.models))
+    return Text(said, "strong", verdict=verdict or "unchecked", simulated=run.simulated)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _load(run: RunReport) -> Iterator[Block]:
 
 def notes(run: RunReport, names: Names) -> Iterator[Text]:
     """What a reader should know, what matters most first."""
-    if any(model.simulated for model in run.models):
+    if run.simulated:
         yield Text(Message("note.mock"), "strong")
     told = main_answers(run)
     answered = {arm_id for answer in told for arm_id in (answer.arm_id, answer.baseline_id)}

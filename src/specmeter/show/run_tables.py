@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from specmeter.messages import Message, Value, words
 from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
-from specmeter.show.run_figures import PARTS
+from specmeter.show.report import verdict_said
+from specmeter.show.run_figures import PARTS, part_name
 from specmeter.show.sentence import load_table
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
 from specmeter.store.environment import private
@@ -132,7 +133,8 @@ def texts(document: Document) -> Table:
 def parts(document: Document) -> Table:
     """Decode time per token of every arm, by part, and what decides."""
     accounts = document.account.arms if document.account else ()
-    used = [name for name in PARTS if any(part.name == name for arm in accounts for part in arm.parts)]
+    found = [{part_name(arm, part.name): part.ms_per_token for part in arm.parts} for arm in accounts]
+    used = [name for name in PARTS if any(name in parts for parts in found)]
     columns = (
         Column("target"),
         Column("arm"),
@@ -142,14 +144,13 @@ def parts(document: Document) -> Table:
         Column("means", narrow="drop"),
     )
     rows: list[Row] = []
-    for arm in accounts:
+    for arm, parts in zip(accounts, found, strict=True):
         struck = arm.arm_id in document.run.invalid
-        found = {part.name: part.ms_per_token for part in arm.parts}
         cells = (
             Cell(_target(document, arm.arm_id)),
             document.named(arm.arm_id),
             estimate_cell(arm.ms_per_token, 2, struck=struck),
-            *(estimate_cell(found.get(name), 2, struck=struck) for name in used),
+            *(estimate_cell(parts.get(name), 2, struck=struck) for name in used),
             Cell(Message(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Message(f"means.{arm.means}")),
         )
@@ -292,7 +293,7 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
     """The verdict of an arm, with the checks that explain it where it is invalid (or `always`)."""
     found = verdict(document, arm_id)
     because = tuple(finding.check for finding in document.because(arm_id)) if always or found == "invalid" else ()
-    return Cell(Message(f"verdict.{found or 'unchecked'}"), checks=because)
+    return Cell(verdict_said(found, simulated=document.run.simulated), checks=because)
 
 
 def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:

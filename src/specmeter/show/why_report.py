@@ -57,7 +57,7 @@ def report(document: Document) -> Report:
                 Message("why.head", name=document.run.name),
                 "strong",
                 verdict=certificate.verdict if certificate else "unchecked",
-                simulated=any(it.simulated for it in document.run.models),
+                simulated=document.run.simulated,
             )
         ],
         sections=[Section("why", it) for it in (time(document), drafts(document), memory(document), told(document))],

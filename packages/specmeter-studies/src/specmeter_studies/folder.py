@@ -171,8 +171,8 @@ class StudyFolder:
             return _not_begun(part)
         if part.kind == "quality":
             return self._data_of_report(part).parts[0]
-        with RunStore.open(self.run_folder(part.name), readonly=True) as store:
-            return ran(part.name, store.state(), checked=store.certificate() is not None)
+        with RunStore.open(folder := self.run_folder(part.name), readonly=True) as store:
+            return ran(part.name, store.state(), folder, checked=store.certificate() is not None)
 
     def kept(self, part: Part) -> Message:
         """How much of a part is on disk, for people."""

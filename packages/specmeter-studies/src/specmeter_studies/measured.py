@@ -25,6 +25,8 @@ from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import bare, printed, printed_mean
 from specmeter.record import Estimate
 from specmeter.store import RunState, RunStore
+from specmeter.store.environment import private
+from specmeter.text import quoted
 from specmeter_studies import setting
 from specmeter_studies.loading import find
 from specmeter_studies.rows import RunRows, draft_places
@@ -50,7 +52,7 @@ def from_run(
     study = find(study) if isinstance(study, str) else study
     report = read_run(folder)
     part = part or report.name
-    state = ran(part, report.state, checked=report.certificate is not None)
+    state = ran(part, report.state, folder, checked=report.certificate is not None)
     with RunStore.open(folder, readonly=True) as store:
         experiment = json.loads(store.experiment_json)
         rows = RunRows(
@@ -144,12 +146,12 @@ def _distinct(models: Iterable[ModelUsed]) -> tuple[ModelUsed, ...]:
     return tuple(found.values())
 
 
-def ran(part: str, state: RunState, *, checked: bool) -> Ran:
+def ran(part: str, state: RunState, folder: Path, *, checked: bool) -> Ran:
     """How far an experiment has come; one whose run was stopped before it was checked is not measured yet."""
     if state.is_finished(checked=checked):
         return Ran(part=part, status="measured")
     if state.state == "complete":
-        reason = Message("study.ran.not_checked", planned=state.planned)
+        reason = Message("study.ran.not_checked", planned=state.planned, folder=private(quoted(str(folder))))
         return Ran(part=part, status="incomplete", reason=reason)
     reason = Message(
         "study.ran.partly",

@@ -28,7 +28,7 @@ from specmeter.show.figure import (
 from specmeter.show.load_figures import load_figures
 from specmeter.show.names import Names
 from specmeter.show.page.document import choices
-from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment
+from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.sentence import (
     at_load,
@@ -121,7 +121,6 @@ def run_page(
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
-        simulated=any(model.simulated for model in run.models),
         bench=any(model.origin == "bench" for model in run.models),
         started=None if run.state.started_at is None else moment(run.state.started_at),
         checked=None if run.certificate is None else moment(run.certificate.checked_at),
@@ -223,6 +222,7 @@ def render(
             prose=voice.prose,
             spoken=voice.spoken,
             headline=voice.headline,
+            verdict_said=verdict_said,
             languages=languages,
             every=voice.languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
-from specmeter.show.report import Command, Facts, Tabled, Text
+from specmeter.show.report import Command, Facts, Tabled, Text, verdict_said
 from specmeter.show.table import TONES, Tone
 from specmeter.show.terminal.console import WIDTH, output, say_json
 from specmeter.text import pasted
@@ -48,7 +48,7 @@ def print_reports(reports: Mapping[str, Report], *, as_json: bool = False) -> No
 def print_on(screen: Screen, report: Report, *, details: bool = False) -> None:
     """The same on any screen."""
     if report.headline is not None:
-        _say(screen, Text(report.headline, "strong", verdict=report.verdict))
+        _say(screen, Text(report.headline, "strong", verdict=report.verdict, simulated=report.simulated))
     print_blocks(screen, report.answer, details=details)
     for section in report.sections:
         print_blocks(screen, section.blocks, details=details, apart=True)
@@ -67,9 +67,8 @@ def _say(screen: Screen, text: Text) -> None:
     if text.verdict is None:
         screen.say(text.said, tone=text.tone, indent=text.indent, wrap=not text.whole)
         return
-    simulated = [Message("verdict.simulated"), ", "] if text.simulated else []
-    verdict: tuple[Message, Tone] = (Message(f"verdict.{text.verdict}"), TONES.get(text.verdict, "doubtful"))
-    screen.say((text.said, text.tone), "; ", *simulated, verdict)
+    tone = TONES.get("" if text.simulated and text.verdict == "valid" else text.verdict, "doubtful")
+    screen.say((text.said, text.tone), "; ", (verdict_said(text.verdict, simulated=text.simulated), tone))
 
 
 def print_blocks(screen: Screen, blocks: Sequence[Block], *, details: bool = False, apart: bool = False) -> None:
