@@ -239,7 +239,8 @@ def test_the_screen_says_who_disturbed_and_what_all_blocks_would_say(
     said = capsys.readouterr()
     assert "block 2 set aside: blender took 51% of the machine; measuring it again" in said.err
     aside = sentence.set_aside(read_run(tmp_path / "run").disturbances[0], 300)
-    assert str(aside).endswith("; waiting for calm, 5 min 00 s at most, then measuring it again")
+    assert "; waiting for calm, 5 min 00 s at most, then measuring it again; " in str(aside)
+    assert str(aside).endswith("SPECMETER_DISTURBED=keep would count it, as suspect")
     assert "3 blocks were set aside; in the worst one blender took 51% of the machine; with them" in " ".join(
         said.out.split()
     )
