@@ -6,10 +6,12 @@ import dataclasses
 import doctest
 import json
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,30 @@ def test_what_is_wrong_is_told_as_of_a_file(wrong: dict[str, Any], tmp_path: Pat
 def test_a_key_is_not_suggested_in_place_of_itself():
     with pytest.raises(ExperimentError, match="arm: unknown key; did you mean 'arms'"):
         specmeter.Experiment(**ASKED, arm=[])
+
+
+def test_a_first_ctrl_c_that_python_drops_is_heard_before_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As in a notebook, where nothing but Python's own handler hears it."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    done: list[int] = []
+
+    def dropped(count: int, _planned: int, _request: object) -> None:
+        done.append(count)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            specmeter.run(specmeter.Experiment(**ASKED), progress=dropped)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == [1]
+    assert specmeter.load().state.reason == "interrupted"
+    assert specmeter.run(specmeter.Experiment(**ASKED)).state.state == "complete", "the stop is forgotten"
 
 
 def test_it_is_the_experiment_of_a_file_and_its_run_goes_on_from_either_side(

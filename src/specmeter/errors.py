@@ -14,7 +14,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 
 
 class SpecmeterError(Exception):
@@ -91,3 +94,22 @@ def stop_if_asked() -> None:
 def forget_stop() -> None:
     """What was asked to stop has ended."""
     _stop.clear()
+
+
+@contextmanager
+def heard_stops() -> Generator[None]:
+    """Within it no Ctrl-C is lost where Python's own handler would raise it, as in notebooks; the command line
+    and programs with a handler of their own keep theirs."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: ask_to_stop())
+    try:
+        yield
+        stop_if_asked()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        forget_stop()

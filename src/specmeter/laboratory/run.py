@@ -19,7 +19,7 @@ from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
 from specmeter.engines import Engine, Launch, load_engine
 from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
-from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError
+from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, heard_stops
 from specmeter.experiments import schedule
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
@@ -308,6 +308,7 @@ def run(
         arms=tuple(work.arms.values()),
     )
     with (
+        heard_stops(),
         _opened(folder, loaded, work, identity) as store,
         EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
