@@ -15,7 +15,7 @@ from specmeter.analysis.summary import summarize
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import units_for
 from specmeter.record import Arm
-from specmeter.show.sentence import details, sentence
+from specmeter.show.run_words import details, sentence
 from test_summary import Fake, failed
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")

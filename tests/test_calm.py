@@ -36,7 +36,7 @@ from specmeter.laboratory.run import prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
 from specmeter.record import Disturbance, Finding, Telemetry
-from specmeter.show import sentence
+from specmeter.show import run_words
 from specmeter.show.advice_words import would_decide
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
 from specmeter.validity.checks.machine import set_aside
@@ -238,7 +238,7 @@ def test_the_screen_says_who_disturbed_and_what_all_blocks_would_say(
     assert invoke(["run", write(tmp_path), "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr()
     assert "block 2 set aside: blender took 51% of the machine; measuring it again" in said.err
-    aside = sentence.set_aside(read_run(tmp_path / "run").disturbances[0], 300)
+    aside = run_words.set_aside(read_run(tmp_path / "run").disturbances[0], 300)
     assert "; waiting for calm, 5 min 00 s at most, then measuring it again; " in str(aside)
     assert str(aside).endswith("SPECMETER_DISTURBED=keep would count it, as suspect")
     assert "3 blocks were set aside; in the worst one blender took 51% of the machine; with them" in " ".join(

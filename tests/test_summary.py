@@ -18,8 +18,8 @@ from specmeter.experiments.schedule import in_turn
 from specmeter.numbers.estimates import compare, units_for
 from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
-from specmeter.show.sentence import details
-from specmeter.show.sentence import sentence as say
+from specmeter.show.run_words import details
+from specmeter.show.run_words import sentence as say
 from specmeter.store import RequestRow
 
 

@@ -24,7 +24,7 @@ from specmeter.show.names import Names
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
 from specmeter.show.run_tables import all_tables
-from specmeter.show.sentence import crossover_sentence, foreseen_sentence
+from specmeter.show.run_words import crossover_sentence, foreseen_sentence
 
 LOADED = """
 name: loaded

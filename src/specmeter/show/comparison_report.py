@@ -9,7 +9,7 @@ from specmeter.show import figure as charts
 from specmeter.show.figure import distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.names import Names
 from specmeter.show.report import Chart, Report, Section, Tabled, Text
-from specmeter.show.sentence import comparison_sentence, crossover_sentence, main_crossovers, ratio_of
+from specmeter.show.run_words import comparison_sentence, crossover_sentence, main_crossovers, ratio_of
 from specmeter.show.table import Cell, Column, Table, Tone, counted, estimate_cell, row
 from specmeter.text import printable
 

@@ -26,7 +26,7 @@ from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
 from specmeter.show.page.document import who
 from specmeter.show.run_figures import foretold, predictions
-from specmeter.show.sentence import interval, loaded, loads_of, targets_of
+from specmeter.show.run_words import interval, loaded, loads_of, targets_of
 from specmeter.text import printable
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from specmeter.show import (
 )
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Tabled, Text, verdict_said
-from specmeter.show.sentence import crossover_sentence, main_crossovers, sentence, untold
+from specmeter.show.run_words import crossover_sentence, main_crossovers, sentence, untold
 from specmeter.show.table import Table, html, row, text
 from specmeter.text import pasted, printable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.show.report import Report, Section, Tabled, Text
-from specmeter.show.sentence import crossing
+from specmeter.show.run_words import crossing
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, row
 from specmeter.text import brackets
 

@@ -21,7 +21,7 @@ from specmeter.show import why_report
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, hints
 from specmeter.show.run_tables import brief
-from specmeter.show.sentence import (
+from specmeter.show.run_words import (
     blocks_set_aside,
     cautions,
     crossover_sentence,

@@ -10,7 +10,7 @@ from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
 from specmeter.show.report import verdict_said
 from specmeter.show.run_figures import PARTS, part_name
-from specmeter.show.sentence import load_table
+from specmeter.show.run_words import load_table
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
 from specmeter.store.environment import private
 from specmeter.text import percent, printable

@@ -21,7 +21,7 @@ from specmeter.show.advice_words import HEADINGS, is_elsewhere, names_of, simula
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, shown, single, tooltip
 from specmeter.show.load_figures import clients_axis, crossing_marks
 from specmeter.show.report import Chart, Command, Links, Report, Section, Tabled, Text, verdict_said
-from specmeter.show.sentence import clients, spread
+from specmeter.show.run_words import clients, spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 from specmeter.text import duration
 

@@ -17,7 +17,7 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show import run_tables
 from specmeter.show.report import Facts, Report, Section, Tabled, Text
-from specmeter.show.sentence import foreseen_sentence
+from specmeter.show.run_words import foreseen_sentence
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 from specmeter.text import quoted
 from specmeter.theory.roofline import expected_union

@@ -30,7 +30,7 @@ from specmeter.show.names import Names
 from specmeter.show.page.document import choices
 from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
-from specmeter.show.sentence import (
+from specmeter.show.run_words import (
     at_load,
     best_of,
     blocks_set_aside,

@@ -40,7 +40,7 @@ from specmeter.numbers.rates import decode_rate
 from specmeter.record import Disturbance, Estimate, Host, Request, Telemetry
 from specmeter.record.measured import names_of, threads_beside
 from specmeter.show.names import Names
-from specmeter.show.sentence import set_aside
+from specmeter.show.run_words import set_aside
 from specmeter.show.terminal.console import JsonScreen
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
