@@ -99,9 +99,7 @@ def test_on_a_terminal_the_number_that_would_decide_is_asked_for(
 
 
 @pytest.mark.parametrize("keys", ["\n", ""], ids=["Enter", "the end"])
-def test_a_question_may_be_skipped(
-    keys: str, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_question_may_be_skipped(keys: str, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     Path("open.csv").write_text("speedup,acceptance\n1.9,20%\n", encoding="utf-8")
     typed(keys)
     assert invoke(["audit", "open.csv"]) == 0

@@ -106,7 +106,11 @@ def heard_stops() -> Generator[None]:
     ):
         yield
         return
-    signal.signal(signal.SIGINT, lambda *_: ask_to_stop())
+
+    def hear(_number: int, _frame: object) -> None:
+        ask_to_stop()
+
+    signal.signal(signal.SIGINT, hear)
     try:
         yield
         stop_if_asked()

@@ -30,6 +30,12 @@ TOLD = {
     ),
     "two sentences": "Without spec: 23 t/s. With spec: 41 t/s, acceptance rate 0.71, gamma 4.",
     "plain behind": "I see 23 tokens/s without drafts and 41 tokens/s with 4 draft tokens, 71% accepted.",
+    "a list": "Mine:\n\n- baseline: 23 t/s\n- draft-max 4: 41 t/s (71% acceptance)\n",
+    "lines": "baseline: 23 t/s\nMTP n=4: 41 t/s, 71% accepted\n",
+    "a method and n": "RTX 3090: 23 t/s → 41 t/s w/ MTP (n=4), accept 0.71",
+    "Chinese": "开启 MTP（n_max=4）后从 23 t/s 提升到 41 t/s，接受率 71%。",
+    "Chinese, close": "MTP n_max=4，速度从23提升到41t/s，接受率为71%。",
+    "rows under a heading of their own": table("test|tok/s|acceptance|n", "base|23||0", "a|41|71%|4"),
     "beside a prompt": "Prompt at 500 t/s. Baseline 23 t/s, MTP 41 t/s, k=4, acceptance of 71%.",
     "columns": (
         "config     tok/s  acceptance  gamma\nbaseline   23     -           0\ndraft n=4  41     71%         4\n"
@@ -121,7 +127,9 @@ def test_at_several_requests_it_is_the_load_that_has_to_be_alike(tmp_path: Path)
 
 def test_the_rate_of_a_draft_alone_is_not_held_against_that_of_a_load(tmp_path: Path) -> None:
     """Four requests at once give 70 tok/s; the draft's 140 are of one request, so that it does not cost half a step."""
-    text = table("config|np=1|np=4|acceptance|method", "baseline|22.5|70.2||", "draft n_max=3|30.3|120|70%|draft-simple")
+    text = table(
+        "config|np=1|np=4|acceptance|method", "baseline|22.5|70.2||", "draft n_max=3|30.3|120|70%|draft-simple"
+    )
     given = row_defaults(draft_rate="140")
     claims = [it.claim for it in audited(tmp_path, text).rulings]
     by_load = {it.claim.concurrency: it for it in rule(claims, "table", "table", given).rulings if it.claim.gamma}

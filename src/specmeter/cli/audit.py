@@ -170,7 +170,7 @@ def _answer(name: str, text: str) -> RowDefaults | None:
         return None
     try:
         return row_defaults(
-            gamma=_GAMMA.convert(text, None, None) if name == "gamma" else None,
+            gamma=_GAMMA(text) if name == "gamma" else None,
             baseline_rate=text if name == "baseline_rate" else None,
             draft_rate=text if name == "draft_rate" else None,
             flag=flag,

@@ -352,6 +352,7 @@ def simulated(advice: Advice) -> bool:
 
 def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
     """What a reader should know, what matters most first."""
+    models = [it for it in (advice.target, advice.draft) if it is not None]
     if simulated(advice):
         yield Text(Message("advised.note.simulated"), "strong")
     if advice.why_undecided == "changed":

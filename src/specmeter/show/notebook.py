@@ -94,7 +94,11 @@ class ShownPrediction(Predicted):
 def report_html(report: Report) -> str:
     """What a terminal has of a report without being asked for more."""
     english = words()
-    head = [] if report.headline is None else [Text(report.headline, "strong", verdict=report.verdict, simulated=report.simulated)]
+    head = (
+        []
+        if report.headline is None
+        else [Text(report.headline, "strong", verdict=report.verdict, simulated=report.simulated)]
+    )
     blocks = [*head, *report.answer, *(block for section in report.sections for block in section.blocks)]
     told: list[str] = []
     for block in (it for it in (*blocks, *report.notes) if it.at == "everywhere"):

@@ -197,6 +197,9 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
             found.append(ColumnReading(index, text, heading, group))
         else:
             open_columns.append(index)
+    if 0 in open_columns and not {one.name for one in found} & {"label", "method", "draft"} and _names_rows(grid):
+        open_columns.remove(0)
+        found.append(ColumnReading(0, " ".join(grid.parts[0]), heading_of("label")))
     beside_baseline = any(reading.name == "baseline_rate" for reading in found)
     among_plain = _has_plain_row(grid, found)
     has_rate = any(reading.name in {"decode_rate", "ms_per_token"} for reading in found)
@@ -218,6 +221,14 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
     if any(requests_at_once(one.group) is not None for one in found) and not grid.headings[0]:
         found.append(ColumnReading(0, "", heading_of("label")))
     return sorted(found, key=lambda reading: reading.index), unknown
+
+
+def _names_rows(grid: Grid) -> bool:
+    """Whether the first column, whatever it is called, says what rows are: one of them is the baseline, in a word that
+    is no setting's value."""
+    words = [cells[0].strip("*_` ") for _, cells in grid.rows if cells[0].strip()]
+    named = (is_plain(word) and not re.fullmatch(r"no|none|off|disabled|original|reference|ar", word, re.I) for word in words)
+    return all(re.match(r"[^\W\d]", word) for word in words) and any(named)
 
 
 def _chosen(grid: Grid, options: TableOptions) -> dict[int, Heading]:

@@ -19,11 +19,13 @@ _LONGEST = 4_000
 """Characters of a paragraph."""
 _MOST = 1_000
 """Claims of a text."""
-_N = r"[~≈]?(?<![\w.])\d{1,6}(?:[.,]\d{1,4})?"
-_UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?\b|tps\b)"
+_N = r"[~≈]?(?<![a-zA-Z0-9_.])\d{1,6}(?:[.,]\d{1,4})?"
+_UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?|tps)(?![a-zA-Z0-9_])"
 _RATE = re.compile(rf"({_N}){_UNIT}", re.I)
 _FROM_TO = re.compile(
-    rf"({_N})(?:{_UNIT})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})", re.I
+    rf"({_N})(?:{_UNIT})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})"
+    rf"|从\s?({_N})(?:{_UNIT})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至]\s?({_N}){_UNIT}",
+    re.I,
 )
 _BARE = re.compile(
     rf"{_UNIT}(?: (?:up |down )?to|.{{0,60}}?(?:\b(?:vs\.?|versus)|\bwith (?:the|a|my) (?:drafts?(?: model)?|drafter)))"
@@ -49,7 +51,8 @@ _SPEEDUP = re.compile(
 _IS = r"(?:\s|of|is|was|at|=|:|around|about){1,6}"
 _SHARE = re.compile(
     rf"({_N}\s?%?)\s?(?:draft |token )?accept(?:ance|ed)?\b(?! len)"
-    rf"|accept(?:ance|ed)?(?: rate| ratio)?{_IS}({_N}\s?%?)",
+    rf"|accept(?:ance|ed)?(?: rate| ratio)?{_IS}({_N}\s?%?)"
+    rf"|接受率[\s为是约：:]{{0,3}}({_N}\s?%?)",
     re.I,
 )
 _LENGTH = re.compile(rf"accept\w*[ _-]len\w*{_IS}({_N})", re.I)
@@ -60,16 +63,24 @@ _COUNTS = re.compile(
     re.I,
 )
 _DRAFTED = re.compile(r"(?<!of )(?<!of the )\b(\d{1,2}) draft(?:ed)? tokens\b", re.I)
+_LENGTH_N = re.compile(r"\b(?:mtp|eagle\S*|draft\w*|dflash|spec\w*)[ ,(]{1,3}n ?= ?(\d{1,2})\b", re.I)
+_ITEM = re.compile(rf"\s*(?:[-*+>#]+|\d{{1,2}}[.)])\s|[^:：\n]{{1,60}}[:：] ?{_N}{_UNIT}", re.I)
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+")
 
 
 def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
-    """A table of one row for each claim."""
-    found = 0
-    for number, paragraph in _paragraphs(lines):
+    """A table of one row for each claim. In a list an item that tells plain decoding alone is the others' baseline."""
+    found, plain, end = 0, "", 0
+    for number, paragraph, after in _paragraphs(lines):
+        plain, end = plain if number == end else "", after
+        if (alone := _plain_alone(paragraph)) is not None:
+            plain = alone
+            continue
         parts = _SENTENCE.split(paragraph) if len(_FROM_TO.findall(paragraph)) > 1 else [paragraph]
         for part in parts:
             cells = _claimed(part)
+            if plain and "decode_rate" in cells:
+                cells = {"baseline_rate": plain, **cells}
             if cells and found < _MOST:
                 found += 1
                 grid = Grid([(name,) for name in cells], place=f"text at line {number}", above=part)
@@ -77,14 +88,21 @@ def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
                 yield grid
 
 
-def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """(line, text), up to an empty line or the next item of a list."""
+def _plain_alone(text: str) -> str | None:
+    """The speed of an item that tells of plain decoding and nothing else: `baseline: 23 t/s`."""
+    rates = _RATE.findall(text)
+    told = _PLAIN.search(text) and not (_OF_PROMPTS.search(text) or re.search(r"accept|with\b|接受", text, re.I))
+    return rates[0] if len(rates) == 1 and told else None
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str, int]]:
+    """(line, text, line after it), up to an empty line or the next item of a list."""
     held: list[str] = []
     for number, line in enumerate([*lines, ""], start=1):
-        new = re.match(r"\s*(?:[-*+>#]+|\d{1,2}[.)])\s", line) is not None
+        new = _ITEM.match(line) is not None
         if held and (new or not line.strip()):
             if sum(map(len, held)) <= _LONGEST:
-                yield number - len(held), " ".join(held)
+                yield number - len(held), " ".join(held), number
             held = []
         if line.strip():
             held.append(line.strip().strip("*_`>#- "))
@@ -105,7 +123,8 @@ def _claimed(text: str) -> dict[str, str]:
         said["acceptance fraction"] = ""
     said["acceptance length"] = _once(_LENGTH, text)
     pieces = (read_settings(piece) for piece in re.split(r"[,;.]\s", text))
-    lengths = {f"{piece['gamma']:g}" for piece in pieces if "gamma" in piece} | set(_DRAFTED.findall(text))
+    lengths = {f"{piece['gamma']:g}" for piece in pieces if "gamma" in piece}
+    lengths |= {*_DRAFTED.findall(text), *_LENGTH_N.findall(text)}
     said["gamma"] = lengths.pop() if len(lengths) == 1 else ""
     names = dict.fromkeys(name.lower() for name in METHODS_IN_HEADINGS.findall(text))
     said["method"] = " + ".join(name for name in names if family_by_name(name) not in {"unknown", "none"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.show.report import Command, Facts, Tabled, Text, verdict_said
-from specmeter.show.table import TONES, Tone
+from specmeter.show.table import TONES
 from specmeter.show.terminal.console import WIDTH, output, say_json
 from specmeter.text import pasted
 
