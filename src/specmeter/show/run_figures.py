@@ -354,7 +354,7 @@ def kinds(document: Document) -> Figure | None:
     for arm, kind, speedup in _by_kind(document):
         found.append(speedup)
         data.append({**who(document, arm.arm_id), "kind": printable(kind), **shown(speedup, 2)})
-    names = distinct(data, "kind")
+    names = sorted(distinct(data, "kind"))  # as in `lookahead`, so that a kind has one colour
     if len(names) < 2:
         return None
     limits, ticks = ratio_axis(found)
@@ -367,7 +367,7 @@ def kinds(document: Document) -> Figure | None:
         tips = _tips(words, ("kind", "column.kind"))
         marks = charts.numbers(x, y, look, tips)
         for mark in marks:
-            mark["encoding"]["yOffset"] = {"field": "kind", "type": "nominal", "sort": None}
+            mark["encoding"]["yOffset"] = {"field": "kind", "type": "nominal", "sort": names}
         return {"height": {"step": 12, "for": "offset"}, "layer": [charts.one_line(palette), *marks]}
 
     return single("kinds", data, draw)
