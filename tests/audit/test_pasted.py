@@ -148,6 +148,32 @@ def test_speeds_by_requests_at_once_bear_their_units(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_by_kind_of_text_are_speeds_beside_a_length_of_0(tmp_path: Path) -> None:
+    text = table("n_max|code|chat", "0|22.5|22.4", "2|30.3 (1.35x, 96% accept)|27.1 (1.21x, 70% accept)")
+    claims = drafting(text, tmp_path)
+    assert [(it.baseline_rate, it.decode_rate, it.speedup, it.acceptance) for it in claims] == [
+        (22.5, 30.3, 1.35, 0.96),
+        (22.4, 27.1, 1.21, 0.7),
+    ]
+
+
+def test_a_list_has_the_baseline_that_it_begins_with(tmp_path: Path) -> None:
+    text = (
+        "- stock: 23 t/s\n- draft-max 4: 41 t/s (71% acceptance)\n- draft-max 16: 58 t/s (12% acceptance)\n\n"
+        "Elsewhere:\n\n- draft-max 4: 50 t/s (71% acceptance)\n"
+    )
+    found = audited(tmp_path, text).rulings
+    assert [it.claim.baseline_rate for it in found] == [23, 23, None]
+    assert [it.verdict for it in found] == ["possible", "possible", "cannot tell"]
+
+
+def test_settings_that_are_off_are_no_baselines(tmp_path: Path) -> None:
+    """The first column has no name that says what it is: `off` may be of anything."""
+    text = table("fa|tok/s|acceptance|n_max", "off|20|50%|2", "on|22|50%|2")
+    assert {claim.method for claim in drafting(text, tmp_path)} == {None}
+    assert len(drafting(text, tmp_path)) == 2
+
+
 LOADS = {
     "settings": (
         '[{"params": {"draft_max": 0, "np": 1}, "tps": 48}, {"params": {"draft_max": 2, "np": 1}, "tps": 81.2},'

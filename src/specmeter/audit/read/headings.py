@@ -333,8 +333,10 @@ def _tells_rows_apart(grid: Grid, index: int) -> bool:
 
 def _has_plain_row(grid: Grid, found: list[ColumnReading]) -> bool:
     """Whether a row says that nothing was drafted."""
+    lengths = [one.index for one in found if one.name == "gamma"]
     columns = [one.index for one in found if one.name in {"label", "method", "draft", "gamma"}]
-    return any(is_plain(cells[index]) for _, cells in grid.rows for index in columns)
+    plain = (is_plain(cells[index]) for _, cells in grid.rows for index in columns)
+    return any(plain) or any(cells[index].strip("*_` ") == "0" for _, cells in grid.rows for index in lengths)
 
 
 def _with_prefixes(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
