@@ -65,7 +65,7 @@ def test_an_interval_that_is_missing_is_explained_and_no_other(report: RunReport
         for it in report.summary.arms
     )
     lonely = replace(report, answers=(), summary=report.summary.model_copy(update={"arms": arms}))
-    assert "[?]: one block has no interval" in shown(lonely)
+    assert "[?]: no interval" in shown(lonely)
 
 
 def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
