@@ -292,6 +292,7 @@ def test_progress_on_a_terminal_keeps_the_first_answer() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_it_shows_itself_in_a_notebook(name: str) -> None:
     shown = ShownAdvice(**vars(ALL[name]))
+    assert repr(shown) == str(shown)
     page = shown._repr_html_()
     assert str(shown) == headline(ALL[name])
     assert "<script" not in page

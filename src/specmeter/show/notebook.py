@@ -63,6 +63,8 @@ class ShownAdvice(Advice):
     def __str__(self) -> str:
         return str(advice_words.headline(self, advice_words.names_of(self)))
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return report_html(advice_report.report(self, Path()))
 
@@ -72,6 +74,8 @@ class ShownSchedule(Schedule):
 
     def __str__(self) -> str:
         return str(schedule_report.headline(self))
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return report_html(schedule_report.report(self, Path()))
