@@ -151,7 +151,9 @@ def test_a_paper_chooses_the_columns_of_its_table(
     asked = ["report", str(sweep), "--tables", str(tmp_path), "--lang", "en", "--columns"]
     assert invoke([*asked, "speedup,arm"]) == 0
     lines = (tmp_path / "summary.tex").read_text(encoding="utf-8").splitlines()
-    assert r"speedup, $\times$ & configuration \\" in lines
+    assert r"target & speedup, $\times$ & configuration \\" in lines, "of several targets rows alike are told apart"
+    assert invoke([*asked, "arm,target"]) == 0
+    assert r"configuration & target \\" in (tmp_path / "summary.tex").read_text(encoding="utf-8")
     assert "acceptance" in (tmp_path / "summary.csv").read_text(encoding="utf-8")
     assert not (tmp_path / "checks.tex").exists()
     assert invoke([*asked, "speedup,arms"]) == 2

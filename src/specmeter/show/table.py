@@ -154,9 +154,12 @@ class Table:
         return marked + (self._over() if self.told_over else [])
 
     def only(self, names: Sequence[str]) -> Table:
-        """The columns of these names, in this order, as far as it has them."""
+        """The columns of these names, in this order, as far as it has them; before them the target, of several."""
         of = {column.name: place for place, column in enumerate(self.columns)}
         kept = [of[name] for name in names if name in of]
+        target = of.get("target", -1)
+        if kept and target not in kept and target >= 0 and len({row.cells[target].text for row in self.rows}) > 1:
+            kept.insert(0, target)
         rows = [replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows]
         return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
 
