@@ -227,7 +227,9 @@ def _names_rows(grid: Grid) -> bool:
     """Whether the first column, whatever it is called, says what rows are: one of them is the baseline, in a word that
     is no setting's value."""
     words = [cells[0].strip("*_` ") for _, cells in grid.rows if cells[0].strip()]
-    named = (is_plain(word) and not re.fullmatch(r"no|none|off|disabled|original|reference|ar", word, re.I) for word in words)
+    named = (
+        is_plain(word) and not re.fullmatch(r"no|none|off|disabled|original|reference|ar", word, re.I) for word in words
+    )
     return all(re.match(r"[^\W\d]", word) for word in words) and any(named)
 
 
