@@ -16,6 +16,7 @@ from specmeter.cli import invoke
 from specmeter.messages import Message, words
 from specmeter.record import Estimate
 from specmeter.show.figure import numbers, ratio
+from specmeter.show.fit import fitted
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
 from specmeter.show.table import Column, Row, Table, csv_text, estimate_cell, latex, markdown
@@ -143,6 +144,19 @@ def test_an_interval_that_goes_on_beyond_its_axis_ends_in_an_arrow() -> None:
     arrows = [layer for layer in drawn if str(layer["mark"].get("shape", "")).startswith("triangle-")]
     assert [layer["encoding"]["x"]["datum"] for layer in arrows] == [0.5, 2.0]
     assert ["< 0.5" in str(arrows[0]["transform"]), "> 2.0" in str(arrows[1]["transform"])] == [True, True]
+
+
+def test_a_row_of_several_marks_is_no_higher_than_its_name_or_they_need() -> None:
+    def step(given: int, marks: list[str]) -> float:
+        y = {"scale": {"domain": ["small draft, up to 16 tokens, at least 2, p-min 0.5", "none"]}, "axis": {}}
+        beside = {"yOffset": {"field": "stage", "scale": {"domain": marks}}} if marks else {}
+        spec = {"height": {"step": given}, "layer": [{"encoding": {"y": y, **beside}}]}
+        fitted(spec, 321)
+        return spec["height"]["step"]
+
+    assert step(5, []) > 30, "a name in several lines"
+    assert 3 * step(5, ["predicted", "raced", "confirmed"]) == pytest.approx(step(5, []))
+    assert step(17, ["predicted", "raced", "confirmed"]) == 17, "three of them are higher than the name"
 
 
 def test_a_paper_chooses_the_columns_of_its_table(

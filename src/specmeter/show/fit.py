@@ -99,11 +99,15 @@ def _break_rows(spec: Spec, y: Spec, room: float, size: float) -> float:
         ]
         y["axis"] |= {"labelExpr": f"({{{told}}})[datum.label]", "labelLineHeight": leading}
         y["axis"]["labelOffset"] = {"condition": raised, "value": 0}
-        step = most * leading + 7
         height = spec["height"]
-        if height.get("for") != "offset":
-            spec["height"] = {"step": max(height["step"], step)}
+        spec["height"] = {**height, "step": max(height["step"], (most * leading + 7) / _slots(spec))}
     return max(_ems(line) for lines in broken.values() for line in lines) * size
+
+
+def _slots(spec: Spec) -> int:
+    """How many marks a row has below each other: the height of a row is that of so many steps."""
+    beside = [cast("Spec", it.get("encoding", {}).get("yOffset", {})) for it in spec.get("layer", [spec])]
+    return max(len(it.get("scale", {}).get("domain") or it.get("sort") or "1") for it in beside)
 
 
 def _break_title(encoding: Spec, axis: str, room: float, size: float) -> None:
