@@ -79,6 +79,8 @@ def test_what_distinguishes_arms_is_said_and_nothing_else() -> None:
     assert named(*heads) == ["EAGLE-3, 4 tokens, one draft", "EAGLE-3, 4 tokens, two draft"]
     lookups = [arm(f"t/ngram-simple/n{n}", methods=("ngram-simple",), gamma=8, ngram_n=n) for n in (3, 6)]
     assert named(*lookups) == ["n-gram, up to 8 tokens, matching 3", "n-gram, up to 8 tokens, matching 6"]
+    hits = [arm(f"t/ngram-map-k4v/{n}", methods=("ngram-map-k4v",), gamma=8, ngram_min_hits=n) for n in (1, 2)]
+    assert [it.rpartition(", ")[2] for it in named(*hits)] == ["seen 1 time", "seen 2 times"]
 
 
 def test_an_engine_s_own_settings_workloads_controls_and_given_names_are_said() -> None:
