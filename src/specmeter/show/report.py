@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from specmeter.messages import Message
+from specmeter.show.table import Cell
 from specmeter.text import quoted, size
 
 if TYPE_CHECKING:
@@ -155,6 +156,12 @@ def verdict_said(verdict: str | None, *, simulated: bool) -> Message:
     """A verdict in words; of a simulation there is none without that word."""
     said = Message(f"verdict.{verdict or 'unchecked'}")
     return Message("verdict.mock", verdict=said) if simulated else said
+
+
+def judged(verdict: str | None, *, simulated: bool, checks: tuple[str, ...] = ()) -> Cell:
+    """A verdict in a table, which files of numbers have alone."""
+    known = verdict or "unchecked" if simulated else ""
+    return Cell(verdict_said(verdict, simulated=simulated), id=known, checks=checks)
 
 
 def hints(folder: Path, *commands: str) -> list[Text]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specmeter.messages import Message, Value, words
 from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
-from specmeter.show.report import verdict_said
+from specmeter.show.report import judged
 from specmeter.show.run_figures import PARTS, part_name
 from specmeter.show.run_words import load_table
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
@@ -293,7 +293,7 @@ def verdict_cell(document: Document, arm_id: str, *, always: bool = False) -> Ce
     """The verdict of an arm, with the checks that explain it where it is invalid (or `always`)."""
     found = verdict(document, arm_id)
     because = tuple(finding.check for finding in document.because(arm_id)) if always or found == "invalid" else ()
-    return Cell(verdict_said(found, simulated=document.run.simulated), checks=because)
+    return judged(found, simulated=document.run.simulated, checks=because)
 
 
 def _numbers(document: Document, arm: ArmSummary, part: KindSummary) -> tuple[Cell, ...]:

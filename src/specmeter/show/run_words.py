@@ -15,7 +15,7 @@ from specmeter.messages import Message, Value, words
 from specmeter.numbers.estimates import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
-from specmeter.show.report import verdict_said
+from specmeter.show.report import judged
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, numbers
 from specmeter.text import bound, brackets, duration, estimated, percent, printable
 
@@ -642,7 +642,7 @@ def load_table(report: RunReport) -> Table:
                     estimate_cell(arm.tau, 2, struck=struck),
                     Cell("-" if it.window_share is None else percent(it.window_share), it.window_share),
                     counted(it.cells),
-                    Cell(verdict_said(verdict, simulated=report.simulated)),
+                    judged(verdict, simulated=report.simulated),
                 )
                 rows.append(Row(cells, verdict, filed={"target": printable(target)}))
     return Table("load", columns, rows)

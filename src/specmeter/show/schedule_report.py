@@ -20,7 +20,7 @@ from specmeter.show.advice_report import closing, facts, grid
 from specmeter.show.advice_words import HEADINGS, is_elsewhere, names_of, simulated
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, shown, single, tooltip
 from specmeter.show.load_figures import clients_axis, crossing_marks
-from specmeter.show.report import Chart, Command, Links, Report, Section, Tabled, Text, verdict_said
+from specmeter.show.report import Chart, Command, Links, Report, Section, Tabled, Text, judged
 from specmeter.show.run_words import clients, spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 from specmeter.text import duration
@@ -326,7 +326,7 @@ def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_op
         Cell(use(advice), id=(advice.best or "") if advice.decision not in LEAVES_OFF else ""),
         counted(drafted(advice)),
         *(estimate_cell(speedup_of(advice, it), 2, struck=advice.verdict == "invalid") for it in stages),
-        verdict_said(advice.verdict, simulated=simulated(advice)),
+        judged(advice.verdict, simulated=simulated(advice)),
         *((Cell("") if decided else Cell(said.why_undecided(advice)),) if has_open else ()),
         verdict=advice.verdict,
         tone="strong" if decided and advice.decision == "speculate" else "",
