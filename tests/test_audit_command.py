@@ -94,7 +94,7 @@ def test_on_a_terminal_the_number_that_would_decide_is_asked_for(
     typed("four\n4\n")
     assert invoke(["audit", "open.csv"]) == 4
     out = capsys.readouterr().out
-    assert out.count("--gamma, if you know it") == 2, "what is no number is asked for again"
+    assert out.count("--gamma, if you know it") == 2, "words are asked for again"
     assert out.index("2 undecided") < out.index("--gamma, if") < out.index("1 implausible, 1 possible")
 
 

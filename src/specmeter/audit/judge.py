@@ -131,7 +131,7 @@ ASSUMPTIONS = {
     "one-request": (
         "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
     ),
-    "same-load": "servers whose users come and go: a baseline that served fewer at once is no measure of the load",
+    "same-load": "servers whose users come and go: a baseline that served fewer at once tells nothing of the load",
     "one-method": "two methods joined, of which the row gives the numbers of one",
     "last-draft": "drafts whose length adapts to what was accepted, where no name says so",
     "bandwidth": "weights that stay in a cache, or that lie in several memories",

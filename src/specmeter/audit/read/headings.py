@@ -224,8 +224,8 @@ def _understood(grid: Grid, options: TableOptions) -> tuple[list[ColumnReading],
 
 
 def _names_rows(grid: Grid) -> bool:
-    """Whether the first column, whatever it is called, says what rows are: one of them is the baseline, in a word that
-    is no setting's value."""
+    """Whether the first column, whatever it is called, says what rows are: one of them is the baseline, in a word
+    that is not the value of a setting."""
     words = [cells[0].strip("*_` ") for _, cells in grid.rows if cells[0].strip()]
     named = (
         is_plain(word) and not re.fullmatch(r"no|none|off|disabled|original|reference|ar", word, re.I) for word in words
