@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.numbers.estimates import from_log
+from specmeter.numbers.special import t_quantile
 from specmeter.numbers.stats import (
     LEAST_PROMPTS,
     SAME,
@@ -285,8 +286,6 @@ def speedup_over_prompts(
     for fewer than `LEAST_PROMPTS`, for a single unit, where something is missing or most was completed, and where
     prompts do not differ at all.
     """
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
     units, prompts = logs.shape
     if prompts < LEAST_PROMPTS or units < 2 or not np.isfinite(logs).all():
         return None
@@ -301,7 +300,7 @@ def speedup_over_prompts(
         parts, freedom = [*parts, doubt.variance], [*freedom, doubt.df]
     v = sum(parts)
     df = v**2 / sum(part**2 / own for part, own in zip(parts, freedom, strict=True))
-    t = float(stdtrit(df, 1 - (1 - level) / (2 * among)))
+    t = t_quantile(df, 1 - (1 - level) / (2 * among))
     method = f"geometric mean of {prompts} prompts; t over prompts and {units} repetitions (Satterthwaite)"
     return from_log(float(logs.mean()), t * math.sqrt(v), "x", method, n=prompts, of="prompts", level=level)
 

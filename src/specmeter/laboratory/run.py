@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import tempfile
 import time
@@ -288,7 +287,6 @@ def run(
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
     """
-    importlib.import_module("scipy.special")  # where there is no memory for it, before anything is measured
     from specmeter.host.energy import EnergyMeter, EnergySources, find_sources
     from specmeter.validity.losslessness import measure_margins
 

@@ -58,6 +58,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import MARGIN, from_log
+from specmeter.numbers.special import t_above
 from specmeter.numbers.stats import SAME, STUDENT, log_half, t_critical
 from specmeter.record import Estimate, Record
 
@@ -285,8 +286,6 @@ class _Fit:
 
         with f and F the density of t and its integral. None where a pair is unknown, or df = 1: the mean is infinite.
         """
-        from scipy.special import stdtr  # pyright: ignore[reportMissingTypeStubs]
-
         total, df = 0.0, self.df
         for other in others:
             if not self.known[other, leader] or df < 2:
@@ -295,7 +294,7 @@ class _Fit:
             z = float(self._differences[other, leader]) / error
             ln_density = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - (df + 1) / 2 * math.log1p(z * z / df)
             density = math.exp(ln_density) / math.sqrt(df * math.pi)
-            total += error * ((df + z * z) / (df - 1) * density + z * float(stdtr(df, z)))
+            total += error * ((df + z * z) / (df - 1) * density + z * t_above(df, -z))
         return max(0.0, total)
 
     def ratio(self, arm: int, rival: int) -> Estimate:

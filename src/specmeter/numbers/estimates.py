@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.special import beta_quantile, chi2_quantile_above, t_quantile
 from specmeter.numbers.stats import (
     SAME,
     STUDENT,
@@ -129,10 +130,8 @@ def from_log(
 
 def deviation(sd: float, n: int, unit: str, *, level: float = 0.95) -> Estimate:
     """The standard deviation over n runs, with the interval of a normal distribution's (chi squared)."""
-    from scipy.special import chdtri  # pyright: ignore[reportMissingTypeStubs]
-
     tail = (1 - level) / 2
-    low, high = (sd * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
+    low, high = (sd * math.sqrt((n - 1) / chi2_quantile_above(n - 1, p)) for p in (tail, 1 - tail))
     method = f"standard deviation of {n} runs; chi squared, runs taken for normal and independent"
     return Estimate(point=sd, low=low, high=high, level=level, n=n, unit=unit, method=method)
 
@@ -140,9 +139,7 @@ def deviation(sd: float, n: int, unit: str, *, level: float = 0.95) -> Estimate:
 def share_at_most(seen: int, n: int, of: str, *, level: float = 0.95) -> Estimate:
     """The share of cases of a kind, of which n showed so many: from 0 to the exact bound that the truth exceeds with
     1 - level at most. The cases are taken as independent."""
-    from scipy.special import betaincinv  # pyright: ignore[reportMissingTypeStubs]
-
-    most = 1.0 if seen == n else float(betaincinv(seen + 1, n - seen, level))
+    most = 1.0 if seen == n else beta_quantile(seen + 1, n - seen, level)
     method = "Clopper-Pearson, one-sided upper bound"
     return Estimate(point=seen / n, low=0.0, high=most, level=level, n=n, of=of, unit="1", method=method)
 
@@ -256,15 +253,13 @@ def ratio_of_means(first: Estimate, second: Estimate, deviations: tuple[float, f
     With `among`, one of so many intervals that hold together (Bonferroni). Without an interval of single runs, or where
     nothing varies.
     """
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
     pairs = list(zip((first, second), deviations, strict=True))
     point, n, level = first.point / second.point, first.n + second.n, 0.95
     parts = [(deviation / mean.point) ** 2 / mean.n for mean, deviation in pairs]
     if min(first.n, second.n) < 2 or not sum(parts):
         return Estimate(point=point, n=n, unit="x", method="ratio of printed rates; no interval")
     freedom = sum(parts) ** 2 / sum(part**2 / (mean.n - 1) for part, (mean, _) in zip(parts, pairs, strict=True))
-    half = math.exp(float(stdtrit(freedom, 1 - (1 - level) / (2 * among))) * math.sqrt(sum(parts)))
+    half = math.exp(t_quantile(freedom, 1 - (1 - level) / (2 * among)) * math.sqrt(sum(parts)))
     method = "ratio of printed means; from their standard deviations, Welch on logarithms"
     return Estimate(point=point, low=point / half, high=point * half, level=level, n=n, unit="x", method=method)
 

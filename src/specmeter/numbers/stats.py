@@ -62,12 +62,14 @@ has the variance s_e^2 * |w|^2, w being the weight of every measured value in it
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.special import binomial_below, normal_below, t_quantile
 from specmeter.record import Estimate
 
 if TYPE_CHECKING:
@@ -121,11 +123,9 @@ class InvocationSpeedup(NamedTuple):
 
 def t_critical(df: int, level: float) -> float:
     """Two-sided critical value of Student's t with `df` degrees of freedom: t_critical(2, 0.95) = 4.303."""
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
     if df < 1:
         raise UsageError("an interval needs at least two units", fix="measure more blocks")
-    return float(stdtrit(df, (1 + level) / 2))
+    return t_quantile(df, (1 + level) / 2)
 
 
 def t_interval(values: Floats, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
@@ -215,8 +215,6 @@ def ratio_of_groups(
     Source: Welch 1947, doi:10.1093/biomet/34.1-2.28. Raises `UsageError` for an empty group or a value that is not
     finite.
     """
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
     _check_level(level)
     groups = (np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64))
     if among < 1 or any(not len(group) or not np.isfinite(group).all() for group in groups):
@@ -230,7 +228,7 @@ def ratio_of_groups(
     errors = [float(group.var(ddof=1)) / len(group) for group in groups]
     df = sum(errors) ** 2 / sum(error**2 / (len(group) - 1) for error, group in zip(errors, groups, strict=True))
     tail = 1 - (1 - level) / (2 * among)
-    low, high = log_bounds(difference, float(stdtrit(df, tail)) * math.sqrt(sum(errors)))
+    low, high = log_bounds(difference, t_quantile(df, tail) * math.sqrt(sum(errors)))
     method = f"{name}; Welch t" + (f"; together with {among - 1} more (Bonferroni)" if among > 1 else "")
     return Estimate(point=math.exp(difference), low=low, high=high, level=level, n=n1 + n2, unit="x", method=method)
 
@@ -239,14 +237,12 @@ def speedup_over_halves(halves: Sequence[Floats], *, level: float = 0.95) -> Est
     """exp of the mean of several means, each of the log ratios of its own blocks, and each counting alike: blocks of
     one half of the prompts, and of the other. Welch and Satterthwaite's t; None where a half has a block or none, or
     where nothing varies."""
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
-
     _check_level(level)
     if not halves or any(len(logs) < 2 for logs in halves) or all(map(_copies, halves)):
         return None
     parts = [float(logs.var(ddof=1)) / len(logs) / len(halves) ** 2 for logs in halves]
     df = sum(parts) ** 2 / sum(part**2 / (len(logs) - 1) for part, logs in zip(parts, halves, strict=True))
-    half, n = float(stdtrit(df, (1 + level) / 2)) * math.sqrt(sum(parts)), sum(map(len, halves))
+    half, n = t_quantile(df, (1 + level) / 2) * math.sqrt(sum(parts)), sum(map(len, halves))
     mean = float(np.mean([logs.mean() for logs in halves]))
     low, high = log_bounds(mean, half)
     method = f"mean of {len(halves)} geometric means, {n} block ratios in all; Welch t"
@@ -317,8 +313,6 @@ def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: 
     centre with probability 1 - 2^(1-n). Where that is below `level` (n < 6 at 95 %) no bootstrap interval can be
     right, and none is given. The draw is fixed by `seed`. Raises `UsageError` like `geometric_speedup`.
     """
-    from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs]
-
     logs = _log_ratios(pairs, level)
     n = len(logs)
     mean, name = math.exp(logs.mean()), _mean_of(n, "block ratio")
@@ -326,7 +320,7 @@ def bootstrap_speedup(pairs: Sequence[Pair], *, level: float = 0.95, resamples: 
         return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; {no_interval(n)}")
     if 1 - 2.0 ** (1 - n) < level:
         return Estimate(point=mean, level=level, n=n, unit="x", method=f"{name}; too few blocks for a bootstrap")
-    tail = float(ndtr(-math.sqrt(n / (n - 1)) * t_critical(n - 1, level)))
+    tail = normal_below(-math.sqrt(n / (n - 1)) * t_critical(n - 1, level))
     drawn = np.random.default_rng(seed).integers(0, n, size=(resamples, n), dtype=np.uint16)
     low, high = np.quantile(logs[drawn].mean(axis=1), [tail, 1 - tail])
     return Estimate(
@@ -415,15 +409,12 @@ def median_estimate(values: Sequence[float], *, unit: str, of: str, level: float
     `of` names the repetitions in `method`. Raises `UsageError` without values, or for one that is not finite. Source:
     Conover 1999, "Practical Nonparametric Statistics", ch. 3.2.
     """
-    from scipy.special import bdtr  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     _check_level(level)
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     if n == 0 or not np.isfinite(ordered).all():
         raise UsageError(f"median over {of}: {n} values, not all finite", fix="leave out what was not measured")
-    tails = [2 * float(cast("Any", bdtr)(below, n, 0.5)) for below in range(n // 2)]
-    rank = sum(tail <= 1 - level for tail in tails)
+    rank = bisect_right(range(n // 2), 1 - level, key=lambda below: 2 * binomial_below(below, n, 0.5))
     low, high = (float(ordered[rank - 1]), float(ordered[n - rank])) if rank else (None, None)
     how = f"ranks {rank} and {n + 1 - rank} of {n}" if rank else "too few for an interval"
     method = f"median over {n} {of}; {how}"

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.special import non_negative_fit
 from specmeter.probe.replay import PLAIN, Limits, Round, digest, key_of, wanted_key, why_not
 from specmeter.record import MatchProfile, Record
 
@@ -291,8 +292,6 @@ def fit_costs(
     accepted. Relative errors are made small, so long texts count no more than short ones. Raises `UsageError` where
     there are fewer walks than unknowns.
     """
-    from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     knots = np.unique([0, *gammas]).astype(np.float64)
     length = len(walks[0].drafted) if walks else 0
     steps = np.arange(length, dtype=np.float64)
@@ -309,7 +308,7 @@ def fit_costs(
     if len(walks) < matrix.shape[1] or not (times > 0).all():
         raise UsageError("costs of steps: too little was measured", fix="measure more fixed lengths or prompts")
     plain = counts @ weights[:, 0]
-    found: Floats = np.asarray(nnls(matrix / times[:, np.newaxis], (times - plain) / times)[0], dtype=np.float64)
+    found = non_negative_fit(matrix / times[:, np.newaxis], (times - plain) / times)
     known = np.concatenate([[1.0], found[: len(knots) - 1]])
     again = found[len(knots) - 1] + found[len(knots)] * steps if replays.any() else None
     residuals = np.log(times / (matrix @ found + plain))

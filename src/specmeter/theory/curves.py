@@ -68,13 +68,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Annotated, Literal, Self, overload
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from specmeter.errors import UsageError
 from specmeter.numbers.estimates import bare, between, quotient_in_quadrature
+from specmeter.numbers.special import lowest, non_negative_fit
 from specmeter.record import Estimate, Record
 from specmeter.theory.arguments import numbers, plain, positives, same_length
 from specmeter.theory.roofline import expected_union, mean_load
@@ -351,18 +352,14 @@ def _design(model: CostModel, n: Floats, knee: float, union: Callable[[Floats], 
 
 def least_squares(columns: list[Floats], ms: Floats) -> tuple[tuple[float, ...], Floats]:
     """Non-negative least squares of relative errors: the parameters, and the fitted times."""
-    from scipy.optimize import nnls  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     design = np.stack(columns, axis=-1)
     size = np.maximum(design.max(axis=0), 1e-300)
-    solution, _ = cast("Any", nnls)(design / size / ms[:, np.newaxis], np.ones_like(ms))
-    linear = np.asarray(solution, dtype=np.float64) / size
+    linear = non_negative_fit(design / size / ms[:, np.newaxis], np.ones_like(ms)) / size
     return tuple(float(value) for value in linear), design @ linear
 
 
 def _knee(n: Floats, ms: Floats) -> float:
     """Where the flat part ends, between the first and the last point."""
-    from scipy.optimize import minimize_scalar  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
     def loss(knee: float) -> float:
         _, fitted = least_squares(_design("roofline", n, knee, None), ms)
@@ -375,8 +372,8 @@ def _knee(n: Floats, ms: Floats) -> float:
     low, high = places[max(best - 1, 0)], places[min(best + 1, len(places) - 1)]
     if low >= high:
         return float(places[best])
-    found = cast("Any", minimize_scalar)(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
-    return float(found.x) if found.fun < losses[best] else float(places[best])
+    place, value = lowest(loss, float(low), float(high))
+    return place if value < losses[best] else float(places[best])
 
 
 SurfaceModel = Literal["affine", "roofline", "experts", "moesd"]

@@ -51,11 +51,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
 from specmeter.errors import UsageError
+from specmeter.numbers.special import lowest
 from specmeter.theory.arguments import experts_and_used, numbers, plain, positive, positives, probabilities, same_length
 
 if TYPE_CHECKING:
@@ -222,8 +223,6 @@ def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: Overla
     `unions` are columns of one length with at least one n > 1; a union outside [K, min(E, n K)] is refused, because no
     routing can produce it. The parameter stays within [0, 1].
     """
-    from scipy.optimize import minimize_scalar  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     n, u = same_length(tokens=tokens, unions=unions)
     total, k = experts_and_used(experts, used)
     numbers("tokens", n, least=1)
@@ -235,8 +234,7 @@ def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: Overla
     def loss(parameter: float) -> float:
         return float(np.square(np.log(u / np.asarray(curve(n, total, k, parameter)))).sum())
 
-    found = cast("Any", minimize_scalar)(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9})
-    best = min((0.0, 1.0, float(found.x)), key=loss)
+    best = min((0.0, 1.0, lowest(loss, 0.0, 1.0)[0]), key=loss)
     fitted = np.asarray(curve(n, total, k, best))
     residuals = tuple(float(value) for value in fitted / u - 1)
     return UnionFit(model, best, total, k, tuple(float(value) for value in n), residuals)

@@ -26,6 +26,7 @@ from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip
+from specmeter.numbers.special import f_above
 from specmeter.record import Arm, EngineSettings, Prompt, Session
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow
@@ -189,8 +190,6 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     added, freedom = whole - rank, len(ordered) - whole
     if added < 1 or freedom < _FREEDOM or unexplained <= 0:
         return None
-    from scipy.special import fdtrc  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     ratio = max(0.0, without - unexplained) / added / (unexplained / freedom)
     names = sorted(set(last))
     found = fitted[-len(names) :] - float(np.mean(fitted[-len(names) :]))
@@ -199,7 +198,7 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     for point, before in zip(ordered, last, strict=True):
         met.setdefault(point.arm, []).append(left[before])
     means = {arm: sum(values) / len(values) for arm, values in met.items()}
-    return CarryOver(left, means, float(fdtrc(added, freedom, ratio)))
+    return CarryOver(left, means, f_above(added, freedom, ratio))
 
 
 def _fitted(design: Floats, values: Floats) -> tuple[Floats, float, int]:
