@@ -19,17 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
-from specmeter.advise.examination import (
-    amend,
-    certify,
-    doubt_of,
-    doubted,
-    examined,
-    found_in,
-    inspect_advice,
-    inspected,
-    withheld,
-)
 from specmeter.analysis.prediction.speedup import ExpectedCrossover, expected_crossover
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import is_link
@@ -147,6 +136,8 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     found = found.model_copy(update={"advices": tuple(advices), "made_at": made_at})
     if not examine:
         return found
+    from specmeter.advise.examination import doubt_of, doubted, withheld
+
     doubt = doubt_of(folder) if found.finished else ""
     issued, _ = certificate_in(folder)
     gone = issued is not None and not set(issued.data) <= set(_parts(found))  # an advice that was there
@@ -168,6 +159,8 @@ def _part(advice: Advice) -> str:
 
 def inspect_schedule(folder: Path) -> Inspection:
     """Every advice inspected, and the record held against its certificate. Raises `UsageError` where it is none."""
+    from specmeter.advise.examination import found_in, inspect_advice, inspected
+
     schedule = read_schedule(folder, examine=False)
     found: list[Finding] = []
     verdicts: dict[str, Verdict] = {}
@@ -182,6 +175,8 @@ def inspect_schedule(folder: Path) -> Inspection:
 
 def amend_schedule(schedule: Schedule, folder: Path) -> None:
     """Keep the other programs that a certified schedule has lines for, load by load (see `amend`)."""
+    from specmeter.advise.examination import amend
+
     fit = not uncertified(folder) and not is_changed(folder, _parts(schedule))
     for advice in schedule.advices:
         amend(folder / folder_of(clients_of(advice)), advice.programs)
@@ -191,6 +186,8 @@ def amend_schedule(schedule: Schedule, folder: Path) -> None:
 
 def certify_schedule(schedule: Schedule, folder: Path) -> None:
     """Issue the certificate of what has just been measured, behind earlier ones; of what is not finished none."""
+    from specmeter.advise.examination import certify
+
     if not schedule.finished:
         return
     issued, _ = certificate_in(folder)
@@ -216,7 +213,7 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
                 f"{place}: holds the advice of another question than its schedule",
                 fix="remove that folder and repeat the command; what it held is measured anew",
             )
-        yield examined(advice, place) if examine else advice
+        yield _examined(advice, place) if examine else advice
 
 
 def read_advised(folder: Path, *, examine: bool = True) -> Advice | Schedule:
@@ -224,7 +221,13 @@ def read_advised(folder: Path, *, examine: bool = True) -> Advice | Schedule:
     if sort_of(folder) == "schedule":
         return read_schedule(folder, examine=examine)
     advice = read_advice(folder)
-    return examined(advice, folder) if examine else advice
+    return _examined(advice, folder) if examine else advice
+
+
+def _examined(advice: Advice, folder: Path) -> Advice:
+    from specmeter.advise.examination import examined  # how advice is found; who looks at a run waits for none of it
+
+    return examined(advice, folder)
 
 
 def runs_of(folder: Path) -> list[Path]:

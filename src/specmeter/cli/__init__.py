@@ -49,7 +49,7 @@ COMMANDS = {
     "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
 }
 """Name -> one line of help."""
-_PLACES = {"list": "runs:list_runs", "show": "runs:show", "export": "runs:export", "rescue": "runs:rescue"}
+_PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue"}
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {

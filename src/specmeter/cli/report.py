@@ -8,18 +8,14 @@ from pathlib import Path
 
 import click
 
-from specmeter.advise.schedule import read_advised
 from specmeter.cli.settings import language_option
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.probe import load_probe
 from specmeter.show.fit import STYLES
-from specmeter.show.page.advice_page import page_name, write_advised_page
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_figures, write_page, write_report_tables, write_tables
 from specmeter.show.page.page import document_figures
-from specmeter.show.page.site import write_site
-from specmeter.show.schedule_report import report_of
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
 from specmeter.store.locate import a_sort, find_all, find_run, sort_of
@@ -195,6 +191,8 @@ def _refuse_beside_site(others: Mapping[str, object]) -> None:
 
 def _site(folder: Path, runs: Sequence[str], published: Sequence[str], languages: Sequence[str]) -> list[Path]:
     """The pages of the site, its index first."""
+    from specmeter.show.page.site import write_site
+
     if runs or published:
         return write_site(folder, [find_run(run) for run in runs], languages, published)
     return write_site(folder, find_all(), languages, damaged=_say_left_out)
@@ -227,6 +225,10 @@ def _published(name: str, probe: Path | None, languages: Sequence[str]) -> Shown
 
 
 def _advised(folder: Path, languages: Sequence[str]) -> Shown:
+    from specmeter.advise.schedule import read_advised
+    from specmeter.show.page.advice_page import page_name, write_advised_page
+    from specmeter.show.schedule_report import report_of
+
     found = read_advised(folder)
     report = report_of(found, folder)
     return Shown(

@@ -1,23 +1,19 @@
-"""`specmeter list`, `show` and `export`: runs that were measured.
+"""`specmeter list`, `show` and `rescue`: runs that were measured.
 
 What only one of them needs is imported where it is needed: each answers in less than half a second.
 """
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, cast, get_args
 
 import click
 
-from specmeter.cli import Printable
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import words
-from specmeter.show.export import FormatName, TableName
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
-from specmeter.show.terminal.console import errors, output, say_json
+from specmeter.show.terminal.console import output, say_json
 from specmeter.store import RunStore
 from specmeter.store.locate import ADVISED, a_sort, find_folders, find_run, find_runs, sort_of
 from specmeter.text import quoted
@@ -185,36 +181,6 @@ def _show_advised(folder: Path, *, details: bool, as_json: bool) -> int:
     found = read_advised(folder)
     print_report(report_of(found, folder), as_json=as_json, details=details)
     return 1 if found.verdict == "invalid" else 0
-
-
-@click.command(name="export")
-@click.argument("run", default="latest")
-@click.option(
-    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
-)
-@click.option(
-    "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="What to export."
-)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: stdout.")
-def export(run: str, chosen: str | None, table: str, out: Path | None) -> None:
-    """Export the measurements of RUN, one row each, with every recorded field.
-
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
-    advice, a schedule or a study, the runs that its answer rests on are exported; of several, the column `run` says
-    which.
-
-    \b
-    Examples:
-      specmeter export > requests.csv
-      specmeter export demo-20261121-101500 --table steps --format jsonl
-      specmeter export latest --out requests.parquet
-    """
-    from specmeter.show.export import RunTable
-
-    printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
-    count = RunTable(find_run(run), table).write(out or printed, chosen)
-    if out is not None:
-        errors().say(f"{count} rows written to {out}", wrap=False)
 
 
 @click.command()

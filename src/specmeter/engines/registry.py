@@ -12,7 +12,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -364,6 +364,12 @@ def traits_on_record(kind: str, stated: EngineTraits | None) -> EngineTraits:
 
 def _entries() -> dict[str, list[EntryPoint]]:
     """Name -> entry points, specmeter's own first: no other package can take its place."""
+    return _entries_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _entries_on(_: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    """Read once, which takes some ten milliseconds, and for each arm of a run was much."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         found.setdefault(entry.name, []).append(entry)

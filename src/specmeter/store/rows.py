@@ -129,7 +129,7 @@ def unpacked(bulk: bytes) -> bytes:
 def reply_document(bulk: bytes) -> dict[str, Any]:
     """The bulk of a reply. Raises `zlib.error` or `ValueError` when it cannot be read."""
     try:
-        document: object = json.loads(unpacked(bulk))
+        document: object = json.loads(str(unpacked(bulk), "utf-8"))  # of bytes it would guess the encoding
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     if not isinstance(document, dict):

@@ -33,7 +33,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
 
-from specmeter.advise.schedule import runs_of
 from specmeter.analysis.load.summary import CellFigures, measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
 from specmeter.analysis.prediction.forecast import PredictionOutcome
@@ -68,7 +67,6 @@ from specmeter.record import (
 )
 from specmeter.record.base import descriptions
 from specmeter.record.verdict import request_verdicts, worst
-from specmeter.show.notebook import rows_html
 from specmeter.store import RunReader, RunStore
 from specmeter.text import csv_cell
 from specmeter.theory.roofline import expected_union
@@ -639,6 +637,8 @@ class RunTable:
         find(self.name)
 
     def _repr_html_(self) -> str:
+        from specmeter.show.notebook import rows_html
+
         return rows_html(self.name, [column.name for column in self.columns], self)
 
     @property
@@ -649,6 +649,8 @@ class RunTable:
 
     @cached_property
     def _runs(self) -> list[Path]:
+        from specmeter.advise.schedule import runs_of  # and with it how advice is found
+
         return runs_of(self.folder)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

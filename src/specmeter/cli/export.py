@@ -1,0 +1,42 @@
+"""`specmeter export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, cast, get_args
+
+import click
+
+from specmeter.cli import Printable
+from specmeter.show.export import FormatName, RunTable, TableName
+from specmeter.show.terminal.console import errors
+from specmeter.store.locate import find_run
+
+
+@click.command()
+@click.argument("run", default="latest")
+@click.option(
+    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
+)
+@click.option(
+    "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="What to export."
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: stdout.")
+def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
+    """Export the measurements of RUN, one row each, with every recorded field.
+
+    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
+    advice, a schedule or a study, the runs that its answer rests on are exported; of several, the column `run` says
+    which.
+
+    \b
+    Examples:
+      specmeter export > requests.csv
+      specmeter export demo-20261121-101500 --table steps --format jsonl
+      specmeter export latest --out requests.parquet
+    """
+    printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
+    count = RunTable(find_run(run), table).write(out or printed, chosen)
+    if out is not None:
+        errors().say(f"{count} rows written to {out}", wrap=False)
