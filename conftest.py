@@ -39,6 +39,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
+TIMES = int(os.environ.get("SPECMETER_FAULTS", "1"))
+"""By hand: so many times as many made-up inputs, mutations and kills as by default; see CONTRIBUTING.md."""
 ONE_WORKER = ("tests/report/",)
 """Folders whose tests share fixtures that take seconds to make: they go to one process."""
 
@@ -47,6 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that neither process waits long for the other; those that run alone last."""
     files: dict[Path, int] = {}
     for item in items:
+        made_up = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+        if TIMES > 1 and made_up is not None:
+            more = hypothesis.settings(made_up, max_examples=TIMES * made_up.max_examples)
+            item.obj._hypothesis_internal_use_settings = more  # pyright: ignore[reportAttributeAccessIssue]
         rank = 2 if item.get_closest_marker("alone") else 0 if item.get_closest_marker("slow") else 1
         files[item.path] = min(rank, files.get(item.path, 2))
     items.sort(key=lambda item: files[item.path])
@@ -97,6 +103,12 @@ def _held(shared: Path, places: Sequence[int]) -> Iterator[None]:
             for place in places:
                 stack.enter_context(locked(shared / f"{place}.lock"))
         yield
+
+
+@pytest.fixture
+def times() -> int:
+    """How many times as long this is tried, by hand."""
+    return TIMES
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""kill -9 of the harness at random moments, on the real embedded engine: nothing lost, nothing doubled, no orphans."""
+"""kill -9 of the harness at random moments, on the real embedded engine, under load, and of an advice: nothing lost,
+nothing doubled, no orphans."""
 
 from __future__ import annotations
 
@@ -15,9 +16,7 @@ import pytest
 
 from specmeter.store import RunStore
 
-KILLS = int(os.environ.get("SPECMETER_KILLS", "20"))
-
-EXPERIMENT = """
+REAL = """
 name: kill
 targets: {dense: bench:dense}
 drafts: {small: bench:draft-small}
@@ -29,6 +28,18 @@ design: {blocks: 4, warmup: short, seed: 3}
 engine: {context: 1024, threads: 1}
 generation: {max_tokens: 24}
 """
+LOADED = """
+name: kill
+targets: {dense: "mock:dense"}
+drafts: {small: "mock:small"}
+workloads: [{source: bench, per_kind: 4}]
+arms: [{draft: small, gamma: 4}]
+load: {clients: 8, slots: 8}
+design: {blocks: 40, seed: 3}
+engine: {kind: mock}
+generation: {max_tokens: 24}
+"""
+ADVICE = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--kind", "code", "-n", "16")
 
 
 def engine_processes(marker: str) -> list[psutil.Process]:
@@ -43,25 +54,38 @@ def engine_processes(marker: str) -> list[psutil.Process]:
     return found
 
 
-def keys_of(folder: Path) -> Counter[tuple[int, int, str, str]]:
-    with RunStore.open(folder, readonly=True) as store:
-        return Counter(
-            (row.invocation, row.block, row.arm_id, row.prompt_id) for row in store.rows() if row.status == "ok"
-        )
+def keys_of(folder: Path) -> Counter[tuple[str | int, ...]]:
+    """What was measured in a run, or in all runs of an advice."""
+    found: Counter[tuple[str | int, ...]] = Counter()
+    for file in folder.rglob("run.sqlite"):
+        if RunStore.exists(file.parent):
+            with RunStore.open(file.parent, readonly=True) as store:
+                found.update([(file.parent.name, *row.key) for row in store.rows() if row.status == "ok"])
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads other processes' environments from /proc")
-def test_a_run_killed_at_random_moments_is_completed_without_loss_or_repetition(tmp_path: Path) -> None:
-    file, folder, marker = tmp_path / "kill.yaml", tmp_path / "run", f"kill-{os.getpid()}-{time.time_ns()}"
-    file.write_text(EXPERIMENT, encoding="utf-8")
-    command = [sys.executable, "-m", "specmeter", "run", str(file), "--out", str(folder)]
+@pytest.mark.parametrize(("what", "kills"), [("real", 12), ("loaded", 3), ("advice", 2)])
+def test_what_is_killed_at_random_moments_is_completed_without_loss_or_repetition(
+    tmp_path: Path, what: str, kills: int, times: int
+) -> None:
+    for turn in range(times):
+        killed(tmp_path / str(turn), what, kills, random.Random(20 + turn))
+
+
+def killed(place: Path, what: str, kills: int, rng: random.Random) -> None:
+    """Start it and kill it so many times, then let it end."""
+    place.mkdir()
+    file, folder, marker = place / "kill.yaml", place / "run", f"kill-{os.getpid()}-{time.time_ns()}"
+    file.write_text(LOADED if what == "loaded" else REAL, encoding="utf-8")
+    asked = ADVICE if what == "advice" else ("run", str(file))
+    command = [sys.executable, "-m", "specmeter", *asked, "--out", str(folder)]
     environment = {**os.environ, "SPECMETER_TEST_MARKER": marker}
-    rng = random.Random(20)
-    acknowledged: Counter[tuple[int, int, str, str]] = Counter()
-    for kill in range(KILLS):
-        told = tmp_path / f"stderr-{kill}.txt"
+    acknowledged: Counter[tuple[str | int, ...]] = Counter()
+    for kill in range(kills):
+        told = place / f"stderr-{kill}.txt"
         with told.open("wb") as log:
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
             # Some while it starts, most while it measures, on a machine of any speed.
@@ -72,10 +96,9 @@ def test_a_run_killed_at_random_moments_is_completed_without_loss_or_repetition(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if RunStore.exists(folder):
-            now = keys_of(folder)
-            assert not acknowledged - now, "a request that was on disk is gone"
-            acknowledged = now
+        now = keys_of(folder)
+        assert not acknowledged - now, "a request that was on disk is gone"
+        acknowledged = now
     deadline = time.monotonic() + 60
     while (left := engine_processes(marker)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -83,10 +106,12 @@ def test_a_run_killed_at_random_moments_is_completed_without_loss_or_repetition(
 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    with RunStore.open(folder, readonly=True) as store:
-        assert store.state().state == "complete"
-        store.check()
+    for database in folder.rglob("run.sqlite"):
+        with RunStore.open(database.parent, readonly=True) as store:
+            assert store.state().state == "complete"
+            store.check()
     final = keys_of(folder)
     assert set(final.values()) == {1}
-    assert len(final) == 4 * 3 * 4
+    if what == "real":
+        assert len(final) == 4 * 3 * 4
     assert not engine_processes(marker)
