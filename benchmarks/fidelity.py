@@ -1,7 +1,7 @@
 """Does specmeter's baseline decode rate agree with bare forwards over the same tokens, and with llama-bench?
 
     specmeter engines build                                  once: llama-server and llama-bench of one build
-    uv run python benchmarks/fidelity.py BIN_FOLDER [--model bench:dense-200m] [--pairs 9]
+    uv run python benchmarks/fidelity.py [BIN_FOLDER] [--model bench:dense-200m] [--pairs 9]
 
 llama-bench decodes random tokens and cannot be given others; a server generates text. On a mixture of experts these are
 two different things to measure, so each is held against bare forwards over its own tokens, one after the other through
@@ -39,6 +39,7 @@ from specmeter.models.reference import resolve
 from specmeter.numbers.rates import decode_rate
 from specmeter.probe.routing import draw
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt, Reply
+from specmeter_studies.quality.native import find_tool
 
 TEXT = "def total_of_values(values):\n"
 
@@ -85,14 +86,15 @@ def bare(context: Context, before: Sequence[int], tokens: Sequence[int]) -> floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bin_folder", type=Path, help="folder with llama-server and llama-bench of one build")
+    parser.add_argument("bin_folder", type=Path, nargs="?", help="of llama-server and llama-bench; default: last built")
     parser.add_argument("--model", default="bench:dense-200m")
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     model = resolve("target", args.model, base_dir=Path())
-    native, embedded = NativeEngine(args.bin_folder / "llama-server"), EmbeddedEngine()
+    programs: Path = args.bin_folder or find_tool("llama-bench", "auto").parent
+    native, embedded = NativeEngine(programs / "llama-server"), EmbeddedEngine()
     rates: dict[str, list[float]] = {}
     settings = EngineSettings(threads=args.threads, context=1024)
     with (
@@ -108,7 +110,7 @@ def main() -> None:
             # The first token comes from the prompt's forward, and the last one is in none.
             generated = answer.token_ids[:-1]
             turn = {
-                "llama-bench": llama_bench(args.bin_folder / "llama-bench", model, args.tokens, args.threads),
+                "llama-bench": llama_bench(programs / "llama-bench", model, args.tokens, args.threads),
                 "random": bare(context, (), random),
                 "native": rate(answer),
                 "text": bare(context, before, generated),

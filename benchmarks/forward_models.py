@@ -23,6 +23,7 @@ from statistics import median
 import numpy as np
 
 from specmeter.analysis.prediction.costs import probed
+from specmeter.messages import Message
 from specmeter.probe import Probe, load_probe, union_model
 from specmeter.theory.curves import CostCurve, fit_cost
 from specmeter.theory.roofline import expected_union
@@ -32,7 +33,7 @@ SERVER = (1, 2, 3, 5, 9, 17)
 
 
 def lines(probe: Probe, asked: list[int]) -> np.ndarray:
-    alone = probed(probe.model_copy(update={"union": None}), "")
+    alone = probed(probe.model_copy(update={"union": None}), Message("costs.of_target", probe="", target=""))
     table = alone.draw(max(asked) - 1, 1, np.random.default_rng(1), False)
     rest = probe.overhead_ms.point if probe.overhead_ms else 0.0
     return table.verify[0, np.array(asked) - 1] * (probe.target_ms.ms_at(1.0) + rest)

@@ -1,6 +1,7 @@
 """What many clients cost: CPU of this process per request, its memory, and how late it sends.
 
     uv run python benchmarks/load_client.py [--clients 1,32,1000] [--requests 4000] [--tokens 16]
+    uv run python benchmarks/load_client.py --streams 32 [--target bench:dense-100m]
 
 A server in a process of its own answers every request at once, with a stream of some tokens like llama-server's, so
 that all that is left is the client: sending, receiving, reading the events, making the record.
@@ -8,6 +9,8 @@ that all that is left is the client: sending, receiving, reading the events, mak
 CPU per request     user and system time of this process, all threads, until the record is made
 kept per request    memory by which this process grows until the records are stored
 late                how much later a request was sent than its client could, 50th and 99th percentile
+
+With `--streams` a real engine answers so many clients at once instead: the client's share of all cores.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import selectors
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -31,6 +37,7 @@ from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
 from specmeter.measure.load import Clients, DueRequest, Told, cpu_ms
 from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
+from specmeter.store import RunStore
 
 
 def answer(tokens: int) -> bytes:
@@ -122,12 +129,38 @@ def measure(port: int, clients: int, requests: int, tokens: int) -> None:
     )
 
 
+def streams(target: str, clients: int) -> None:
+    """The client's share of the machine in a run with so many clients of a real engine."""
+    load = {"clients": clients, "slots": clients, "rounds": 2}
+    experiment = {"name": "streams", "targets": {"t": target}, "load": load, "arms": [{"method": "ngram-simple"}]}
+    experiment |= {"workloads": [{"source": "bench", "per_kind": 2}], "design": {"blocks": 1, "warmup": "short"}}
+    experiment |= {"generation": {"max_tokens": 64}, "engine": {"context": 512 * clients}}
+    with tempfile.TemporaryDirectory() as name:
+        file, folder = Path(name) / "streams.json", Path(name) / "run"
+        file.write_text(json.dumps(experiment), encoding="utf-8")
+        command = [sys.executable, "-m", "specmeter", "run", str(file), "--out", str(folder), "--quiet"]
+        code = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+        if code not in (0, 1):
+            raise SystemExit(f"the run ended with {code}")
+        with RunStore.open(folder, readonly=True) as store:
+            cells = list(store.load_cells())
+    seconds = sum(cell.ended_at - cell.began_at for cell in cells)
+    spent = sum(cell.client_cpu_ms for cell in cells) / 1000
+    share = spent / seconds / (os.cpu_count() or 1)
+    print(f"{clients} streams of {target}: {seconds:.0f} s in {len(cells)} cells, client {share:.2%} of the machine")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", default="1,32,1000")
     parser.add_argument("--requests", type=int, default=4000)
     parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--streams", type=int, help="so many clients of a real engine, instead")
+    parser.add_argument("--target", default="bench:dense-100m", help="of --streams")
     args = parser.parse_args()
+    if args.streams:
+        streams(args.target, args.streams)
+        return
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, args.tokens), daemon=True)
     server.start()

@@ -25,6 +25,7 @@ from specmeter.analysis.requests import TIMES
 from specmeter.engines.libllama import session as sessions_of
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.session import InProcessSession
+from specmeter.llama_binding.context import Work
 from specmeter.models.reference import locate
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import Estimate, median_estimate
@@ -42,7 +43,7 @@ SLICE = 8
 class TakingTurns(Decoder):
     """A decoder that lets the others go on after every `SLICE` steps. The time that they take is none of its steps'."""
 
-    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> float:
+    def _step(self, out: Generated, history: list[int], started: float, begun: float) -> Work[float]:
         if len(out.rounds) % SLICE == 0:
             left = time.perf_counter()
             others = greenlet.getcurrent().parent

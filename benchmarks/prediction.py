@@ -101,8 +101,8 @@ def costs(folder: Path) -> None:
     rounds = ", ".join(f"{it.draft or 'lookups'} {len(it.rounds)} (+{len(it.left_out)})" for it in probes)
     share = f", {took / whole:.1%} of the run" if whole > 0 else ""
     print(f"\n{folder.name}: probes took {took:.1f} s{share}; rounds that count (and do not): {rounds or 'none'}")
-    for cost, acceptance in sorted({(it.cost, it.acceptance.split(" (")[0]) for it in predictions}):
-        print(f"  {cost}; {acceptance}")
+    for codes in sorted({tuple(told.code if told else "-" for told in (it.cost, it.acceptance)) for it in predictions}):
+        print(f"  {'; '.join(codes)}")
 
 
 def goals(judged: Sequence[PredictionOutcome]) -> None:

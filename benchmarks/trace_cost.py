@@ -5,7 +5,7 @@ each pair of requests: the engine's own decode time, and the CPU time of the ser
 writer, HTTP), by the kernel's nanosecond clocks (Linux). On a busy machine only the second one is sharp; it is what
 decoding loses where every core decodes, and nothing where a core is free.
 
-    uv run python benchmarks/trace_cost.py --model bench.gguf --draft draft.gguf --gamma 4 --pairs 20
+    uv run python benchmarks/trace_cost.py [--model bench:moe-400m] [--draft bench:draft-small] [--pairs 20]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from specmeter.engines import Launch, load_engine
 from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Generation, ModelIdentity, Prompt
 
 TEXT = "Write down everything that the people of the valley know about the bridge, the mill and the old lighthouse."
@@ -28,12 +29,8 @@ Measured = tuple[float, float]
 """Decode time by the engine's clock, and CPU time of the server beside decoding, both in ms per request."""
 
 
-def model(path: Path) -> ModelIdentity:
-    return ModelIdentity(name=path.stem, reference=str(path), path=str(path), sha256="", size_bytes=0, origin="path")
-
-
 def session(
-    args: argparse.Namespace, folder: Path, name: str, *, draft: Path | None, trace: bool, stream: bool
+    args: argparse.Namespace, folder: Path, name: str, *, draft: ModelIdentity | None, trace: bool, stream: bool
 ) -> LlamaSession:
     arm = Arm(
         id=name,
@@ -43,7 +40,7 @@ def session(
         gamma=args.gamma if draft else None,
         engine=EngineSettings(context=1024, threads=args.threads, trace_steps=trace, stream_tokens=stream),
     )
-    launch = Launch(arm, model(args.model), model(draft) if draft else None, folder / f"{name}.log")
+    launch = Launch(arm, args.model, draft, folder / f"{name}.log")
     opened = load_engine("native" if args.binary else "embedded", binary=args.binary).start(launch)
     assert isinstance(opened, LlamaSession)
     return opened
@@ -88,14 +85,15 @@ def interval(values: np.ndarray) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--model", default="bench:moe-400m")
+    parser.add_argument("--draft", default="bench:draft-small")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--binary", help="a native llama-server instead of the embedded one")
     args = parser.parse_args()
+    args.model, args.draft = (resolve(it, it, base_dir=Path()) for it in (args.model, args.draft))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
