@@ -62,7 +62,8 @@ def thread_times_ms(pid: int) -> dict[str, float]:
 
 def compare(label: str, quiet: LlamaSession, observed: LlamaSession, args: argparse.Namespace) -> None:
     """Print how much more the observed session takes."""
-    request(quiet, args), request(observed, args)
+    for warmed_up in (quiet, observed):
+        request(warmed_up, args)
     pairs: list[tuple[Measured, Measured]] = []
     for pair in range(args.pairs):
         late = request(observed, args) if pair % 2 else None
