@@ -1,10 +1,11 @@
-"""What other packages add: commands, and the studies of published documents.
+"""What other packages add: commands, experiments, and the studies of published documents.
 
 A package says so by entry points, and these are read from `*.dist-info/entry_points.txt` here: that takes a
 millisecond, and with `importlib.metadata` every `--help` would wait forty.
 
-    specmeter.commands   a name's first word is the command, the rest its line of help; its value is a click command
-    specmeter.studies    leads to a module with what `Studies` asks for
+    specmeter.commands     a name's first word is the command, the rest its line of help; its value is a click command
+    specmeter.experiments  a name leads to a function that writes the experiment's file for this machine
+    specmeter.studies      leads to a module with what `Studies` asks for
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ def commands() -> dict[str, AddedCommand]:
     """The commands of other packages, by name."""
     named = ((*name.partition(" "), place) for name, place in _entries().get("specmeter.commands", {}).items())
     return {name: AddedCommand(about, place) for name, _, about, place in named}
+
+
+def experiments() -> Mapping[str, str]:
+    """Name -> place of what writes an experiment's file, of other packages."""
+    return _entries().get("specmeter.experiments", {})
 
 
 def studies() -> Studies | None:

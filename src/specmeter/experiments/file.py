@@ -14,10 +14,9 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, get_origin
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -256,11 +255,32 @@ def bundled_of(form: FileKind[Kind]) -> dict[str, Bundled]:
     return found
 
 
-def _on_shelf(form: FileKind[Kind]) -> dict[str, Traversable]:
-    """Name -> bundled file; experiments of studies come with their package."""
+class _Shelved(Protocol):
+    """A file on a shelf."""
+
+    @property
+    def name(self) -> str: ...
+    def read_text(self, encoding: str) -> str: ...
+
+
+class _Made(NamedTuple):
+    """One that another package writes when it is read."""
+
+    name: str
+    place: str
+
+    def read_text(self, encoding: str) -> str:  # noqa: ARG002
+        return extensions.load(self.place)()
+
+
+def _on_shelf(form: FileKind[Kind]) -> dict[str, _Shelved]:
+    """Name -> bundled file; experiments of other packages come with them."""
     studies = extensions.studies() if form.shelf == _EXPERIMENT.shelf else None
     shelves = [form.shelf, *([] if studies is None else [studies.EXPERIMENTS])]
-    files = {entry.name.removesuffix(".yaml"): entry for shelf in shelves for entry in resources.files(shelf).iterdir()}
+    entries: list[_Shelved] = [entry for shelf in shelves for entry in resources.files(shelf).iterdir()]
+    if form.shelf == _EXPERIMENT.shelf:
+        entries += [_Made(f"{name}.yaml", place) for name, place in extensions.experiments().items()]
+    files = {entry.name.removesuffix(".yaml"): entry for entry in entries}
     return {name: files[name] for name in sorted(files) if files[name].name.endswith(".yaml")}
 
 

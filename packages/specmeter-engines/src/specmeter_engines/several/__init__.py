@@ -1,0 +1,40 @@
+"""Several engines in one run: a target is named `ENGINE:MODEL`, so that each engine has its own plain decoding in every
+block, and drafts in its own way by the same two names.
+
+What the run can tell is what all of them can.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineTraits, MethodTraits, Record
+
+DRAFT, LOOKUP = "draft", "lookup"
+
+
+class Options(Record):
+    """Which engines, and what each needs besides."""
+
+    engines: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Those that take part, by their names."""
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    """Engine -> settings of its own, such as `extra_flags`."""
+
+
+SEVERAL = EngineSpec(
+    traits=EngineTraits(
+        methods=(
+            MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),
+            MethodTraits(name=LOOKUP, drafter="lookup", parameters=("gamma", "ngram_n")),
+        ),
+        settings=("context", "threads"),
+        tells=("drafts", "tokens", "arrivals", "activation", "identity", "processes"),
+    ),
+    make=late("specmeter_engines.several.engine:SeveralEngines"),
+    model=late("specmeter_engines.several.engine:model_of"),
+    options=Options,
+)
