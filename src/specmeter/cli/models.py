@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import click
 
 from specmeter.engines.llama_cpp.spec import KV_TYPES
-from specmeter.errors import UsageError
+from specmeter.engines.registry import installed, spec_of
+from specmeter.errors import ExperimentError, UsageError
 from specmeter.files import cache_dir
 from specmeter.messages import Message
 from specmeter.models import bench
@@ -166,21 +168,33 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 @command.command()
 @click.argument("reference")
 @click.option(
-    "--format", "form", type=click.Choice(["hf"]), default="hf", show_default=True, help="Form of the folder."
+    "--format",
+    "form",
+    metavar="FORM",
+    default="hf",
+    show_default=True,
+    help="Form of the folder: hf, or one that an installed engine makes (onnx, openvino).",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make.")
 @_OFFLINE
-def export(reference: str, form: str, out: Path, offline: bool) -> None:  # noqa: ARG001
+def export(reference: str, form: str, out: Path, offline: bool) -> None:
     """Write a bench model for engines that do not read GGUF.
 
-    The folder is of Hugging Face's form, which transformers, vLLM, SGLang and mlx-lm read and other engines convert:
-    the same weights, in 32 bits, and the same token ids.
+    The folder is of Hugging Face's form, which transformers, vLLM, SGLang and mlx-lm read, or of another that is made
+    of it: the same weights, in 32 bits, and the same token ids.
 
     \b
     Examples:
       specmeter models export bench:dense --out dense
+      specmeter models export bench:dense --format onnx --out dense-onnx
     """
-    export_hf(_located(reference, offline), out)
+    forms: dict[str, Callable[[Path, Path], None]] = {"hf": export_hf}
+    for name in () if form in forms else installed():
+        with suppress(ExperimentError):
+            forms.update(spec_of(name).forms)
+    if form not in forms:
+        raise UsageError(f"--format {form[:80]}: unknown", fix=f"known here: {', '.join(forms)}")
+    forms[form](_located(reference, offline), out)
     output().say(str(out), wrap=False)
 
 

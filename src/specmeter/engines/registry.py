@@ -23,6 +23,8 @@ from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits, Re
 from specmeter.record.base import first_fault
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
     from specmeter.engines.session import Engine, Launch
@@ -75,6 +77,9 @@ class EngineSpec:
     model: Callable[[Any, str, str], ModelIdentity] | None = None
     """Given its options, the name of a model in the experiment and the reference written there: what that is. For an
     engine whose traits name no `model_formats`. Raises `ModelError`."""
+    forms: tuple[tuple[str, Callable[[Path, Path], None]], ...] = ()
+    """Forms of models that it makes of a GGUF file: a name for `models export --format`, and what writes one into a
+    folder."""
     options: type[BaseModel] | None = None
     """Settings of its own, as experiments write them under `engine.options`. Each has a default."""
     check_arm: Callable[[Arm, bool], None] = _accept

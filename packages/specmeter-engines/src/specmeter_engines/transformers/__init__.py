@@ -12,8 +12,6 @@ from specmeter.engines.registry import EngineSpec, late
 from specmeter.record import EngineTraits, MethodTraits, Record
 
 ASSISTED, LOOKUP = "assisted", "prompt-lookup"
-NAMED = "transformers", "torch"
-"""The packages that it consists of."""
 
 
 class Options(Record):
@@ -37,7 +35,7 @@ TRANSFORMERS = EngineSpec(
             *("activation", "identity", "processes"),
         ),
     ),
-    make=late("specmeter_engines.transformers.engine:TransformersEngine"),
+    make=lambda _: late("specmeter_engines.hosted:HostedEngine")("transformers"),
     model=late("specmeter_engines.folders:folder_model"),
     options=Options,
 )

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from specmeter.engines import Candidate
 from specmeter.engines.libllama.child import one_by_one, serve
-from specmeter.errors import EngineProtocolError, EngineStartError
-from specmeter.numbers.reconciled import VERIFIED
-from specmeter.record import Arm, Generation, Prompt, Reply, Step, Timings
-from specmeter.record.base import utf8
+from specmeter.errors import SpecmeterError
+from specmeter.record import Arm, Generation, Prompt, Reply
+from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
 from specmeter_engines.transformers import ASSISTED, LOOKUP, Options
 
 torch: Any = import_module("torch")
@@ -59,7 +58,7 @@ class Arrivals:
         """Nothing follows."""
 
 
-class Session:
+class Session(Answering):
     """Models of an arm, and what they are asked."""
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -69,13 +68,15 @@ class Session:
         self._device = _device() if options.device == "auto" else options.device
         self._dtype = options.dtype
         try:
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(order["target"], local_files_only=True)
+            self.load_tokenizer(order["target"], order["draft"])
             self.target, self._forwards, said = self._model(order["target"])
+        except SpecmeterError:
+            raise
         except Exception as error:
             # Files of strangers, read by a library that raises whatever its parts do.
-            raise _unreadable(order["target"], error) from error
-        self._ends = _ends(said.eos_token_id)
-        self._pad: int = said.pad_token_id if said.pad_token_id is not None else next(iter(self._ends), 0)
+            raise unreadable("transformers", order["target"], error) from error
+        self.ends = _ends(said.eos_token_id)
+        self._pad: int = said.pad_token_id if said.pad_token_id is not None else next(iter(self.ends), 0)
         self._drafting, self._drafted = dict[str, Any](), list[Forward]()
         method, gamma = self.arm.methods[0], self.arm.gamma or _DEFAULTS.get(self.arm.methods[0], 0)
         self._values: dict[str, Any] = {}
@@ -111,14 +112,9 @@ class Session:
 
     def _assistant(self, folder: str) -> Any:
         try:
-            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model, self._drafted, _ = self._model(folder)
         except Exception as error:
-            raise _unreadable(folder, error) from error
-        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
-            raise EngineStartError(
-                f"{folder}: the draft has another vocabulary than the target", fix="name a draft of the same family"
-            )
+            raise unreadable("transformers", folder, error) from error
         model.generation_config = transformers.GenerationConfig(**self._values)
         return model
 
@@ -136,33 +132,6 @@ class Session:
             "method_parameters": {self.arm.methods[0]: self._values} if self._values else {},
         }
 
-    def close(self) -> None:
-        """Nothing is left to do: the process ends."""
-
-    def totals(self) -> dict[str, float]:
-        """Nothing is counted from request to request."""
-        return {}
-
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of `text` without special tokens added."""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        """Text of `token_ids`."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-    def prompt_tokens(self, prompt: Prompt) -> list[int]:
-        """Token ids that the target processes for `prompt`."""
-        for said in prompt.messages:
-            utf8(said["content"])
-        if prompt.format == "chat":
-            given = prompt.template_arguments.get("chat_template_kwargs", {})
-            text = self.tokenizer.apply_chat_template(
-                prompt.messages, add_generation_prompt=True, tokenize=False, **given
-            )
-            return self.tokenize(text)
-        return self.tokenizer(prompt.text)["input_ids"]
-
     def candidates(
         self, prompt: Prompt, generated: Sequence[int], generation: Generation, count: int
     ) -> list[Candidate]:
@@ -171,19 +140,13 @@ class Session:
         with torch.inference_mode():
             row = self.target(torch.tensor([ids], device=self._device)).logits[0, -1].float()
             logs, order = row.log_softmax(-1), row.argsort(descending=True, stable=True)
-        ruled_out = self._ends if generation.ignore_eos else []
+        ruled_out: Sequence[int] = self.ends if generation.ignore_eos else ()
         allowed = [int(it) for it in order[: count + len(ruled_out)] if int(it) not in ruled_out]
         return [Candidate(it, float(logs[it])) for it in allowed[:count]]
 
-    def generate(self, prompt: Prompt, generation: Generation, *, progress: Callable[[int], None]) -> Reply:
-        """Generate for one prompt. Raises `EngineProtocolError`."""
-        ids, wanted = self.prompt_tokens(prompt), prompt.max_tokens or generation.max_tokens
-        if not ids or len(ids) + wanted > self.arm.engine.context:
-            raise EngineProtocolError(
-                f"the prompt has {len(ids)} tokens and {wanted} are to follow, in a context of "
-                f"{self.arm.engine.context}",
-                fix="raise engine.context, or shorten the prompt",
-            )
+    def _generate(
+        self, ids: Sequence[int], generation: Generation, wanted: int, progress: Callable[[int], None]
+    ) -> tuple[list[int], Reply]:
         arrivals = Arrivals(progress)
         self._forwards.clear()
         self._drafted.clear()
@@ -198,59 +161,27 @@ class Session:
                 streamer=arrivals,
                 **self._drafting,
             )
-        ended = time.perf_counter()
-        said = out[0, len(ids) :].tolist()
-        reply = self._counted(len(ids), said, arrivals.came, started)
-        text = self.tokenizer.decode(said, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        stop_reason = "limit" if len(said) == wanted else "eos"
-        return reply.model_copy(update={"text": text, "stop_reason": stop_reason, "wall_ms": (ended - started) * 1e3})
+        said: list[int] = out[0, len(ids) :].tolist()
+        if len(arrivals.came) != len(self._forwards):
+            raise unknown_version(f"{len(self._forwards)} forwards of the target and {len(arrivals.came)} steps")
+        came = [
+            Came(forward.tokens - (1 if place else len(ids)), tokens, at)
+            for place, (forward, (tokens, at)) in enumerate(zip(self._forwards, arrivals.came, strict=True))
+        ]
+        first_s = self._forwards[0].began - self._drafted[0].ended if self._drafted else 0.0
+        reply = self.account(len(ids), said, came, started, first_s=first_s)
+        forwards = {"n_decode_total": len(self._forwards), "draft_n_decode_total": len(self._drafted)}
+        return said, reply.model_copy(update={"counters": {**reply.counters, **forwards}})
 
     def _config(self, generation: Generation, wanted: int) -> Any:
         draws = {"temperature": generation.temperature, "top_k": generation.top_k, "top_p": generation.top_p}
         return transformers.GenerationConfig(
             max_new_tokens=wanted,
             do_sample=generation.temperature > 0,
-            eos_token_id=self._ends,
+            eos_token_id=self.ends,
             pad_token_id=self._pad,
-            suppress_tokens=self._ends if generation.ignore_eos else None,
+            suppress_tokens=self.ends if generation.ignore_eos else None,
             **(draws if generation.temperature > 0 else {}),
-        )
-
-    def _counted(self, read: int, said: list[int], came: list[tuple[int, float]], started: float) -> Reply:
-        """The account of a generation: one forward of the target for each step."""
-        if len(came) != len(self._forwards) or sum(tokens for tokens, _ in came) != len(said):
-            raise EngineProtocolError(
-                f"{len(self._forwards)} forwards of the target and {len(came)} steps for {len(said)} tokens",
-                fix="this version of transformers is not known: install one that the extra allows",
-            )
-        first = self._forwards[0].began - self._drafted[0].ended if self._drafted else 0.0
-        handed = [it.tokens - (1 if place else read) for place, it in enumerate(self._forwards)]
-        steps = tuple(
-            Step(drafted=drafted, accepted=tokens - 1, at_ms=(at - started) * 1e3)
-            for drafted, (tokens, at) in zip(handed, came, strict=True)
-        )
-        begins, ends = came[0][1], came[-1][1]
-        return Reply(
-            text="",
-            token_ids=tuple(said),
-            stop_reason="",
-            timings=Timings(
-                prompt_n=read,
-                prompt_ms=(begins - started - first) * 1e3,
-                predicted_n=len(said),
-                predicted_ms=(ends - begins + first) * 1e3,
-                draft_n=sum(handed),
-                draft_n_accepted=len(said) - len(came),
-            ),
-            counters={
-                "n_decode_total": len(self._forwards),
-                "draft_n_decode_total": len(self._drafted),
-                VERIFIED: sum(it > 0 for it in handed),
-            },
-            wall_ms=0.0,
-            ttft_ms=(begins - started) * 1e3,
-            arrival_ms=tuple((at - started) * 1e3 for tokens, at in came for _ in range(tokens)),
-            steps=steps if self.arm.speculates else (),
         )
 
 
@@ -260,13 +191,6 @@ def _ends(said: int | list[int] | None) -> list[int]:
 
 def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def _unreadable(folder: str, error: Exception) -> EngineStartError:
-    return EngineStartError(
-        f"{folder}: transformers cannot load it ({type(error).__name__}: {str(error)[:300]})",
-        fix="check the folder; `specmeter models export` makes one of a bench model",
-    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""mlx-lm: speculative decoding with a draft model, as on Apple silicon; the same code computes on other machines' CPUs.
+
+A session is a process of its own (`child`). Models are folders with `config.json` and weights, or `bench:NAME`.
+"""
+
+from __future__ import annotations
+
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineTraits, MethodTraits
+
+DRAFT = "draft"
+
+MLX = EngineSpec(
+    traits=EngineTraits(
+        methods=(MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),),
+        settings=("context",),
+        tells=(
+            "drafts",
+            "forwards",
+            "steps",
+            "tokens",
+            "arrivals",
+            "candidates",
+            "activation",
+            "identity",
+            "processes",
+        ),
+    ),
+    make=lambda _: late("specmeter_engines.hosted:HostedEngine")("mlx"),
+    model=late("specmeter_engines.folders:folder_model"),
+)

@@ -1,0 +1,27 @@
+"""onnxruntime-genai: speculative decoding with a draft model, on models that its builder makes of folders.
+
+Its n-grams are left out: on such a model they take a forward for every token.
+
+A session is a process of its own (`child`).
+"""
+
+from __future__ import annotations
+
+from specmeter.engines.registry import EngineSpec, late
+from specmeter.record import EngineTraits, MethodTraits
+
+DRAFT = "draft"
+
+ONNXRUNTIME = EngineSpec(
+    traits=EngineTraits(
+        methods=(MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),),
+        settings=("context", "threads"),
+        tells=(
+            *("drafts", "forwards", "steps", "tokens", "arrivals", "candidates"),
+            *("activation", "identity", "processes"),
+        ),
+    ),
+    make=lambda _: late("specmeter_engines.hosted:HostedEngine")("onnxruntime"),
+    model=late("specmeter_engines.onnxruntime.folders:onnx_model"),
+    forms=(("onnx", late("specmeter_engines.onnxruntime.folders:export_onnx")),),
+)

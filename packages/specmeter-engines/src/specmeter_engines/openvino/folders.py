@@ -1,0 +1,62 @@
+"""Models as OpenVINO GenAI reads them: GGUF files, or folders with its own form, which it makes of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from specmeter.errors import ModelError
+from specmeter.files import cache_dir
+from specmeter.models.bench import PREFIX
+from specmeter.record import ModelIdentity
+from specmeter_engines.folders import folder_identity, folder_of_bench
+
+MODEL = "openvino_model.xml"
+_PATIENCE_S = 1800.0
+_SAVE = """
+import sys, openvino_genai
+openvino_genai.LLMPipeline(sys.argv[1], "CPU", enable_save_ov_model=True)
+"""
+
+
+def openvino_model(options: object, name: str, reference: str) -> ModelIdentity:  # noqa: ARG001
+    """The model of a GGUF file or of a folder, by a digest of its files. Raises `ModelError`."""
+    if reference.startswith(PREFIX):
+        path = folder_of_bench(reference, "openvino", export_openvino)
+    else:
+        path = Path(reference).expanduser().absolute()
+    if path.is_file() and path.suffix == ".gguf":
+        found = folder_identity(name, reference, path.parent, [path], ())
+        return found.model_copy(update={"path": str(path)})
+    if not (path / MODEL).is_file():
+        raise ModelError(
+            f"model {name}: {reference[:300]}: neither a GGUF file nor a folder with {MODEL}",
+            fix="name one; specmeter models export FILE.gguf --format openvino --out FOLDER makes such a folder, which "
+            "drafts have to be",
+        )
+    return folder_identity(
+        name, reference, path, sorted(path.glob("*.bin")), sorted(it.name for it in path.glob("*.xml"))
+    )
+
+
+def export_openvino(source: Path, folder: Path) -> None:
+    """Write the model of a GGUF file into `folder` as OpenVINO GenAI converts it. Raises `ModelError`."""
+    if (folder / MODEL).exists():
+        raise ModelError(f"{folder} holds a model already", fix="name another folder, or remove it")
+    with tempfile.TemporaryDirectory(prefix="openvino-", dir=cache_dir(), ignore_cleanup_errors=True) as scratch:
+        (Path(scratch) / "model.gguf").symlink_to(source.absolute())
+        argv = [sys.executable, "-P", "-c", _SAVE, str(Path(scratch) / "model.gguf")]
+        done = subprocess.run(argv, capture_output=True, timeout=_PATIENCE_S, check=False)
+        if done.returncode or not (Path(scratch) / MODEL).is_file():
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise ModelError(
+                f"{source}: OpenVINO GenAI does not convert it ({' '.join(said)[:300]})",
+                fix="pip install 'specmeter-engines[openvino]'",
+            )
+        (Path(scratch) / "model.gguf").unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        for it in sorted(Path(scratch).iterdir(), key=lambda it: it.name == MODEL):  # what it is known by comes last
+            shutil.move(it, folder / it.name)
