@@ -26,7 +26,9 @@ from types import CodeType, FrameType
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "src" / "specmeter"
-STUDIES, ENGINES = (ROOT / "packages" / f"specmeter-{it}" / "src" / f"specmeter_{it}" for it in ("studies", "engines"))
+STUDIES, ENGINES, FLEET = (
+    ROOT / "packages" / f"specmeter-{it}" / "src" / f"specmeter_{it}" for it in ("studies", "engines", "fleet")
+)
 
 
 def modules(*folders: Path) -> dict[str, Path]:
@@ -77,7 +79,7 @@ def imports_in_functions(tree: ast.Module) -> int:
 
 
 def structure() -> list[tuple[str, object]]:
-    core, studies, engines = modules(CORE), modules(STUDIES), modules(ENGINES)
+    core, studies, engines = modules(CORE), modules(STUDIES), modules(ENGINES, FLEET)
     both = core | studies | engines
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in both.items()}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in both.items()}

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ADDED = {"studies": "specmeter_studies", "engines": "specmeter_engines"}
+ADDED = {"studies": "specmeter_studies", "engines": "specmeter_engines", "fleet": "specmeter_fleet"}
 """Packages besides the core, by what the page calls their rooms."""
 SOURCES = (
     ROOT / "src" / "specmeter",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from specmeter import __version__, extensions
-from specmeter.errors import SpecmeterError, forget_stop
+from specmeter.errors import SpecmeterError, UsageError, forget_stop
 from specmeter.text import as_started, printable, printable_lines, program
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure and judge": ("run", "advise", "audit", "study", "report", "serve"),
+    "Measure and judge": ("run", "advise", "audit", "study", "report", "serve", "fleet"),
     "Read what was measured": ("list", "show", "check", "explain", "compare", "export", "rescue"),
     "Costs, models, quality": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),
@@ -120,6 +120,8 @@ class _LazyGroup(click.Group):
         if args and args[0] not in known and not args[0].startswith("-"):
             if args[0] in extensions.OF_STUDIES:
                 raise extensions.not_installed(f"specmeter {args[0]}")
+            if args[0] == "fleet":
+                raise UsageError("specmeter fleet: a package of its own, which is not installed", fix=extensions.FLEET)
             near = difflib.get_close_matches(args[0], known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"There is no command {args[0]!r}.{hint}")

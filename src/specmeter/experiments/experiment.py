@@ -308,8 +308,8 @@ class Experiment(Record):
     """Arms to leave out of the matrix."""
     constraints: tuple[Constraint, ...] = ()
     """Conditions that arms must keep."""
-    only: Annotated[Only, Field(exclude_if=lambda value: not (value.arms or value.prompts))] = Only()
-    """Measure only these of its arms and prompts, as the stages of an advice do; default: everything."""
+    only: Annotated[Only, Field(exclude_if=lambda value: value == Only())] = Only()
+    """Measure only these of its arms, prompts and invocations, as the stages of an advice do; default: everything."""
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100, default_factory=tuple)]
     """What is generated; default: a prompt of each kind, of source `bench` where all targets are bench models, else
     `studies`."""
@@ -340,6 +340,8 @@ class Experiment(Record):
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
         if self.load is not None and self.engine.slots > 1:
             raise ValueError("engine.slots: a load says how many slots there are; write load.slots instead")
+        if absent := [it for it in self.only.invocations if it >= self.design.invocations]:
+            raise ValueError(f"only.invocations: {absent[0]} is none of the {self.design.invocations}, counted from 0")
         for name in self.sizes:
             if name not in self.targets and name not in self.drafts:
                 raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
@@ -364,6 +366,11 @@ class Experiment(Record):
                     )
             self._refuse_unknown()
         return self
+
+    @property
+    def invocations(self) -> tuple[int, ...]:
+        """Numbers of those that are measured."""
+        return self.only.invocations or tuple(range(self.design.invocations))
 
     def _refuse_unknown(self) -> None:
         """Raise `ValueError` for what the engine does not know by its own statement."""

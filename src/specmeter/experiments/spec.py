@@ -168,6 +168,9 @@ def disturbed_by_default() -> Literal["repeat", "keep"]:
     return "keep" if os.environ.get("SPECMETER_DISTURBED") == "keep" else "repeat"
 
 
+MOST_INVOCATIONS = 2_000
+
+
 class Design(Record):
     """How measurements are arranged in time."""
 
@@ -179,7 +182,7 @@ class Design(Record):
     scripts do: that confounds arms with time."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Seed of the order; the same seed gives the same schedule everywhere."""
-    invocations: Annotated[int, Field(ge=1, le=100)] = 1
+    invocations: Annotated[int, Field(ge=1, le=MOST_INVOCATIONS)] = 1
     """Repetitions of all blocks, each with its own order."""
     warmup: Literal["full", "short", "brief", "prompts", "none"] = "full"
     """One unmeasured request per session: of the measured shape (`full`), of 8 tokens (`short`), of 8 tokens after a
@@ -288,6 +291,8 @@ class Only(Record):
     """Ids of arms, baselines among them; empty: all."""
     prompts: tuple[str, ...] = ()
     """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
+    invocations: tuple[Annotated[int, Field(ge=0, lt=MOST_INVOCATIONS)], ...] = ()
+    """Numbers of invocations, from 0, as the parts of a fleet's run have them; empty: all."""
 
     @model_serializer(mode="wrap")
     def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

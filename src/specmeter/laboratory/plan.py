@@ -136,7 +136,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)
     refuse_long_prompts(loaded, here)
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
-    passes = experiment.design.blocks * experiment.design.invocations
+    passes = experiment.design.blocks * len(experiment.invocations)
     plans = tuple(
         ArmPlan(
             arm=arm,
@@ -374,7 +374,7 @@ def _seconds(
     experiment: Experiment, plans: Sequence[ArmPlan], models: dict[str, ModelNeed], sessions: int, bandwidth: float
 ) -> float | None:
     warm = {"full": 1.0, "short": 0.1, "brief": 0.02, "prompts": 0.02, "none": 0.0}[experiment.design.warmup]
-    passes = experiment.design.blocks * experiment.design.invocations
+    passes = experiment.design.blocks * len(experiment.invocations)
     total = sessions * SESSION_OVERHEAD_S
     for plan in plans:
         need = models[plan.arm.target]

@@ -122,8 +122,8 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
 def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
     """What is planned from the start: of a run that stops when it is decided, one block."""
 
-    design = experiment.design
-    return schedule.plan(
+    design, measured = experiment.design, frozenset(experiment.invocations)
+    planned = schedule.plan(
         [arm.id for arm in arms],
         1 if design.stopping == "decided" else design.blocks,
         design.invocations,
@@ -131,6 +131,7 @@ def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
         design.seed,
         first=[arm.id for arm in arms if arm.role == "baseline"],
     )
+    return tuple(turn for turn in planned if turn.invocation in measured)
 
 
 def working_engine(experiment: Experiment) -> tuple[Engine, EngineIdentity, EngineTraits]:

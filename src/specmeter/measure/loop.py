@@ -458,7 +458,8 @@ class _Bench:
             "warmup_ms": (self.engine.clock() - started) * 1000,
             "prompt_forwards": None if forwards is None else round(forwards),
         }
-        if arm.role == "baseline" and cell.invocation == cell.block == 0 and "tokens" in self.work.traits.tells:
+        opening = cell.block == 0 and cell.invocation == self.work.experiment.invocations[0]
+        if arm.role == "baseline" and opening and "tokens" in self.work.traits.tells:
             told["warmup"] = WarmUp(prompt=session.prompt_tokens(prompt), text=reply.token_ids)
         return told
 

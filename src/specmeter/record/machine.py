@@ -36,6 +36,8 @@ class Telemetry(Record):
     """State of each GPU."""
     programs: tuple[str, ...] = ()
     """Other programs that took the most since the sample before, looked for where they took much."""
+    invocation: Annotated[int | None, Field(exclude_if=lambda value: value is None)] = None
+    """In a run that several devices measured, the invocation that ran then."""
 
 
 class GpuSample(Record):
@@ -132,6 +134,10 @@ class Host(Record):
     """Names and CPU shares of other processes that were busy at the start."""
     power_meter: PowerMeter | None = None
     """What of its electric energy was read; None where nothing was asked."""
+    device: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """What it is called in a run that several devices measured."""
+    invocations: Annotated[tuple[int, ...], Field(exclude_if=lambda value: not value)] = ()
+    """Those that it measured, in such a run."""
 
 
 class ModelHeader(Record):

@@ -105,6 +105,7 @@ def _machine(host: Host) -> dict[str, str | None]:
         cores += f", {host.usable_cores:g} usable"
     load = " ".join(f"{value:.2f}" for value in host.load_average) if host.load_average else None
     return {
+        "device": host.device,
         "CPU": host.cpu,
         "cores": cores,
         "instruction sets": " ".join(host.cpu_flags) or None,

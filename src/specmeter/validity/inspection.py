@@ -67,11 +67,13 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
         if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
             unchecked.append(unseen(None, Message("unchecked.not_told", what=lacking[0])))
         else:
-            for item in check.look(data):
-                if isinstance(item, Finding):
-                    found.append(item)
-                else:
-                    unchecked.append(item)
+            for device, part in data.by_device if check.apart else (("", data),):
+                for item in check.look(part):
+                    if isinstance(item, Finding):
+                        of_device = {"evidence": {**item.evidence, "device": device}} if device else {}
+                        found.append(item.model_copy(update=of_device))
+                    elif item not in unchecked:
+                        unchecked.append(item)
         findings += found
         outcomes.append(_outcome(check, found, unchecked, data))
         if check.severity == "invalid":

@@ -271,7 +271,7 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
     """The first of an arm's planned places among blocks and prompts that has no answer."""
     design = data.experiment.design
     prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
-    for invocation in range(design.invocations):
+    for invocation in data.experiment.invocations:
         for block in range(design.blocks):
             for prompt in data.experiment.due(arm, prompts, invocation, block):
                 if (invocation, block, arm.id, prompt.id) not in data.by_key:

@@ -560,7 +560,7 @@ def _ever_due(data: RunData, arm: Arm) -> frozenset[str]:
     """Prompts that the arm is to be measured on in any block."""
     prompts, design = _of(data, arm), data.experiment.design
     found: set[str] = set()
-    for invocation in range(design.invocations):
+    for invocation in data.experiment.invocations:
         for block in range(design.blocks):
             found.update(prompt.id for prompt in data.experiment.due(arm, prompts, invocation, block))
             if len(found) == len(prompts):

@@ -38,6 +38,9 @@ class Check:
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
 
+    apart: bool = False
+    """Looks at each device by itself, where several measured: at its clock, its samples, its memory."""
+
     @property
     def assumes(self) -> str:
         return self._said[0]

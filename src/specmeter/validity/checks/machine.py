@@ -466,16 +466,22 @@ def _is_calm(data: RunData, found: Disturbance) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("host-busy", "suspect", host_busy, saw=("hosts", "arms", "sessions", "requests", "telemetry")),
-    Check("free-cores", "suspect", free_cores, saw=("hosts", "arms", "sessions", "telemetry"), before=True),
-    Check("power-source", "suspect", power_source, saw=("hosts", "telemetry"), before=True),
-    Check("memory-short", "suspect", memory_short, saw=("hosts", "arms", "models", "sessions"), before=True),
+    Check("host-busy", "suspect", host_busy, saw=("hosts", "arms", "sessions", "requests", "telemetry"), apart=True),
+    Check("free-cores", "suspect", free_cores, saw=("hosts", "arms", "sessions", "telemetry"), before=True, apart=True),
+    Check("power-source", "suspect", power_source, saw=("hosts", "telemetry"), before=True, apart=True),
+    Check(
+        "memory-short", "suspect", memory_short, saw=("hosts", "arms", "models", "sessions"), before=True, apart=True
+    ),
 )
 
 
 CALM_CHECKS: tuple[Check, ...] = (
     Check(
-        "set-aside", "invalid", set_aside, saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances")
+        "set-aside",
+        "invalid",
+        set_aside,
+        saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances"),
+        apart=True,
     ),
 )
 

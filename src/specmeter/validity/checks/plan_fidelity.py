@@ -143,7 +143,7 @@ def _due(data: RunData) -> Iterator[_Key]:
         own = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
         ids = ids_under(list(dict.fromkeys(it.of or it.id for it in own)), arm.load)
         prompts = [data.prompts[name] for name in ids if name in data.prompts]
-        for invocation in range(design.invocations):
+        for invocation in data.experiment.invocations:
             for block in range(design.blocks):
                 for prompt in data.experiment.due(arm, prompts, invocation, block):
                     yield invocation, block, arm.id, prompt.id
@@ -204,6 +204,8 @@ def model_differs(data: RunData) -> Findings:
     What was started names the paths of target and draft; they are those of the run's models. Where a cache moved while
     the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
     and none after it.
+
+    Devices of a fleet have theirs in places of their own, under the same name.
 
     Assumes: model files were not renamed while the run was interrupted.
     Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
@@ -312,8 +314,8 @@ def _moved(data: RunData) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, paths in names.items():
         own = data.models[name].path if name in data.models else None
-        earlier = [path for path in paths if path != own]
-        if own is not None and own not in paths[: len(earlier)] and own in paths:
+        earlier, fleet = [path for path in paths if path != own], len({it.device for it in data.hosts}) > 1
+        if own is not None and (fleet or (own not in paths[: len(earlier)] and own in paths)):
             found[name] = {path for path in earlier if _file_name(path) == _file_name(own)}
     return found
 

@@ -560,7 +560,9 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 CLOCK_CHECKS: tuple[Check, ...] = (
     Check("decode-time-differs", "suspect", decode_time_differs, saw=("requests", "replies"), needs=("arrivals",)),
-    Check("times-overlap", "suspect", times_overlap, saw=("sessions", "requests", "telemetry", "predictions")),
+    Check(
+        "times-overlap", "suspect", times_overlap, saw=("sessions", "requests", "telemetry", "predictions"), apart=True
+    ),
 )
 
 

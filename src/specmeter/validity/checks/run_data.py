@@ -15,7 +15,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from sys import intern
@@ -376,6 +376,8 @@ class Sample(NamedTuple):
     cpu_percent: float = 100.0
     programs: float = 0.0
     """Cores that the other programs took which are named."""
+    invocation: int | None = None
+    """In a run that several devices measured."""
 
 
 @dataclass(frozen=True)
@@ -458,6 +460,41 @@ class RunData:
         return self.traits.simulated
 
     @cached_property
+    def by_device(self) -> tuple[tuple[str, RunData], ...]:
+        """(device, what it measured), where several did; else all of it, of no name. What was foretold and probed is
+        that of the first."""
+        devices: dict[str, list[Host]] = {}
+        for host in self.hosts:
+            devices.setdefault(host.device or "", []).append(host)
+        if len(devices) < 2:
+            return (("", self),)
+        of = {it: device for device, hosts in devices.items() for host in hosts for it in host.invocations}
+        sessions, requests = _sorted(self.sessions.values(), of), _sorted(self.requests, of, "row")
+        samples, first = _sorted(self.telemetry, of), next(iter(devices))
+        found: list[tuple[str, RunData]] = []
+        for device, hosts in devices.items():
+            own = {it.id: it for it in sessions.get(device, ())}
+            of_sessions = ("logs", "printed", "load_cells", "late_before", "queued")
+            changes: dict[str, Any] = {
+                name: {key: it for key, it in getattr(self, name).items() if key in own} for name in of_sessions
+            }
+            if device != first:
+                changes |= {"predictions": (), "step_probes": ()}
+            part = replace(
+                self,
+                hosts=tuple(hosts),
+                sessions=own,
+                requests=tuple(requests.get(device, ())),
+                telemetry=samples.get(device, []),
+                plan=frozenset(key for key in self.plan if of.get(key[0]) == device),
+                disturbances=[it for it in self.disturbances if of.get(it.invocation) == device],
+                replaced={key: count for key, count in self.replaced.items() if of.get(key.invocation) == device},
+                **changes,
+            )
+            found.append((device, part))
+        return tuple(found)
+
+    @cached_property
     def by_arm(self) -> dict[str, list[RequestData]]:
         """Arm id -> its requests that were answered, in the order of measurement; every arm has an entry."""
         found: dict[str, list[RequestData]] = {arm_id: [] for arm_id in self.arms}
@@ -522,6 +559,16 @@ class RunData:
         """Speedups by arm id, controls included; arms without one are missing."""
         found = ((arm.arm_id, arm.speedup) for arm in (*self.summary.arms, *self.summary.controls))
         return {arm_id: speedup for arm_id, speedup in found if speedup is not None}
+
+
+def _sorted(them: Iterable[Any], of: Mapping[int, str], part: str = "") -> dict[str, list[Any]]:
+    """Records by the device of their invocation, which a `part` of each names."""
+    found: dict[str, list[Any]] = {}
+    for it in them:
+        device = of.get((getattr(it, part) if part else it).invocation)
+        if device is not None:
+            found.setdefault(device, []).append(it)
+    return found
 
 
 def read_run_data(run: RunReader) -> RunData:
@@ -601,6 +648,7 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
             gpu_throttle=tuple(throttle),
             cpu_percent=sample.get("cpu_percent", 100.0),
             programs=sum(float(it[1]) for it in map(_CORES.search, sample.get("programs", ())) if it is not None),
+            invocation=sample.get("invocation"),
         )
 
 

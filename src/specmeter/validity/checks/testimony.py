@@ -312,5 +312,6 @@ CHECKS: tuple[Check, ...] = (
             *("sessions", "logs", "requests", "load-cells", "sendings", "step-probes", "predictions", "hosts"),
             *("models", "telemetry", "disturbances"),
         ),
+        apart=True,
     ),
 )

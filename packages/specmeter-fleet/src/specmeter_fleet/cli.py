@@ -1,0 +1,261 @@
+"""`specmeter fleet`."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from specmeter.cli.run import stop_like_ctrl_c
+from specmeter.cli.settings import language_option
+from specmeter.errors import StoreError, UsageError
+from specmeter.experiments.file import LoadedExperiment, load, load_text
+from specmeter.files import locked_at_once
+from specmeter.show import run_report
+from specmeter.show.page.files import write_text
+from specmeter.show.page.page import report_page
+from specmeter.show.terminal.console import Screen, errors
+from specmeter.show.terminal.report import print_report
+from specmeter.store import RunStore
+from specmeter.store.environment import environment_of
+from specmeter.store.locate import RUNS_FOLDER, new_folder
+from specmeter.store.merge import Part, merge
+from specmeter.validity.inspection import issue
+from specmeter_fleet import report
+from specmeter_fleet.cluster import Cluster, refuse_no_ray
+from specmeter_fleet.head import Design, FleetRecord, Head, begun, read_record, shipped
+from specmeter_fleet.spec import of_cluster, read_fleet
+from specmeter_fleet.spread import spreads
+
+BESIDE = ".fleet"
+"""How the folder beside a merged run ends that has its parts."""
+
+
+@click.group(name="fleet")
+def command() -> None:
+    """Measure one experiment on many machines: how much of an answer is the machine's?"""
+
+
+@command.command(name="run")
+@click.argument("experiment")
+@click.option(
+    "--on", required=True, metavar="FLEET", help="fleet.yaml, ray://HEAD:10001, auto, local:N or slurm: who measures."
+)
+@click.option(
+    "--design",
+    type=click.Choice(["replicate", "survey"]),
+    default="replicate",
+    show_default=True,
+    help="Equal devices as one sample, or unlike machines beside each other.",
+)
+@click.option(
+    "--variant", "variants", multiple=True, metavar="NAME", help="Apply a variant of the experiment; repeatable."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the experiment; repeatable."
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the merged run.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the devices.")
+@click.option("--watch", is_flag=True, help="Show parts in the browser meanwhile (local, or with a shared folder).")
+@language_option
+@click.option("--quiet", is_flag=True, help="Print no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def run(
+    experiment: str,
+    on: str,
+    design: Design,
+    variants: tuple[str, ...],
+    overrides: tuple[str, ...],
+    out: Path | None,
+    html: Path | None,
+    watch: bool,
+    languages: Sequence[str],
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Measure EXPERIMENT on every device of a fleet, and merge what they measured into one run.
+
+    Each device measures whole invocations (all arms, all blocks), one at a time and with nothing else on it. Intervals
+    of the merged run are over invocations, so that they hold for this kind of machine. `show`, `check`, `report`,
+    `export` and `compare` read it like any run; OUT.fleet keeps the parts.
+
+    Where a worker, a node or this machine is lost, the same command goes on with what is left.
+
+    \b
+    Examples:
+      specmeter fleet run demo --on local:2
+      specmeter fleet run mine.yaml --on fleet.yaml
+      specmeter fleet run mine.yaml --on ray://head:10001 --design survey --html machines.html
+      specmeter fleet run mine.yaml --on slurm > job.sh
+
+    \b
+    Exit codes: 0 measured and valid, 1 checks found numbers invalid, 2 nothing could be measured, 3 some parts or
+    requests failed, 130 interrupted (run again to go on).
+    """
+    screen = errors(quiet=quiet)
+    if on == "slurm":
+        argv = [experiment, "--on", "auto", "--design", design, "--out", "fleet-result"]
+        argv += [it for name in variants for it in ("--variant", name)]
+        argv += [it for name in overrides for it in ("--set", name)]
+        script = files("specmeter_fleet").joinpath("job.sh").read_text("utf-8")
+        click.echo(script.replace("COMMAND", shlex.join(argv)), nl=False)
+        return 0
+    loaded = load(experiment, overrides, variants=variants)
+    fleet = read_fleet(on)
+    refuse_no_ray()
+    stop_like_ctrl_c()
+    with ExitStack() as stack:
+        if isinstance(fleet, str):
+            cluster = Cluster(fleet)
+            stack.callback(cluster.close)
+            fleet = of_cluster(fleet, cluster.resources())
+        else:
+            cluster = None
+        asked = loaded.experiment.design.invocations
+        count = asked if asked > 1 or design == "survey" else len(fleet.devices)
+        sent, prompts = shipped(loaded, count)
+        merged = out or _unfinished(sent, design) or new_folder(sent.experiment.name)
+        folder = merged.with_name(merged.name + BESIDE)
+        if merged.exists() and any(merged.iterdir()) and not folder.is_dir():
+            raise StoreError(f"{merged}: is not empty, and no fleet run", fix="name a new folder with --out")
+        stack.enter_context(_locked(folder))
+        record = begun(folder, design, sent, fleet)
+        if not _is_done(record):
+            if cluster is None:
+                cluster = Cluster(fleet.address, fleet)
+                stack.callback(cluster.close)
+            head = Head(cluster, fleet, sent, prompts, folder, record, lambda text: screen.say(text, wrap=False))
+            if watch:
+                from specmeter.cli.serve import watching
+
+                stack.enter_context(watching(record.base(folder) / "any", screen))
+            try:
+                head.greet()
+                head.measure(_progress(screen))
+            except KeyboardInterrupt:
+                screen.say(f"stopped; the same command goes on with {folder}", wrap=False)
+                raise
+            record = head.record
+            cluster.close()
+        places = record.places(folder)
+        if design == "replicate" and places:
+            _merge(sent, record, places, merged, folder)
+    return _tell(record, merged, folder, places, html, languages, as_json=as_json)
+
+
+@command.command(name="show")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the devices.")
+@language_option
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def show(folder: Path, html: Path | None, languages: Sequence[str], as_json: bool) -> int:
+    """Show how the devices of a fleet run differ. RUN is the merged run; RUN.fleet lies beside it.
+
+    \b
+    Example:
+      specmeter fleet show specmeter-runs/demo-20261128-001500
+    """
+    merged = folder.with_name(folder.name.removesuffix(BESIDE))
+    beside = merged.with_name(merged.name + BESIDE)
+    record = read_record(beside)
+    if record is None:
+        raise StoreError(f"{folder}: is not a fleet run", fix="name a folder made by `specmeter fleet run`")
+    return _tell(record, merged, beside, record.places(beside), html, languages, as_json=as_json)
+
+
+def _unfinished(sent: LoadedExperiment, design: Design) -> Path | None:
+    """The run of the same experiment that was begun last and is not done."""
+    for folder in sorted(RUNS_FOLDER.glob(f"{sent.experiment.name}-*{BESIDE}"), reverse=True):
+        with suppress(StoreError):
+            record = read_record(folder)
+            same = record is not None and (record.experiment, record.design) == (sent.text, design)
+            if record is not None and same and not _is_done(record):
+                return folder.with_name(folder.name.removesuffix(BESIDE))
+    return None
+
+
+def _is_done(record: FleetRecord) -> bool:
+    return bool(record.devices) and all(part.done is not None and part.done.code != 3 for part in record.parts)
+
+
+def _locked(folder: Path) -> ExitStack:
+    stack = ExitStack()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked_at_once(folder / "fleet.lock"))
+    except BlockingIOError:
+        raise StoreError(
+            f"{folder}: another process drives this fleet", fix="wait for it, or name another --out"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written ({error.strerror})", fix="name another folder") from None
+    return stack
+
+
+def _progress(screen: Screen) -> Callable[[Mapping[str, Mapping[str, int]]], None]:
+    said: dict[str, int] = {}
+
+    def tell(now: Mapping[str, Mapping[str, int]]) -> None:
+        for part, done in now.items():
+            tenth = 10 * done["done"] // max(1, done["planned"])
+            if said.get(part, 0) < tenth < 10:
+                screen.say(f"{part}: {done['done']} of {done['planned']} requests", wrap=False)
+            said[part] = max(said.get(part, 0), tenth)
+
+    return tell
+
+
+def _merge(sent: LoadedExperiment, record: FleetRecord, places: Mapping[str, Path], merged: Path, folder: Path) -> None:
+    """Make the merged run of all parts that there are, and certify it; what was there before is replaced."""
+    parts = [
+        Part(places[part.name], part.done.device, part.invocation)
+        for part in record.parts
+        if part.done is not None and part.invocation is not None
+    ]
+    few = len(parts) < len(record.parts)
+    only = [f"only.invocations={[part.invocation for part in parts]}"] if few else []
+    loaded = load_text(sent.text, sent.source, sent.base_dir, only)
+    made = folder / "merged"
+    shutil.rmtree(made, ignore_errors=True)
+    merge(parts, made, experiment_yaml=loaded.text, experiment_json=loaded.experiment.model_dump_json())
+    with RunStore.open(made) as store:
+        store.write_environment(environment_of(store))
+        issue(store, measured_now=True)
+    if merged.exists():
+        shutil.rmtree(merged)
+    made.rename(merged)
+
+
+def _tell(
+    record: FleetRecord,
+    merged: Path,
+    folder: Path,
+    places: Mapping[str, Path],
+    html: Path | None,
+    languages: Sequence[str],
+    *,
+    as_json: bool,
+) -> int:
+    if not places:
+        raise UsageError(f"{folder}: nothing was measured", fix="see what is said of its devices, and run it again")
+    if record.design == "survey":
+        said = report.survey(record, folder, places)
+        verdicts: set[str | None] = set()
+    else:
+        measured, found = spreads(merged)
+        if not as_json:
+            print_report(run_report.report(measured))
+        said = report.replicate(record, merged, measured, found)
+        verdicts = {None if measured.certificate is None else measured.certificate.verdict}
+    print_report(said, as_json=as_json)
+    if html is not None:
+        write_text(html, report_page(said, languages))
+        errors().say(str(html), wrap=False)
+    if any(part.done is None or part.done.code == 3 for part in record.parts):
+        return 3
+    return 1 if "invalid" in verdicts else 0

@@ -1,0 +1,100 @@
+"""What a fleet is asked for wrongly, and what its numbers say; without Ray."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from specmeter.cli import invoke
+from specmeter.errors import SpecmeterError, UsageError
+from specmeter.record import Arm
+from specmeter_fleet.cluster import INSTALL, refuse_no_ray
+from specmeter_fleet.head import Head
+from specmeter_fleet.spec import Device, Fleet, of_cluster, read_fleet
+from specmeter_fleet.spread import _spread, _unlike  # pyright: ignore[reportPrivateUsage]
+from specmeter_fleet.worker import environment
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("devices: [{name: a}, {name: a}]", "the name 'a' is there twice"),
+        ("devices: [{name: a, resource: gpu}, {name: b, resource: gpu}]", "the resource 'gpu' is there twice"),
+        ("devices: [{name: a, gpus: 1}]", "gpus"),
+        ("adress: auto\ndevices: [{name: a}]", "adress"),
+        ("devices: []", "devices"),
+        ("devices: [{name: a, cores: '0; rm'}]", "cores"),
+        ("address: http://x\ndevices: [{name: a}]", "address"),
+        ("- a", "mapping"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_key(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "fleet.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecmeterError, match=said):
+        read_fleet(str(tmp_path / "fleet.yaml"))
+
+
+@pytest.mark.parametrize("on", ["nowhere", "local:0", "local:9999", "missing.yaml"])
+def test_what_is_not_a_fleet_is_refused(on: str) -> None:
+    with pytest.raises(SpecmeterError):
+        read_fleet(on)
+
+
+def test_devices_of_a_cluster_are_its_resources() -> None:
+    fleet = of_cluster("ray://h:1", {"CPU": 8, "specmeter-b": 1, "specmeter-a": 1, "node:10.0.0.1": 1})
+    assert [it.name for it in fleet.devices] == ["a", "b"]
+    with pytest.raises(UsageError, match="no node of this cluster has a device"):
+        of_cluster("ray://h:1", {"CPU": 8})
+
+
+def test_without_ray_the_install_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError) as caught:
+        refuse_no_ray()
+    assert caught.value.fix == INSTALL
+
+
+def test_a_batch_script_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["fleet", "run", "demo", "--on", "slurm", "--set", "design.blocks=5"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("#!/bin/bash")
+    assert "specmeter fleet run demo --on auto --design replicate --out fleet-result --set design.blocks=5" in said
+
+
+def test_unlike_answers_are_refused_by_name() -> None:
+    head = Head(None, Fleet(devices=(Device(name="a"),)), None, {}, Path(), None, print)  # type: ignore[arg-type]
+    refuse = head._refuse_unlike  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(UsageError, match=r"b has 0\.0\.9"):
+        refuse({"a": {"same": {}}, "b": {"specmeter": "0.0.9"}})
+    with pytest.raises(UsageError, match="engine is not the same on two devices: x 1 on a, x 2 on b"):
+        refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 2"}}})
+    refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 1"}}})
+
+
+def test_what_ray_sets_for_its_tasks_does_not_reach_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("OMP_NUM_THREADS", "1"), ("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", "3")):
+        monkeypatch.setenv(name, value)
+    found = environment({"LABEL": "a"})
+    assert "OMP_NUM_THREADS" not in found
+    assert "CUDA_VISIBLE_DEVICES" not in found
+    assert (found["HIP_VISIBLE_DEVICES"], found["LABEL"]) == ("3", "a")
+    assert environment({"CUDA_VISIBLE_DEVICES": "1"})["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_odd_one_is_named_and_chance_is_not() -> None:
+    alike = {"a": 0.00, "b": 0.01, "c": -0.01, "d": 0.005, "e": -0.005}
+    assert _unlike(alike, 0.01, 5) == {}
+    assert list(_unlike({**alike, "f": -0.3}, 0.01, 6)) == ["f"]
+    assert _unlike({"a": 0.0, "b": 0.0, "c": 1.0}, 0.01, 3) == {}
+
+
+def test_the_spread_is_a_number_with_an_interval() -> None:
+    arm = Arm(id="dense/none", target="dense", methods=("none",), role="baseline")
+    blocks = {"a": [0.0, 0.02], "b": [0.1, 0.12], "c": [-0.1, -0.08]}
+    found = _spread(arm, blocks, 3)
+    assert found.spread.point == pytest.approx(10.0)
+    assert found.spread.low is not None
+    assert found.spread.low < 10 < (found.spread.high or 0)
+    assert found.noise == pytest.approx(1.0)
