@@ -159,9 +159,9 @@ def verdict_said(verdict: str | None, *, simulated: bool) -> Message:
 
 
 def judged(verdict: str | None, *, simulated: bool, checks: tuple[str, ...] = ()) -> Cell:
-    """A verdict in a table, which files of numbers have alone."""
-    known = verdict or "unchecked" if simulated else ""
-    return Cell(verdict_said(verdict, simulated=simulated), id=known, checks=checks)
+    """A verdict in a table; valid without its colour where nothing was measured, as the heading says."""
+    said = Message(f"verdict.{verdict or 'unchecked'}")
+    return Cell(said, tone="faint" if simulated and verdict == "valid" else "", checks=checks)
 
 
 def hints(folder: Path, *commands: str) -> list[Text]:
