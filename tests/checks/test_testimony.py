@@ -138,6 +138,14 @@ def test_samples_of_one_session_that_are_gone() -> None:
     assert [code for _, code in codes(replace(data, telemetry=kept))] == ["samples"]
 
 
+@pytest.mark.parametrize(("factor", "told"), [(0.97, []), (0.8, ["apart"])])
+def test_the_sampler_keeps_to_the_second(factor: float, told: list[str]) -> None:
+    """As samples of a session lie whose times were all made shorter, or those of a part of it."""
+    data = run_data()
+    nearer = tuple(it.model_copy(update={"at": EPOCH + factor * (it.at - EPOCH)}) for it in data.telemetry)
+    assert [code for _, code in codes(replace(data, telemetry=nearer))] == told
+
+
 def test_a_prediction_is_what_its_inputs_give() -> None:
     inputs = foretold(EPOCH).inputs
     shared = foretold(EPOCH, speedup=1 / (0.5 + 0.5 / 1.6), inputs=inputs | {"prompts": 0.5})

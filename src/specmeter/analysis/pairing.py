@@ -302,6 +302,8 @@ def speedup_over_prompts(
     df = v**2 / sum(part**2 / own for part, own in zip(parts, freedom, strict=True))
     t = t_quantile(df, 1 - (1 - level) / (2 * among))
     method = f"geometric mean of {prompts} prompts; t over prompts and {units} repetitions (Satterthwaite)"
+    if among > 1:
+        method += f"; together with {among - 1} more (Bonferroni)"
     return from_log(float(logs.mean()), t * math.sqrt(v), "x", method, n=prompts, of="prompts", level=level)
 
 

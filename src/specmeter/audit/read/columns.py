@@ -59,10 +59,11 @@ COLUMNS = (
             "`with prompt`", ""),
     _column("speedup", "ratio", "over plain decoding of the same target: `1.26x` or `+26%`",
             "speed_up speedup_vs_baseline speedup_over_baseline speedup_vs_ar speedup_over_ar speedup_vs_vanilla "
+            "speedup_vs_no_draft speedup_over_no_draft speedup_vs_no_spec speedup_vs_plain "
             "sd_speedup decode_speedup speedup_ratio speedup_factor walltime_speedup wall_time_speedup "
             "wall_clock_speedup x_baseline acceleration"),
     _column("change", "change", "the same as a change: `+26%`, `-2.8%`",
-            "vs_baseline vs_base vs_ar vs_vanilla vs_no_spec delta gain improvement uplift impact "
+            "vs_baseline vs_base vs_ar vs_vanilla vs_plain vs_no_draft vs_no_spec delta gain improvement uplift impact "
             "performance_impact pooled_delta decode_delta tps_delta relative_change"),
     _column("decode_rate", "rate", "tokens generated per second",
             "tps decode_tps eval_tps eff_tps effective_tps generation_tps gen_tps predicted_tps pred_tps output_tps "

@@ -43,6 +43,8 @@ _SAMPLED = 0.5
 _LAST_S = 0.2
 """What is left at the end of a session is a sample if it lasts so long; latecomers are among those that may lack."""
 _FEW = 4
+_APART_S = (0.9, 1.5)
+"""Within which samples are half of the time: the sampler keeps to the second, and a busy machine delays some."""
 
 
 def _found(arm_id: str, message: Message) -> Finding:
@@ -260,9 +262,12 @@ def _samples(data: RunData) -> Findings:
     """The machine is sampled once a second while a session measures; what programs take is part of what others do."""
     if data.simulated:
         return
-    for due, samples in _due_samples(data):
+    for due, samples, apart_s in _due_samples(data):
         if due >= _FEW and samples < _SAMPLED * due:
             yield of_run("suspect", Message("folder-contradicts.samples", samples=samples, due=due))
+            break
+        if apart_s is not None and not _APART_S[0] <= apart_s <= _APART_S[1]:
+            yield of_run("suspect", Message("folder-contradicts.apart", apart_s=apart_s))
             break
     cores = max((host.logical_cores for host in data.hosts), default=1)
     wrong = [
@@ -283,9 +288,10 @@ def _samples(data: RunData) -> Findings:
             yield of_run("suspect", shown)
 
 
-def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
-    """(samples that should be there, those that are): of each session of some seconds, and of all others together. One
-    for each whole second that a session measured for, and for what is left at its end unless that is short."""
+def _due_samples(data: RunData) -> Iterator[tuple[int, int, float | None]]:
+    """(samples that should be there, those that are, seconds between them): of each session of some seconds, and of all
+    others together. One for each whole second that a session measured for, and for what is left at its end unless that
+    is short."""
     spans: dict[str, tuple[float, float]] = {}
     for row in (it.row for it in data.requests):
         began, ended = spans.get(row.session_id, (row.started_at, row.started_at))
@@ -297,10 +303,11 @@ def _due_samples(data: RunData) -> Iterator[tuple[int, int]]:
         if due < _FEW:
             left += due
             continue
-        samples = bisect_right(at, ended + 1) - bisect_left(at, began)
-        rest -= samples
-        yield due, samples
-    yield left, max(0, rest)
+        first, after = bisect_left(at, began), bisect_right(at, ended + 1)
+        rest -= after - first
+        apart = [late - early for early, late in pairwise(at[first:after])]
+        yield due, after - first, median(apart) if len(apart) >= _FEW else None
+    yield left, max(0, rest), None
 
 
 CHECKS: tuple[Check, ...] = (
