@@ -45,6 +45,14 @@ def test_forwards_without_drafts_may_be_among_the_steps() -> None:
     assert ruled(tau=4.5, **fields).verdict == "impossible"
 
 
+def test_more_accepted_than_generated_needs_many_drafts_that_were_cut_off() -> None:
+    counts = {"drafted": 400, "predicted_n": 256, "gamma": 4, "decode_rate": 70.0, "baseline_rate": 30.0}
+    ruling = ruled(accepted=290, **counts)
+    assert (ruling.verdict, ruling.bound) == ("implausible", "conservation")
+    assert [it.needs for it in ruling.rests_on] == [Message("audit.needs_cut_drafts", least=9, gamma=4)]
+    assert ruled(accepted=190, **counts).verdict == "possible"
+
+
 def test_a_run_takes_no_less_than_its_decoding() -> None:
     ruling = ruled(predicted_ms=900.0, wall_ms=600.0, predicted_n=50, runs=1)
     assert ruling.verdict == "impossible"

@@ -142,7 +142,7 @@ def test_samples_of_one_session_that_are_gone() -> None:
 def test_the_sampler_keeps_to_the_second(factor: float, told: list[str]) -> None:
     """As samples of a session lie whose times were all made shorter, or those of a part of it."""
     data = run_data()
-    nearer = tuple(it.model_copy(update={"at": EPOCH + factor * (it.at - EPOCH)}) for it in data.telemetry)
+    nearer = tuple(it._replace(at=EPOCH + factor * (it.at - EPOCH)) for it in data.telemetry)
     assert [code for _, code in codes(replace(data, telemetry=nearer))] == told
 
 

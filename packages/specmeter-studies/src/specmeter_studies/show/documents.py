@@ -46,6 +46,8 @@ class Measured:
     verdict: str
     target: str
     """`dense` or `moe`."""
+    model: str
+    """Its reference: `bench:dense-200m`."""
     gamma: int
     clients: int
     speedup: Estimate
@@ -74,6 +76,7 @@ def _measured(cells: Mapping[str, str]) -> Measured:
         by=cells["by"],
         verdict=cells["verdict"],
         target=cells["target"],
+        model=cells["model"],
         gamma=int(cells["gamma"]),
         clients=int(cells["clients"]),
         speedup=Estimate(
@@ -154,7 +157,7 @@ def report() -> Report:
         answer=[
             Text(Message("documents.gains", gains=_told(gaining), runs=runs), row=_of_matrix(gaining)),
             Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
-            *_cause(),
+            *_cause(shown=True),
             Text(
                 Message(
                     "documents.disagree",
@@ -182,7 +185,13 @@ def report() -> Report:
             Section("reconciled", [Tabled(_reconciled(rates, shares))]),
             Section(
                 "measured_here",
-                [Chart(partial(_chart, by_clients=False)), Chart(partial(_chart, by_clients=True)), Tabled(_here())],
+                [
+                    *_cause(shown=False),
+                    Chart(partial(_chart, by_clients=False)),
+                    Chart(partial(_chart, by_clients=True)),
+                    *_above_tokens(),
+                    Tabled(_here()),
+                ],
             ),
             Section("found_since", [Text(Message("documents.since"), at="page"), Tabled(_since(lines))]),
             Section("claims", [Tabled(_ruled(claims), most=20)]),
@@ -207,8 +216,8 @@ def _told(lines: Sequence[InMatrix]) -> list[Message]:
     ]
 
 
-def _cause() -> Iterator[Text]:
-    """Dense against mixture on each machine where it is shown to gain less, and what verifying reads."""
+def _cause(*, shown: bool) -> Iterator[Text]:
+    """Dense against mixture on each machine where it is `shown` to gain less, or is not, and what verifying reads."""
     by_device: dict[str, dict[tuple[str, int], Measured]] = {}
     for it in measured():
         if it.by == "length" and it.verdict == "valid":
@@ -223,18 +232,42 @@ def _cause() -> Iterator[Text]:
             continue
         dense, moe = min(pairs, key=lambda pair: abs(pair[1].gamma - 4))
         assert moe.experts is not None
-        if not exceeds(dense.speedup, moe.speedup):
+        if exceeds(dense.speedup, moe.speedup) != shown:
             continue
+        longest = max(pairs, key=lambda pair: pair[1].gamma)
         said = Message(
-            "documents.cause",
+            "documents.cause" if shown else "documents.no_cause",
             device=device,
             gamma=moe.gamma,
             dense=quoted(dense.speedup, "x"),
             moe=quoted(moe.speedup, "x"),
             tokens=moe.gamma + 1,
             union=moe.experts[1] / moe.experts[0],
+            longest=longest[1].gamma,
+            long_dense=quoted(longest[0].speedup, "x"),
+            long_moe=quoted(longest[1].speedup, "x"),
         )
-        yield Text(said, row=f"bench-{moe.id}")
+        yield Text(said, row=f"bench-{moe.id}", at="everywhere" if shown else "page")
+
+
+def _above_tokens() -> Iterator[Text]:
+    """Rows whose speedup exceeds the tokens of a step: true where a forward over several tokens costs less than one."""
+    above_it = [
+        it for it in measured() if it.verdict == "valid" and above(it.speedup, 1 + it.gamma * it.acceptance)
+    ]
+    for it in above_it:
+        tokens = 1 + it.gamma * it.acceptance
+        said = Message(
+            "documents.above_tokens",
+            arm=f"bench {it.target}",
+            device=it.device,
+            gamma=it.gamma,
+            speedup=quoted(it.speedup, "x"),
+            tokens=tokens,
+            n=it.gamma + 1,
+            forward=tokens / it.speedup.point,
+        )
+        yield Text(said, row=f"bench-{it.id}", at="page")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -309,7 +342,7 @@ def _here() -> Table:
         [
             Row(
                 (
-                    Cell(f"bench {it.target}"),
+                    Cell(it.model, code=True),
                     Cell(it.device),
                     Cell(it.run),
                     Cell(str(it.clients), it.clients),
