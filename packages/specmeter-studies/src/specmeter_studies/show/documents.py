@@ -252,9 +252,7 @@ def _cause(*, shown: bool) -> Iterator[Text]:
 
 def _above_tokens() -> Iterator[Text]:
     """Rows whose speedup exceeds the tokens of a step: true where a forward over several tokens costs less than one."""
-    above_it = [
-        it for it in measured() if it.verdict == "valid" and above(it.speedup, 1 + it.gamma * it.acceptance)
-    ]
+    above_it = [it for it in measured() if it.verdict == "valid" and above(it.speedup, 1 + it.gamma * it.acceptance)]
     for it in above_it:
         tokens = 1 + it.gamma * it.acceptance
         said = Message(
