@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--install", action="store_true", help="what an installation takes, instead")
     args = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every start compiles all that it imports
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         if args.install:
