@@ -159,7 +159,10 @@ def main() -> None:
             left -= measurement["minutes"] if claims else 0
         if claims:
             print(measurement["run"], flush=True)
-            measure(measurement, claims)
+            try:
+                measure(measurement, claims)
+            except SystemExit as failed:  # the others can be measured all the same
+                print(failed, file=sys.stderr)
             PAGE.write_text(page(measurements, results()), encoding="utf-8")
     PAGE.write_text(page(measurements, results()), encoding="utf-8")
     print(PAGE.read_text("utf-8"))

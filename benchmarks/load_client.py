@@ -84,7 +84,7 @@ def serve(tell: Connection, tokens: int) -> None:
 class NoProcess:
     """The server is not a process of the session."""
 
-    log_path = Path("log")
+    log_path = Path(os.devnull)
 
     def exit_code(self) -> None:
         return None
