@@ -85,7 +85,7 @@ def figures(claim: dict[str, Any], output: str) -> dict[str, float]:
 def machine() -> str:
     host = read_host(load_sample_s=0)
     graphics = f", {host.gpus[0].name}" if host.gpus else ""
-    return f"{host.cpu}, {host.usable_cores:g} cores, {host.memory_bytes / 2**30:.0f} GiB{graphics}, {host.os}"
+    return f"{host.cpu}, {host.usable_cores:g} cores, {host.memory_bytes / 1e9:.0f} GB{graphics}, {host.os}"
 
 
 def measure(measurement: dict[str, Any], claims: Sequence[dict[str, Any]]) -> None:
