@@ -38,7 +38,13 @@ BESIDE = ".fleet"
 
 @click.group(name="fleet")
 def command() -> None:
-    """Measure one experiment on many machines: how much of an answer is the machine's?"""
+    """Measure one experiment on many machines: how much of an answer is the machine's?
+
+    \b
+    Examples:
+      specmeter fleet run demo --on local:2
+      specmeter fleet show specmeter-runs/demo-20261128-001500
+    """
 
 
 @command.command(name="run")
