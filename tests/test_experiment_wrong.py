@@ -120,3 +120,25 @@ JSON = st.recursive(
 def test_nothing_at_all_brings_out_words_for_programmers(key: str, value: Any) -> None:
     said = told(put(FULL, key.split("."), value))
     assert not PROGRAMMERS.search(said), said
+
+
+def test_models_of_the_mock_imply_the_mock_engine() -> None:
+    """As on the command line; an engine that is named stays."""
+    keys: dict[str, Any] = {"targets": {"dense": "mock:dense"}, "arms": [{"method": "ngram-simple", "gamma": 2}]}
+    assert load(keys).experiment.engine.kind == "mock"
+    assert load({**keys, "engine": {"mock": {"noise": 0.0}}}).experiment.engine.kind == "mock"
+    assert load(keys, ["engine.kind=native"]).experiment.engine.kind == "native"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("engine", {"mock": {"targets": {}}}, "engine.mock.targets: the engine is embedded, not the mock; write kind: mock"),
+        ("arms.0.gamma", [True], "arms.0.gamma.0: has to be a number (given: true)"),
+        ("engine.context", True, "engine.context: has to be a number (given: true)"),
+        ("engine.mock.targets", {"a": {"base_ms": 1e300}}, "engine.mock.targets.a.base_ms: has to be at most"),
+        ("engine.mock.targets", {"a": {"base_ms": 0, "token_ms": 0}}, "engine.mock.targets.a: a forward takes no time"),
+    ],
+)
+def test_what_was_not_meant_is_refused_where_it_stands(key: str, value: Any, said: str) -> None:
+    assert said in told(put(FULL, key.split("."), value))

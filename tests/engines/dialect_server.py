@@ -121,6 +121,8 @@ class Handler(StandIn):
             own["/get_server_info"] = {"speculative_algorithm": "EAGLE" if it.speculates else None, "version": "0.9"}
         elif it.dialect == "ollama":
             own["/api/version"] = {"version": "1.2"}
+        if it.wrong == "as-lmstudio":
+            own["/api/v0/models"] = {"data": []}
         if self.path in own:
             return self.answer(200, own[self.path])
         return self.answer(404, {"error": {"message": "not found"}})
@@ -133,8 +135,10 @@ class Handler(StandIn):
             return self.answer(200, {"tokens": [ord(letter) for letter in text]})
         if it.dialect == "vllm" and self.path == "/detokenize":
             return self.answer(200, {"prompt": "".join(map(chr, asked["tokens"]))})
-        if not self.path.endswith(("completions", "/generate")) or (
-            self.path == "/generate" and it.dialect != "sglang"
+        if (
+            not self.path.endswith(("completions", "/generate"))
+            or (self.path == "/generate" and it.dialect != "sglang")
+            or (it.wrong == "as-lmstudio" and "/v0/" in self.path)
         ):
             return self.answer(404, {"error": {"message": "not found"}})
         if it.wrong == "limit" and asked.get("stream"):

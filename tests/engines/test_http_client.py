@@ -148,3 +148,10 @@ def test_a_chunk_that_is_none_is_told() -> None:
 def test_json_of_any_depth_is_read_or_told() -> None:
     with pytest.raises(EngineProtocolError):
         json_object(b"[" * 100_000, "/slots")
+
+
+def test_what_cannot_be_parsed_supposes_nothing_of_its_server() -> None:
+    """It may be another's, without a log in the run folder."""
+    with pytest.raises(EngineProtocolError) as caught:
+        json_object(b"<html>", "/v1/completions")
+    assert caught.value.fix == "see the log of the server, which is in the run folder where specmeter started it"

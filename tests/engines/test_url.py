@@ -70,6 +70,12 @@ def test_a_server_is_asked_what_it_is_and_what_it_can_tell(dialect: str, name: s
     assert identity.traits.watched
 
 
+def test_a_server_that_only_resembles_another_is_measured_by_the_common_paths(tmp_path: Path) -> None:
+    with speaking("unknown", wrong="as-lmstudio") as (url, _), opened(url, tmp_path) as session:
+        assert session.generate(ASK, GREEDY).timings.predicted_n == TOKENS
+        assert UrlEngine(UrlOptions(url=url)).identify().version.startswith("an OpenAI-compatible server")
+
+
 @pytest.mark.parametrize(
     ("dialect", "per_request"),
     [("vllm", True), ("vllm", False), ("sglang", True), ("tensorrt", False), ("lmstudio", True)],

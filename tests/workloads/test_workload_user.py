@@ -54,6 +54,7 @@ def test_the_first_row_of_a_csv_names_its_columns(tmp_path: Path, delimiter: str
         ("", "holds no prompt"),
         ("prompt,kind\n", "holds no prompt"),
         ("Why is the sky blue?\nWhy?\n", "its first row names no column `prompt` or `text`"),
+        ("prompt,Prompt\nWhy?,fact\n", "its first row names 'prompt' twice"),
         ("prompt,kind\nWhy, then?,fact,x\n", "row 2: has more cells than the first row"),
         ("prompt,answer\nWhy?,So.\n", "row 2: answer: unknown key"),
         ("prompt,kind\n,fact\n", 'row 2: needs either "prompt" or "text"'),

@@ -6,6 +6,7 @@ import pytest
 
 from specmeter.engines.registry import installed, load_engine, spec_of, survey
 from specmeter.errors import EngineStartError, ModelError
+from specmeter.experiments.experiment import Described
 from specmeter_engines import needed
 
 OURS = [name for name, it in installed().items() if it.package.startswith("specmeter-engines ")]
@@ -35,3 +36,18 @@ def test_what_is_no_folder_of_a_model_is_refused() -> None:
     assert model is not None
     with pytest.raises(ModelError, match="no folder with config"):
         model(None, "dense", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("engine", "methods"),
+    [
+        (None, [None, "ngram-simple"]),
+        ("embedded", [None, "ngram-simple"]),
+        ("vllm", ["draft_model", "ngram"]),
+        ("transformers", ["assisted", "prompt-lookup"]),
+    ],
+)
+def test_drafts_and_lookups_are_what_the_engine_calls_them(engine: str | None, methods: list[str | None]) -> None:
+    """Where the command line names no method."""
+    described = Described(("big",), ("small",), ngram=True, engine=engine)
+    assert [arm.get("method") for arm in described.keys()["arms"]] == methods

@@ -143,7 +143,7 @@ def command_in(said: str) -> list[str]:
     """The words of the command that goes on, without `specmeter`; it is told once."""
     assert said.count("stopped") == 1, said
     assert "interrupted" not in said
-    (command,) = re.findall(r"^go on with: specmeter (.*)$", said, re.MULTILINE)
+    (command,) = re.findall(r"^go on with: .* -m specmeter (.*)$", said, re.MULTILINE)
     return shlex.split(command)
 
 

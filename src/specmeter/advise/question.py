@@ -37,7 +37,6 @@ from specmeter.experiments.experiment import (
     file_workload,
     refuse_absent_prompts,
     refuse_engine,
-    with_simulation,
 )
 from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
@@ -140,7 +139,6 @@ def ask(
         _refuse_clients(clients, goal, wide=wide)
     if target and not urls:
         references = [target, *drafts]
-        settings = with_simulation(references, settings)
         described = {"target": absolute(target), "arms": [{"method": LOOKUP}]}
         refuse_engine(load(described, settings).experiment.engine.kind, references)
     return AdviceQuestion(

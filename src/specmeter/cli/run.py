@@ -36,7 +36,6 @@ from specmeter.experiments.experiment import (
     Experiment,
     refuse_absent_prompts,
     refuse_engine,
-    with_simulation,
 )
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
@@ -104,7 +103,7 @@ _GROUPS = {
     "methods",
     multiple=True,
     metavar="METHOD",
-    help="How to draft, by llama.cpp's name; repeatable. Default: draft-simple.",
+    help="How to draft, by the engine's name; repeatable. Default: draft-simple, or what the engine has instead.",
 )
 @click.option(
     "--prompts",
@@ -256,7 +255,8 @@ def command(
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     clients, lengths = load_by(settings), gamma or ()
-    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, prompts, clients)
+    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, settings["engine"])
+    described = replace(described, prompts=prompts, load=clients)
     described = replace(described, servers=_servers(described, urls, baseline_url, certify=certify))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
@@ -415,7 +415,6 @@ def _described(
     kept = None if save is None else _kept(save)
     keys = described.keys(Path() if save is None else save.parent)
     references = (*described.targets, *described.drafts)
-    changes = with_simulation(references, changes)
     first = load(described.keys(), changes).experiment
     refuse_engine(first.engine.kind, references)
     if spec_of(first.engine.kind).traits.model_formats:

@@ -49,7 +49,7 @@ def garbage(what: str, data: bytes | str | object) -> EngineProtocolError:
     """The error for an answer that cannot be understood."""
     return EngineProtocolError(
         f"the engine's answer to {what} cannot be parsed: {str(data)[:200]!r}",
-        fix="check that this is an unmodified llama-server; its log is in the run folder",
+        fix="see the log of the server, which is in the run folder where specmeter started it",
     )
 
 

@@ -66,8 +66,8 @@ from specmeter.workloads.spec import STRUCTURED, Name, WorkloadSpec
 
 GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
-LOOKUP = "ngram-simple"
-"""What `--ngram` means."""
+DRAFTED, LOOKUP = "draft-simple", "ngram-simple"
+"""What `--draft` and `--ngram` mean, where the engine knows them."""
 LOOKED_UP = 6
 """Tokens of an n-gram, unless drafts are shorter."""
 
@@ -80,10 +80,12 @@ class Described:
     """Model references, as those of drafts; by path from here."""
     drafts: Sequence[str] = ()
     methods: Sequence[str] = ()
-    """None: `draft-simple` with the drafts, n-grams where there are none."""
+    """None: `draft-simple`, or else the engine's own with a model, with the drafts; n-grams where there are none."""
     gamma: Sequence[int] = ()
     ngram: bool = False
     """N-grams of the text as well, at the longest of the draft lengths."""
+    engine: str | None = None
+    """The engine that is named, if one is."""
     prompts: Sequence[str] = ()
     """Files; of text files every line is a prompt."""
     load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -119,15 +121,22 @@ class Described:
         gamma = tuple(dict.fromkeys(self.gamma)) or GAMMA
         arms: list[dict[str, Any]] = []
         if self.methods or self.drafts:
-            methods = {"method": _one_or_several(self.methods)} if self.methods else {}
+            methods = {"method": _one_or_several(self.methods)} if self.methods else self._own("model", DRAFTED)
             arms.append({**methods, "gamma": _one_or_several(gamma)})
         if self.ngram or not arms:
-            arms.append({"method": LOOKUP, "gamma": max(gamma), "ngram_n": min(LOOKED_UP, max(gamma))})
+            looked_up = {"gamma": max(gamma), "ngram_n": min(LOOKED_UP, max(gamma))}
+            arms.append({"method": LOOKUP, **self._own("lookup", LOOKUP), **looked_up})
         keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
         if self.drafts:
             keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
         keys["arms"] = arms
         return keys
+
+    def _own(self, drafter: str, usual: str) -> dict[str, Any]:
+        """The method that the engine has in the place of the usual one; nothing where it knows that."""
+        traits = spec_of(self.engine).traits if self.engine else EngineTraits()
+        own = [it.name for it in traits.methods if it.drafter == drafter]
+        return {"method": own[0]} if own and usual not in own else {}
 
 
 def file_workload(paths: Sequence[str]) -> dict[str, Any]:
@@ -142,11 +151,6 @@ def refuse_absent_prompts(prompts: Sequence[str]) -> None:
         if not Path(file).is_file():
             wrong = "not a file" if Path(file).exists() else "no such file"
             raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
-
-
-def with_simulation(references: Sequence[str], changes: Sequence[str]) -> tuple[str, ...]:
-    """The changes, after the mock engine where models of it are named."""
-    return (*(("engine.kind=mock",) if _simulated(references) else ()), *changes)
 
 
 def refuse_engine(kind: str, references: Sequence[str]) -> None:
@@ -184,7 +188,8 @@ _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, and with `name` and `workloads`.
+    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, and
+    with the mock engine where models of it are named and no engine is.
 
     What is malformed stays as it is, to be refused where it stands.
     """
@@ -207,6 +212,12 @@ def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
         if "workloads" not in full:
             bench = all(reference.startswith("bench:") for reference in targets.values())
             full["workloads"] = [{"source": "bench" if bench else "studies", "per_kind": 1}]
+    engine = full.get("engine", {})
+    references = [
+        it for several in ("targets", "drafts") if _is_named(full.get(several)) for it in full[several].values()
+    ]
+    if isinstance(engine, Mapping) and "kind" not in engine and _simulated(references):
+        full["engine"] = {**cast("Mapping[str, Any]", engine), "kind": "mock"}
     return full
 
 
@@ -374,6 +385,9 @@ class Experiment(Record):
 
     def _refuse_unknown(self) -> None:
         """Raise `ValueError` for what the engine does not know by its own statement."""
+        if self.engine.mock is not None and self.engine.kind != "mock":
+            key = ".".join(("engine.mock", *sorted(self.engine.mock.model_fields_set)[:1]))
+            raise ValueError(f"{key}: the engine is {self.engine.kind}, not the mock; write kind: mock under engine")
         try:
             traits = spec_of(self.engine.kind).traits
             own_options(self.engine.kind, self.engine.own_options)

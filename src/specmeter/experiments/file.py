@@ -569,9 +569,26 @@ def _end_of_name(node: Any, keys: Sequence[str], start: int) -> int:
 
 def _validate(data: dict[str, Any], source: str, form: FileKind[Kind], context: str | None = None) -> Kind:
     try:
-        return form.kind.model_validate(data, context=context)
+        value = form.kind.model_validate(data, context=context)
     except ValidationError as error:
         raise _refusal(source, problems(error, data, kind=form.kind), form.keys) from None
+    if context != ON_RECORD and (wrong := list(_taken_for_numbers(data, value))):
+        raise _refusal(source, wrong, form.keys)
+    return value
+
+
+def _taken_for_numbers(data: object, value: object, *place: str) -> Iterator[str]:
+    """A line for each true and false of `data` that became a number in `value`."""
+    if isinstance(data, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{'.'.join(place)}: has to be a number (given: {str(data).lower()})"
+    elif isinstance(data, Mapping):
+        known: object = dict(value) if isinstance(value, BaseModel) else value
+        for key, it in cast("Mapping[str, object]", data).items() if isinstance(known, Mapping) else ():
+            yield from _taken_for_numbers(it, cast("Mapping[str, object]", known).get(key), *place, str(key))
+    elif isinstance(data, list) and isinstance(value, tuple):
+        for number, pair in enumerate(zip(cast("list[object]", data), cast("tuple[object, ...]", value), strict=False)):
+            yield from _taken_for_numbers(*pair, *place, str(number))
 
 
 def refusal(error: ValidationError, keys: Mapping[str, Any], source: str) -> ExperimentError:

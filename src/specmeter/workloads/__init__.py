@@ -192,6 +192,8 @@ def _rows(text: str, path: Path, kind: str) -> Iterator[tuple[str, Item]]:
             f"{path}: its first row names no column `prompt` or `text`",
             fix="write a first row such as prompt,kind; or keep prompts without a table in a .txt file, one per line",
         )
+    if twice := [it for it in columns if it and columns.count(it) > 1]:
+        raise ExperimentError(f"{path}: its first row names {twice[0][:80]!r} twice", fix="name each column once")
     for number, row in enumerate(rows, start=2):
         place = f"{path}, row {number}"
         if len(row) > len(columns):

@@ -552,7 +552,7 @@ class LlamaSession(ThreadedSession):
         except StreamEndlessError:
             raise EngineProtocolError(
                 f"the engine continued past the {max_tokens} tokens it was asked for",
-                fix="check that this is an unmodified llama-server; its log is in the run folder",
+                fix="see the log of the server, which is in the run folder where specmeter started it",
             ) from None
         except StreamClosedError:
             if stop is not None and stop.asked:

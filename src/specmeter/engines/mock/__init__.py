@@ -29,7 +29,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specmeter.engines.llama_cpp.spec import KV_TYPES, METHODS, SERVER_TELLS, settings_without
 from specmeter.engines.registry import EngineSpec, late
@@ -39,7 +39,9 @@ from specmeter.record import PARAMETERS, EngineTraits, ModelIdentity, Record
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1)]
 """Acceptance rates given that all earlier tokens of the draft were accepted, by place; the last one repeats."""
-Ms = Annotated[float, Field(ge=0)]
+Ms = Annotated[float, Field(ge=0, le=1e7)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Field(ge=0, le=10**15)]
 
 M = TypeVar("M", bound=Record)
 
@@ -49,20 +51,26 @@ class TargetModel(Record):
 
     base_ms: Ms = 33.0
     token_ms: Ms = 4.0
-    experts: Annotated[int, Field(ge=1)] = 1
+    experts: Count = 1
     """Experts per layer; 1 for a dense target."""
-    top_k: Annotated[int, Field(ge=1)] = 1
+    top_k: Count = 1
     """Experts that a token uses."""
     expert_ms: Ms = 0.0
     """Cost of reading one expert (of all layers)."""
     prompt_token_ms: Ms = 2.0
     load_ms: Ms = 800.0
-    size_bytes: Annotated[int, Field(ge=0)] = 400_000_000
+    size_bytes: Bytes = 400_000_000
     restore_ms: Ms = 0.0
     """More than 0: a recurrent target. A step that rejects a token emits nothing; it restores a checkpoint, and the
     tokens that were accepted are verified again in the next step."""
-    answer_tokens: Annotated[int, Field(ge=1)] = 200
+    answer_tokens: Count = 200
     """Typical length of an answer that may end by itself (`ignore_eos` off)."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> TargetModel:
+        if not self.forward_ms(1) > 0:
+            raise ValueError("a forward takes no time; give base_ms or token_ms more than 0")
+        return self
 
     def forward_ms(self, n: int) -> float:
         """Time of one forward over n positions."""
@@ -83,7 +91,7 @@ class MockDrafter(Record):
     """How often there is a draft at all, by kind of text (n-gram methods)."""
     other_hits: Rate = 1.0
     load_ms: Ms = 0.0
-    size_bytes: Annotated[int, Field(ge=0)] = 0
+    size_bytes: Bytes = 0
 
     def rates(self, kind: str) -> tuple[float, ...]:
         return self.acceptance.get(kind, self.other_acceptance)

@@ -220,6 +220,8 @@ def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float] |
     body = dialect.body(model, Prompt(id="", workload="", kind="", text=_TRIED, sha256=""), Generation(), _TRIED_TOKENS)
     body |= {"stream": False} | ({"logprobs": 1} if dialect.tokenizes else {})
     answer = call(found.url, found.client, "POST", dialect.completions, body, timeout_s=_FIRST_S)
+    if answer.status == 404 and dialect.completions != DIALECTS[-1].completions:  # it is not what it resembles
+        return _other(replace(found, dialect=DIALECTS[-1]), {}, None, wanted)
     if answer.status != 200:
         raise refused(found.url, dialect.completions, answer, EngineStartError)
     said = json_object(answer.body, dialect.completions)

@@ -260,11 +260,18 @@ def incomplete_matrix(data: RunData) -> Findings:
                 answered=there,
                 planned=planned,
                 twice=Message("incomplete-matrix.twice", requests=twice) if twice else "",
+                why=Message("incomplete-matrix.why", error=why) if (why := _first_failure(data, arm_id)) else "",
             ),
             failed=failed[arm_id],
             missing=max(0, planned - there),
             **_first_missing(data, data.arms[arm_id]),
         )
+
+
+def _first_failure(data: RunData, arm_id: str) -> str | None:
+    """Why the first of an arm's failed requests failed."""
+    failed = (it.row.error for it in data.requests if it.row.arm_id == arm_id and it.row.status != "ok")
+    return next((" ".join(error.split())[:300] for error in failed if error), None)
 
 
 def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specmeter.cli.settings import Budget
+from specmeter.text import program
 from specmeter_studies.cli.latency import latency
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class _Watch:
 
 def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
     """The command that goes on in `folder` whatever state it is in, to be pasted into a shell."""
-    words = ["specmeter", "study", "run", order.study]
+    words = ["study", "run", order.study]
     words += [word for variant in order.variants for word in ("--variant", variant)]
     words += [word for name, reference in order.models.items() for word in ("--model", f"{name}={reference}")]
     words += [word for override in order.overrides for word in ("--set", override)]
@@ -314,7 +315,7 @@ def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
         *(["--trust"] if order.trusted else []),
         *(["--json"] if as_json else []),
     ]
-    return shlex.join([*words, "--out", str(folder.path)])
+    return f"{program()} {shlex.join([*words, '--out', str(folder.path)])}"
 
 
 def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
