@@ -133,9 +133,13 @@ def test_models_of_the_mock_imply_the_mock_engine() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("engine", {"mock": {"targets": {}}}, "engine.mock.targets: the engine is embedded, not the mock; write kind: mock"),
+        (
+            "engine",
+            {"mock": {"targets": {}}},
+            "engine.mock.targets: the engine is embedded, not the mock; write kind: mock",
+        ),
         ("arms.0.gamma", [True], "arms.0.gamma.0: has to be a number (given: true)"),
-        ("engine.context", True, "engine.context: has to be a number (given: true)"),
+        ("design.blocks", True, "design.blocks: has to be a number (given: true)"),
         ("engine.mock.targets", {"a": {"base_ms": 1e300}}, "engine.mock.targets.a.base_ms: has to be at most"),
         ("engine.mock.targets", {"a": {"base_ms": 0, "token_ms": 0}}, "engine.mock.targets.a: a forward takes no time"),
     ],
