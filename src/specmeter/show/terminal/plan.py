@@ -106,7 +106,7 @@ def _models(models: Sequence[FoundModel]) -> str:
 
 
 def print_engines(reports: Sequence[EngineReport]) -> None:
-    """Engines with their versions or problems, and a table of what they tell."""
+    """Engines with their versions or problems, and a table of what those that are usable here tell."""
     screen, width = output(), max((len(it.name) for it in reports), default=0)
     for it in reports:
         told = it.version or "" if it.problem is None else f"not usable here: {it.problem}"
@@ -114,7 +114,7 @@ def print_engines(reports: Sequence[EngineReport]) -> None:
         lines += [] if it.problem is None else [f"{'':{width}}  fix: {it.fix or ''}"]
         lines += [f"{'':{width}}  ignored: an engine of the same name in {it.shadowed}"] if it.shadowed else []
         screen.say_all(lines, wrap=False)
-    stated = [(it.name, it.traits) for it in reports if it.traits is not None]
+    stated = [(it.name, it.traits) for it in reports if it.traits is not None and it.problem is None]
     rows = [
         row(meaning, *("yes" if truth in traits.tells else "-" for _, traits in stated))
         for truth, meaning in TRUTHS.items()
