@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
+from specmeter.store.database import DATABASE_NAME, damaged
 from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 _APART = 10_000
@@ -132,6 +132,8 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
     """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
+        if lost := {arm.target for arm in arms} - {model.name for model in models}:
+            raise damaged(store.folder / DATABASE_NAME, f"no model {', '.join(sorted(lost))}")
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = certified(store)
         energies = energies_of(store)
@@ -148,7 +150,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
-        experiment, state = json.loads(store.experiment_json), store.state()
+        experiment, state = store.experiment().model_dump(mode="json"), store.state()
         return RunReport(
             folder=folder,
             name=str(experiment["name"]),

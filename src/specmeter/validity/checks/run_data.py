@@ -590,7 +590,9 @@ def read_run_data(run: RunReader) -> RunData:
         pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
         prompts={prompt.id: prompt for prompt in run.prompts()},
         planned=run.planned(),
-        plan=frozenset((invocation, block, intern(arm), intern(prompt)) for invocation, block, arm, prompt in plan),
+        plan=frozenset(
+            (invocation, block, intern(str(arm)), intern(str(prompt))) for invocation, block, arm, prompt in plan
+        ),
         experiment_yaml=run.experiment_yaml,
         written_by=run.written_by,
         sessions=sessions,
