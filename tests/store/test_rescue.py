@@ -98,8 +98,9 @@ def test_a_bit_in_the_header(run: Path, tmp_path: Path, byte: int):
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """A bit, some bytes, a page of zeros, two pages exchanged, or the end cut off; the first page is left as it is."""
-    at, kind = rng.randrange(PAGE, len(content)), rng.randrange(5)
+    """A bit, some bytes, a page of zeros, two pages exchanged, zeros across two pages, or the end cut off; the first
+    page is left as it is."""
+    at, kind = rng.randrange(PAGE, len(content)), rng.randrange(6)
     first, second = (PAGE * rng.randrange(1, len(content) // PAGE) for _ in range(2))
     if kind == 0:
         return flip(content, at, rng.randrange(8))
@@ -112,7 +113,9 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     elif kind == 3:
         one, other = content[first : first + PAGE], content[second : second + PAGE]
         pages[first : first + PAGE], pages[second : second + PAGE] = other, one
-    return bytes(pages if kind < 4 else pages[:at])
+    elif kind == 4:
+        pages[at : at + PAGE] = bytes(len(pages[at : at + PAGE]))
+    return bytes(pages if kind < 5 else pages[:at])
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -126,8 +129,7 @@ def test_damage_anywhere(run: Path, tmp_path: Path, seed: int, times: int):
 
 
 def test_a_request_whose_answer_is_lost_is_measured_again(run: Path):
-    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
-        db.execute("UPDATE reply SET zlib_json = x'00' WHERE request_id = 3")
+    lose_a_reply(run)
     found = rescue(run, run.with_name("rescued"))
     assert found.lost == {"reply": ["row 3: ends too early"], "request": ["row 3: its answer was lost"]}
     with RunStore.open(run, readonly=True) as was, RunStore.open(found.folder, readonly=True) as now:
@@ -140,12 +142,92 @@ def test_a_request_whose_answer_is_lost_is_measured_again(run: Path):
 @pytest.mark.parametrize("lost", [False, True])
 def test_rescue_ends_with_what_to_do_next(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: bool):
     if lost:
-        with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
-            db.execute("UPDATE reply SET zlib_json = x'00' WHERE request_id = 3")
+        lose_a_reply(run)
     assert invoke(["rescue", str(run), "--out", str(tmp_path / "rescued")]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("next: ")
     assert (f"--out {tmp_path / 'rescued'}" in last) == lost
+
+
+def lose_a_reply(run: Path) -> None:
+    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        db.execute("UPDATE reply SET zlib_json = x'00' WHERE request_id = 3")
+
+
+def test_what_was_lost_is_measured_again_and_the_run_stays_in_doubt(run: Path, tmp_path: Path):
+    lose_a_reply(run)
+    again = rescue(run, tmp_path / "rescued").folder
+    state, _ = measured(write(tmp_path, design={"blocks": 2}), again)
+    assert (state.state, state.ok) == ("complete", state.planned)
+    with RunStore.open(again, readonly=True) as store:
+        found = [it for it in store.findings() if it.check == "data-changed"]
+        certificate = store.certificate()
+    assert [(it.severity, "saved from a damaged run" in str(it.message)) for it in found] == [("suspect", True)]
+    assert certificate is not None
+    assert "logs/rescued.log" in certificate.data
+    assert "row 3: ends too early" in (again / "logs" / "rescued.log").read_text(encoding="utf-8")
+
+
+def test_where_nothing_was_lost_the_certificate_goes_along(run: Path):
+    kept = rescued(run)
+    assert (kept / "certificate.json").read_bytes() == (run / "certificate.json").read_bytes()
+    assert not (kept / "logs" / "rescued.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("prompt_tokens", "zlib_json"), ("session", "json"), ("finding", "json")]
+)
+def test_a_document_that_is_null(run: Path, tmp_path: Path, table: str, column: str):
+    with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as db:
+        made = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+        if table == "finding":
+            db.execute("INSERT INTO finding (json) VALUES ('{}')")
+        db.execute("PRAGMA writable_schema = ON")
+        free = made.replace(f"{column} TEXT NOT NULL", f"{column} TEXT").replace(
+            f"{column} BLOB NOT NULL", f"{column} BLOB"
+        )
+        assert free != made
+        db.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (free, table))
+    with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as db:
+        db.execute(f"UPDATE {table} SET {column} = NULL")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (made, table))
+    read_all(run, tmp_path / "out.csv")
+    assert rescue(run, tmp_path / "other").lost[table]
+
+
+def test_a_rescue_that_fails_leaves_no_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("specmeter.store.rescue.read_inside", fail)
+    with pytest.raises(RuntimeError):
+        rescue(run, tmp_path / "new")
+    assert sorted(it.name for it in run.parent.iterdir()) == ["run"]
+
+
+def test_a_database_of_no_bytes_beside_a_run_is_lost_by_every_command(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (run / "run.sqlite").write_bytes(b"")
+    file = write(tmp_path, design={"blocks": 2})
+    for command in (["show", str(run)], ["check", str(run)], ["rescue", str(run)], ["run", file, "--out", str(run)]):
+        assert invoke(command) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert "its run.sqlite is empty; what it held is lost" in told
+        assert "measure again into a new folder" in told
+    assert (run / "certificate.json").exists()
+
+
+def test_a_database_of_no_bytes_alone_is_begun_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "begun"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "run.sqlite").touch()
+    for command in ("show", "check", "rescue"):
+        assert invoke([command, str(folder)]) == 2
+        assert "stopped before it began" in capsys.readouterr().err
+    state, _ = measured(write(tmp_path), folder)
+    assert state.state == "complete"
 
 
 def test_what_is_missing_is_named(run: Path):

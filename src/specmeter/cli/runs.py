@@ -208,4 +208,6 @@ def rescue(run: Path, out: Path | None) -> None:
             screen.say(f"  and {len(lost) - _LOST_SHOWN} more", wrap=False)
     place = quoted(str(found.folder))
     again = f"the command that measured it, with --out {place}, measures what was lost"
+    if not found.resumable:
+        again = "measure again into a new folder with --out: what the run was to measure is no longer all there"
     screen.say(f"next: {again if found.lost else f'`specmeter show {place}`'}", wrap=False)

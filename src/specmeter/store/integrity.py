@@ -39,7 +39,14 @@ from specmeter.store.database import DATABASE_FILES
 from specmeter.store.environment import environment_of
 from specmeter.store.guarded import LOCK_NAME
 from specmeter.store.reader import CERTIFICATE_NAME, certificate_file
-from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, REPORT_NAME, SIGNATURE_NAME
+from specmeter.store.run import (
+    ENVIRONMENT_NAME,
+    EXPERIMENT_NAME,
+    LOGS_NAME,
+    REPORT_NAME,
+    RESCUED_NAME,
+    SIGNATURE_NAME,
+)
 from specmeter.text import size
 
 if TYPE_CHECKING:
@@ -309,6 +316,9 @@ def contradictions(run: RunReader) -> Iterator[Finding]:
 
     Also those that were certified: a changed record may have been certified anew.
     """
+    if _text(run, RESCUED_NAME) is not None:
+        message = Message("data-changed.rescued", file=RESCUED_NAME)
+        yield about_run("data-changed", "suspect", message, FIX)
     if _text(run, EXPERIMENT_NAME) not in (None, run.experiment_yaml):
         yield about_run("data-changed", "suspect", Message("data-changed.experiment", file=EXPERIMENT_NAME), FIX)
     if _is_other_environment(run):

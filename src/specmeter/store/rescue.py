@@ -1,6 +1,7 @@
 """Saving what can be read of a damaged run: row by row, into a new folder that is read, checked and resumed like any.
 
-Its certificate goes along: where something was lost, the next check finds that the data are not those certified.
+Its certificate goes along where nothing was lost. Otherwise it would refuse what is resumed: a log that lists what was
+lost takes its place, is certified with the rest, and keeps every later check from calling the run valid.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from specmeter.errors import StoreError
-from specmeter.files import read_inside
+from specmeter.files import is_link, read_inside
 from specmeter.store.database import DATABASE_NAME, create_database, make_schema, tables
-from specmeter.store.guarded import GuardedDatabase, copy_database, is_written
+from specmeter.store.guarded import GuardedDatabase, copy_database, is_run, is_written
 from specmeter.store.reader import CERTIFICATE_NAME, TABLES
 from specmeter.store.rows import REQUEST_COLUMNS, RequestRow, restore, unpacked
-from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, SIGNATURE_NAME
+from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME, RESCUED_NAME, SIGNATURE_NAME, never_begun
 
 _RECORDS = {table: record for record, table in TABLES.items()}
 _KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (str,), "BLOB": (bytes,)}
@@ -43,6 +45,11 @@ class Rescued:
     lost: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Table or file -> what is wrong with each thing in it that was left out."""
 
+    @property
+    def resumable(self) -> bool:
+        """Whether all is there that says what was to be measured, so that resuming finds nothing changed."""
+        return not self.lost.keys() & {"plan", "arm", "prompt", "model"}
+
 
 def rescue(folder: Path, to: Path) -> Rescued:
     """Save what can be read of the run in `folder` into the new folder `to`; `folder` stays as it is.
@@ -52,30 +59,54 @@ def rescue(folder: Path, to: Path) -> Rescued:
     """
     if is_written(folder):
         raise StoreError(f"{folder}: is being written", fix="wait until it has ended")
+    if (folder / DATABASE_NAME).is_file() and not is_run(folder):
+        raise never_begun(folder)
+    if to.exists() or is_link(to):
+        raise StoreError(f"{to}: exists already", fix="name a new folder with --out")
     found = Rescued(to)
     with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
         scratch = Path(name)
         copy_database(folder, scratch)
         with closing(_opened(folder, scratch)) as source:
             try:
-                (to / LOGS_NAME).mkdir(parents=True)
-                create_database(to / DATABASE_NAME, lambda db: _fill(db, source, found)).close()
-            except FileExistsError:
-                raise StoreError(f"{to}: exists already", fix="name a new folder with --out") from None
+                to.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(prefix=".specmeter-", dir=to.parent) as unfinished:
+                    made = Path(unfinished) / to.name
+                    (made / LOGS_NAME).mkdir(parents=True)
+                    _save(folder, source, made, found)
+                    made.rename(to)
             except OSError as error:
                 raise StoreError(
                     f"{to}: cannot be written ({error.strerror})", fix="name a folder with --out"
                 ) from None
-    beside = (EXPERIMENT_NAME, ENVIRONMENT_NAME, CERTIFICATE_NAME, SIGNATURE_NAME)
-    logs = (f"{LOGS_NAME}/{it.name}" for it in sorted((folder / LOGS_NAME).glob("*.log")))
-    for name in (*beside, *logs):
-        try:
-            (to / name).write_bytes(read_inside(folder, name, _MOST_BYTES))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            found.lost[name] = [error.strerror or str(error)]
     return found
+
+
+def _save(folder: Path, source: GuardedDatabase, to: Path, found: Rescued) -> None:
+    with closing(create_database(to / DATABASE_NAME, lambda db: _fill(db, source, found))) as db:
+        logs = (f"{LOGS_NAME}/{it.name}" for it in sorted((folder / LOGS_NAME).glob("*.log")))
+        for name in (EXPERIMENT_NAME, ENVIRONMENT_NAME, *_CERTIFIED, *logs):
+            try:
+                content = read_inside(folder, name, _MOST_BYTES)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                found.lost[name] = [error.strerror or str(error)]
+            else:
+                (to / name).write_bytes(content)
+        if not found.lost:
+            return
+        for table in ("certificate", "finding"):
+            db.execute(f"DELETE FROM {table}")
+            del found.saved[table]
+    for name in _CERTIFIED:
+        (to / name).unlink(missing_ok=True)
+    lost = [f"{what}: {one}\n" for what, each in found.lost.items() for one in each]
+    with (to / RESCUED_NAME).open("a", encoding="utf-8") as log:
+        log.writelines((f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC: specmeter rescue; lost:\n", *lost))
+
+
+_CERTIFIED = (CERTIFICATE_NAME, SIGNATURE_NAME)
 
 
 def _opened(folder: Path, scratch: Path) -> GuardedDatabase:
@@ -117,7 +148,7 @@ def _fill(db: sqlite3.Connection, source: GuardedDatabase, found: Rescued) -> No
                 kept = [_sound(value, kind) for value, (_, kind) in zip(values, columns, strict=True)]
                 _refuse_unreadable(db, table, dict(zip((name for name, _ in columns), kept, strict=True)))
                 db.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", kept)
-            except (ValueError, zlib.error, sqlite3.Error, RecursionError) as error:
+            except (ValueError, TypeError, zlib.error, sqlite3.Error, RecursionError) as error:
                 found.lost.setdefault(table, []).append(f"row {rowid}: {' '.join(str(error).split())[:200]}")
             else:
                 found.saved[table] += 1
@@ -169,7 +200,6 @@ def _refuse_unreadable(db: sqlite3.Connection, table: str, values: dict[str, Any
         if row is not None:
             restore(RequestRow._make(row), values["zlib_json"])
     elif (record := _RECORDS.get(table)) is not None:
-        bulk = values.get("zlib_json")
-        record.model_validate_json(values["json"] if bulk is None else unpacked(bulk))
+        record.model_validate_json(values["json"] if "json" in values else unpacked(values["zlib_json"]))
     elif "json" in values:
         json.loads(values["json"])

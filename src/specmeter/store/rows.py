@@ -118,7 +118,10 @@ def unpacked(bulk: bytes) -> bytes:
     Raises `zlib.error` or `ValueError` when it cannot be read.
     """
     stream = zlib.decompressobj()
-    content = stream.decompress(bulk, MAX_DOCUMENT + 1)
+    try:
+        content = stream.decompress(bulk, MAX_DOCUMENT + 1)
+    except TypeError:  # a damaged row may hold anything
+        raise ValueError("is gone") from None
     if len(content) > MAX_DOCUMENT:
         raise ValueError(f"unpacks to more than {size(MAX_DOCUMENT)}")
     if not stream.eof:

@@ -9,7 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -69,6 +69,8 @@ SIGNATURE_NAME = "certificate.json.sig"
 REPORT_NAME = "report.html"
 """Written after the certificate, if at all."""
 LOGS_NAME = "logs"
+RESCUED_NAME = f"{LOGS_NAME}/rescued.log"
+"""What was lost of the damaged run that this one was saved from. No log of a session has that name."""
 _SAME = "invocation = ? AND block = ? AND arm_id = ? AND prompt_id = ? AND superseded = 0"
 _OURS = {LOCK_NAME, EXPERIMENT_NAME, LOGS_NAME, *DATABASE_FILES}
 _CHANGES_SHOWN = 10
@@ -112,14 +114,15 @@ class RunStore(RunReader):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             make_folder_inside(folder, LOGS_NAME)
-            names = sorted(entry.name for entry in folder.iterdir() if not UNFINISHED.fullmatch(entry.name))
-            foreign = [name for name in names if name not in _OURS]
+            foreign = _foreign(folder)
         except OSError as error:
             raise StoreError(
                 f"{error.filename or folder}: cannot be created ({error.strerror})",
                 fix="choose another folder with --out",
             ) from None
         if foreign:
+            if (folder / DATABASE_NAME).is_file() and not is_run(folder):
+                raise never_begun(folder)
             raise StoreError(
                 f"{folder}: is not empty ({', '.join(foreign[:3])}, ...) and holds no run",
                 fix="choose a new or empty folder with --out",
@@ -156,9 +159,7 @@ class RunStore(RunReader):
                 fix = f"name one of the runs in it: {', '.join(str(folder / it) for it in stages)}"
             raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix=fix)
         if not is_run(folder):
-            raise StoreError(
-                f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`"
-            )
+            raise never_begun(folder)
         if readonly:
             return cls(folder, GuardedDatabase(folder), None)
         lock = RunLock(folder)
@@ -498,6 +499,25 @@ class RunStore(RunReader):
                 db.executemany(f"INSERT INTO {table} ({key}, json) VALUES (?, ?)", rows)
             except sqlite3.IntegrityError:
                 raise StoreError(f"two {table}s have the same {key}", fix=f"give each {table} its own {key}") from None
+
+
+def never_begun(folder: Path) -> StoreError:
+    """Why a folder with a database in it holds no run: it was killed while it was made, or all of it is lost."""
+    with suppress(OSError):
+        if foreign := _foreign(folder):
+            return StoreError(
+                f"{folder}: its {DATABASE_NAME} is empty; what it held is lost ({', '.join(foreign[:3])} ... are left)",
+                fix="get the run folder from where it was measured, or measure again into a new folder with --out",
+            )
+    return StoreError(f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`")
+
+
+def _foreign(folder: Path) -> list[str]:
+    """What no beginning of a run leaves in its folder, logs of sessions included."""
+    logs = folder / LOGS_NAME
+    within = [f"{LOGS_NAME}/{it.name}" for it in logs.iterdir()] if logs.is_dir() and not is_link(logs) else []
+    names = [it.name for it in folder.iterdir() if not UNFINISHED.fullmatch(it.name) and it.name not in _OURS]
+    return sorted(names + within)
 
 
 def _insert_plan(db: sqlite3.Connection, plan: Iterable[tuple[int, int, str, str]]) -> None:
