@@ -366,7 +366,9 @@ def test_requests_that_are_missing() -> None:
 
 
 def test_requests_that_failed() -> None:
-    data = with_requests(CLEAN, lambda row: row.arm_id == BASE and row.block == 0, status="failed", error="no\nroom")
+    data = with_requests(
+        CLEAN, lambda row: row.arm_id == BASE and row.block == 0, status="failed", error="no\nroom\n  fix: make some"
+    )
     (finding,) = found(incomplete_matrix, data)
     assert finding.message.values["why"] == Message("incomplete-matrix.why", error="no room")
     assert (finding.arm_id, finding.evidence["failed"], finding.evidence["missing"]) == (BASE, 3, 3)

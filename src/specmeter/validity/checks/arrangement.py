@@ -271,7 +271,7 @@ def incomplete_matrix(data: RunData) -> Findings:
 def _first_failure(data: RunData, arm_id: str) -> str | None:
     """Why the first of an arm's failed requests failed."""
     failed = (it.row.error for it in data.requests if it.row.arm_id == arm_id and it.row.status != "ok")
-    return next((" ".join(error.split())[:300] for error in failed if error), None)
+    return next((" ".join(error.partition("\n  fix: ")[0].split())[:300] for error in failed if error), None)
 
 
 def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
