@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,10 +37,13 @@ from specmeter.laboratory.run import prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
 from specmeter.record import Disturbance, Finding, Telemetry
+from specmeter.record.measured import threads_beside
 from specmeter.show import run_words
 from specmeter.show.advice_words import would_decide
+from specmeter.show.page.live import Pages
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
 from specmeter.validity.checks.machine import set_aside
+from specmeter.validity.checks.run_data import RunData
 
 BLOCKS = 4
 
@@ -270,6 +274,76 @@ def test_three_times_as_many_blocks_are_enough(
     assert len(json.loads(capsys.readouterr().out)["disturbances"]) == 12
 
 
+def test_where_every_block_is_set_aside_all_say_so_and_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this folder nothing can be measured any more: the same command resumes nothing."""
+    file, folder = write(tmp_path, wait_s=0), tmp_path / "run"
+    prepared = prepare(load_experiment(file))
+    clock = prepared.engine.clock
+    monkeypatch.setattr(Work, "simulated", False)
+    monkeypatch.setattr(RunData, "simulated", False)
+    monkeypatch.setattr(loop, "TelemetrySampler", Sampled(clock, clock(), clock() + 1e9))
+    run(prepared, folder, Silent())
+    fix = "wait until blender ends, or "
+    new = "run again into a new folder (`--new`, with another --out or none)"
+
+    def said(*command: str) -> str:
+        capsys.readouterr()
+        invoke([*command])
+        told = capsys.readouterr()
+        return " ".join((told.out + told.err).split())
+
+    again = said("run", file, "--out", str(folder))
+    assert "nothing left to measure: every block in " in again
+    assert "all 0 requests" not in again
+    assert f"fix: {fix}" in again
+    assert new in again
+    explained = said("explain", str(folder))
+    assert f"all blocks were set aside: blender took 50% of the machine fix: {fix}" in explained
+    assert new in explained
+    assert "resume" not in explained
+    checked = said("check", str(folder))
+    assert f"fix: {fix}" in checked
+    assert "no request was answered" not in checked
+    assert "all that was answered lies in blocks that were set aside" in checked
+    assert "its baseline, the run, or a skipped check" not in checked
+    said("report", str(folder), "--out", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>mocked · no number · specmeter</title>" in page
+    assert "No number; busy machine: blender took 50% of the machine" in re.sub(r"<[^>]+>", "", page)
+
+
+@pytest.mark.usefixtures("disturbing")
+def test_what_is_measured_now_says_so_and_what_was_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, folder = write(tmp_path, wait_s=9), tmp_path / "specmeter-runs" / "mocked-1"
+    seen: list[str] = []
+
+    def wait(*_: object) -> bool:
+        if not seen:
+            seen.append(Pages(tmp_path / "specmeter-runs", ["en"]).page("/mocked-1/").text)
+            capsys.readouterr()
+            for command in (["show", str(folder)], ["list"]):
+                invoke(command)
+                seen.append(" ".join(capsys.readouterr().out.split()))
+        return True
+
+    monkeypatch.setattr(loop, "wait_for_calm", wait)
+    run(prepare(load_experiment(file)), folder, Silent())
+    page, show, listed = re.sub(r"<[^>]+>", "", seen[0]), *seen[1:]
+    assert "1 block was set aside; in the worst one blender took 51% of the machine" in page
+    assert "waiting for calm" in page
+    assert "Being measured: 4 of 16 requests so far." in show
+    assert "give the command again" not in show
+    assert "mocked-1 being measured 4/16" in listed
+    capsys.readouterr()
+    invoke(["list"])
+    assert "mocked-1 complete 16/16" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.usefixtures("disturbing")
 def test_cells_under_load_are_measured_again_as_well(tmp_path: Path) -> None:
     file = Path(write(tmp_path))
@@ -357,10 +431,14 @@ def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_progr
 
 def test_who_disturbs_gets_its_cores() -> None:
     small = host().model_copy(update={"logical_cores": 2, "physical_cores": 2})
-    assert of_block(0).threads_beside(small) == 1
-    assert of_block(0).model_copy(update={"mean_percent": 99.0}).threads_beside(small) == 0
+    assert threads_beside(51.0, small) == 1
+    assert threads_beside(51.0, small, 2) == 1
+    assert threads_beside(51.0, small, 1) == 0, "it has no more already"
+    assert threads_beside(99.0, small) == 0
+    assert "`-t 1`" in str(of_block(0).ways_out(small)["threads"])
+    assert "-t" not in str(of_block(0).ways_out(small, 1)["threads"])
     larger = host().model_copy(update={"logical_cores": 16, "physical_cores": 8})
-    assert of_block(0).model_copy(update={"mean_percent": 6.0}).threads_beside(larger) == 7
+    assert threads_beside(6.0, larger) == 7
 
 
 # --- the check -------------------------------------------------------------------------------------------------------

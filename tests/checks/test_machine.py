@@ -231,6 +231,11 @@ def test_programs_that_are_busy_at_the_start() -> None:
     assert "-t 1" in str(finding.remedy)
     (finding,) = found(free_cores, replace(before(data), stated=EngineTraits()))
     assert str(finding.remedy) == "close these programs", "the server is not ours"
+    assert "thread" not in str(finding.message), "nor is it known how many threads it has"
+    one = with_sessions(data, resolved={"threads": 1})
+    (finding,) = found(free_cores, one)
+    assert "the engine decodes with 1 thread: " in str(finding.message)
+    assert str(finding.remedy) == "close these programs", "it has no fewer"
     (finding,) = found(free_cores, data)
     assert finding.severity == "note", "telemetry knows better"
     (finding,) = found(free_cores, replace(data, telemetry=()))

@@ -92,6 +92,9 @@ def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(rows) == 12
     speedups = [arm["speedup"]["point"] for arm in report["summary"]["arms"] if arm["speedup"]]
     assert len(speedups) == 1
+    capsys.readouterr()
+    assert invoke(["export", report["folder"], "--table", "predictions", "--out", "predictions.csv"]) == 0
+    assert capsys.readouterr().err == "1 row written to predictions.csv\n"
 
 
 def test_run_prints_json_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,6 +172,8 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
     assert "the same command resumes" in capsys.readouterr().err
     with RunStore.open(Path("here"), readonly=True) as store:
         assert store.state().state == "partial"
+    invoke(["check", "here"])
+    assert "certified" not in capsys.readouterr().out, "it is unfinished"
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,22 @@ def test_threads_of_a_server_that_already_ran_are_not_ours_to_set() -> None:
     assert silence.told("plain", sample, HOST) == ""
 
 
+def test_one_thread_is_not_told_to_be_fewer() -> None:
+    now = 0.0
+    silence = Silence(lambda: now)
+    sample = Telemetry(at=0, cpu_percent=100, other_cpu_percent=50, memory_available_bytes=1)
+    silence.told("plain", sample, HOST, threads=1)
+    now = 30.0
+    assert silence.told("plain", sample, HOST, threads=1).endswith("; close other programs")
+
+
+def test_a_bar_whose_end_is_not_known_yet_counts_nothing(tmp_path: Path) -> None:
+    console = terminal(100, 20)
+    text = shown(RunProgress(tmp_path / "run", console), console)
+    assert "starting" in text
+    assert "None" not in text
+
+
 def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:
     found = read_progress(run.folder)
     final = {arm.arm_id: arm.speedup for arm in read_run(run.folder).summary.arms}

@@ -68,6 +68,7 @@ from specmeter.host.telemetry import wait_for_calm
 from specmeter.measure.calm import disturbance, gate_of
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.numbers.estimates import above, bare, scaled
+from specmeter.record.measured import threads_beside
 from specmeter.store import RunStore
 from specmeter.store.locate import (
     ADVICE_NAME,
@@ -509,7 +510,8 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
     who = str(found.what)
     ledger.observer.note(f"{who}; waiting for calm, {beyond(ledger)}")
     if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
-        threads = found.threads_beside(host) if found.cause == "others" else 0
+        now = max((it.engine.threads or host.logical_cores for it in ledger.arms.values()), default=None)
+        threads = threads_beside(found.mean_percent, host, now) if found.cause == "others" else 0
         raise UsageError(
             f"busy machine: {who} while plain decoding was measured, and goes on",
             fix="wait until it ends and give the same command"

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from specmeter.analysis.summary import summarize
 from specmeter.experiments.schedule import Turn
 from specmeter.numbers.stats import Pool, geometric_speedup
-from specmeter.record import Arm, Estimate, Record
+from specmeter.record import Arm, Disturbance, Estimate, Record
 from specmeter.store import RunStore
 from specmeter.store.database import unreadable
 from specmeter.store.guarded import is_written
@@ -72,6 +72,10 @@ class Progress(Record):
     seconds_left: float | None
     """From how long requests have taken so far; None before anything was measured, and where time is virtual."""
     arms: tuple[ArmProgress, ...]
+    aside: Annotated[tuple[Disturbance, ...], Field(exclude=True)] = ()
+    """Blocks that were set aside so far."""
+    waits: Annotated[bool, Field(exclude=True)] = False
+    """For a calm machine, to measure the last of them again."""
     asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
     """What the arms are, for those who name them."""
 
@@ -96,7 +100,7 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         done = {str(arm_id): int(count) for arm_id, count in store.raw(_DONE)}
         rows = list(store.rows()) if state.planned <= MOST_REQUESTS else []
         blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
-        sessions = _sessions(store)
+        sessions, aside = _sessions(store), tuple(store.disturbances())
         models = list(store.models())
         timing_only = [model.name for model in models if model.timing_only]
         virtual = any(model.simulated for model in models)
@@ -129,7 +133,7 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         )
     return Progress(
         name=name,
-        state=("measuring" if state.ok < state.planned else "checking") if written else state.state,
+        state=state.told(written=written),
         done=state.ok,
         planned=state.planned,
         failed=state.failed,
@@ -138,6 +142,10 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         arm_id=arm_id,
         seconds_left=_seconds_left(found),
         arms=tuple(found),
+        aside=aside,
+        waits=bool(
+            written and aside and sessions and aside[-1].again and sessions[-1].started_at <= aside[-1].ended_at
+        ),
         asked=tuple(arms),
     )
 

@@ -14,11 +14,13 @@ from specmeter.analysis.requests import energies_of
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
+from specmeter.messages import Message
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
 from specmeter.store.database import DATABASE_NAME, damaged
+from specmeter.store.guarded import is_written
 from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 _APART = 10_000
@@ -67,12 +69,18 @@ class RunReport:
     """Blocks that were set aside."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
     """Arm -> its speedup with the blocks that were set aside among the others, where there are any."""
+    written: bool = False
+    """Whether a process writes to it now."""
 
     @property
     def busy(self) -> Disturbance | None:
         """What left too few calm blocks for a number; None where there are enough."""
-        few = any(it.message.code == "set-aside.busy" for it in self.findings)
-        return self.worst if few or not (self.answers or self.withheld) else None
+        return self.worst if self.remedy or not (self.answers or self.withheld) else None
+
+    @property
+    def remedy(self) -> Message | None:
+        """What gives a number where too few blocks were calm for one."""
+        return next((it.remedy for it in self.findings if it.message.code == "set-aside.busy"), None)
 
     @property
     def worst(self) -> Disturbance | None:
@@ -177,6 +185,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             crossovers=crossovers(summary, arms, cells),
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
+            written=is_written(folder),
         )
 
 

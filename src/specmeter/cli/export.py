@@ -12,6 +12,7 @@ from specmeter.cli import Printable
 from specmeter.show.export import FormatName, RunTable, TableName
 from specmeter.show.terminal.console import errors
 from specmeter.store.locate import find_run
+from specmeter.text import counted
 
 
 @click.command()
@@ -39,4 +40,4 @@ def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
     printed = cast("IO[bytes]", Printable(sys.stdout)) if sys.stdout.isatty() else sys.stdout.buffer
     count = RunTable(find_run(run), table).write(out or printed, chosen)
     if out is not None:
-        errors().say(f"{count} rows written to {out}", wrap=False)
+        errors().say(f"{counted(count, 'row')} written to {out}", wrap=False)

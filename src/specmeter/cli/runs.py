@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from specmeter.errors import StoreError, UsageError
-from specmeter.messages import words
+from specmeter.messages import Message, words
 from specmeter.show.table import Cell, Row, Table, Tone, row, text
 from specmeter.show.terminal.console import output, say_json
 from specmeter.store import RunStore
+from specmeter.store.guarded import is_written
 from specmeter.store.locate import ADVISED, a_sort, find_folders, find_run, find_runs, sort_of
 from specmeter.text import quoted
 
@@ -48,7 +49,7 @@ def list_runs(as_json: bool) -> None:
         runs.append(
             {
                 "folder": str(folder),
-                "state": state.state,
+                "state": state.told(written=is_written(folder)),
                 "ok": state.ok,
                 "planned": state.planned,
                 "started": started.isoformat(timespec="seconds") if started else "",
@@ -87,7 +88,7 @@ def list_runs(as_json: bool) -> None:
     listed = [
         row(
             str(run["folder"]),
-            str(run["state"]),
+            Message(f"state.{run['state']}"),
             f"{run['ok']}/{run['planned']}" if "ok" in run else "",
             str(run.get("started", "")),
         )

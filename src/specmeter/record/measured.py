@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specmeter.messages import Message
+from specmeter.messages import Message, Value
 from specmeter.record.base import Record
 from specmeter.record.machine import EngineIdentity, Host, Telemetry
 from specmeter.record.spec import EngineSettings, KvType
@@ -496,10 +496,12 @@ def names_of(programs: Sequence[str]) -> list[str | Message]:
     return [it.rpartition(" (")[0] or it for it in programs] or [Message("disturbed.others")]
 
 
-def threads_beside(percent: float, host: Host) -> int:
-    """Threads of an engine that leaves others, who take so much of the machine, their cores; 0 where none is left."""
+def threads_beside(percent: float, host: Host, now: int | None = None) -> int:
+    """Threads of an engine that leaves others, who take so much of the machine, their cores; 0 where none is left, and
+    where it has no more than that `now`."""
     taken = math.ceil(percent / 100 * host.logical_cores - 0.2)
-    return max(0, (host.physical_cores or host.logical_cores) - max(1, taken))
+    left = max(0, (host.physical_cores or host.logical_cores) - max(1, taken))
+    return 0 if now is not None and now <= left else left
 
 
 class Disturbance(Record):
@@ -543,9 +545,13 @@ class Disturbance(Record):
         """Who disturbed it, as far as is known."""
         return names_of(self.programs)
 
-    def threads_beside(self, host: Host) -> int:
-        """Threads of an engine that leaves them the cores that they took; 0 where none would be left."""
-        return threads_beside(self.mean_percent, host)
+    def ways_out(self, host: Host | None, now: int | None = None) -> dict[str, Value]:
+        """What would end it, and what else gives numbers: fewer threads than an engine has `now`, or counting it."""
+        if self.cause != "others":
+            return {"until": Message("disturbed.cool"), "threads": ""}
+        threads = 0 if host is None else threads_beside(self.mean_percent, host, now)
+        beside = Message("advised.decide.threads", threads=threads) if threads else Message("advised.decide.keep")
+        return {"until": Message("disturbed.ends", programs=self.others), "threads": beside}
 
 
 class BatchPoint(Record):

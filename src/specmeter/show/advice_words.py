@@ -136,12 +136,10 @@ def _busy(advice: Advice) -> dict[str, Value]:
     if advice.why_undecided != "busy":
         return {}
     what = Message("disturbed.much") if found is None else found.what
-    until = Message("disturbed.ends", programs=[Message("disturbed.others")] if found is None else found.others)
-    if found is not None and found.cause != "others":
-        return {"what": what, "until": Message("disturbed.cool"), "threads": ""}
-    threads = 0 if found is None or host is None else found.threads_beside(host)
-    beside = Message("advised.decide.threads", threads=threads) if threads else Message("advised.decide.keep")
-    return {"what": what, "until": until, "threads": beside}
+    if found is None:
+        until = Message("disturbed.ends", programs=[Message("disturbed.others")])
+        return {"what": what, "until": until, "threads": Message("advised.decide.keep")}
+    return {"what": what, **found.ways_out(host)}
 
 
 def ratio(speedup: Estimate) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
+from specmeter.record.verdict import VERDICTS
 from specmeter.show.report import Report, Section, Tabled, Text, moment
 from specmeter.show.run_report import found, verdict_of
 from specmeter.show.run_tables import looks_for
@@ -71,10 +72,12 @@ def of_advice(folder: Path, inspection: Inspection, *, issued: bool) -> Report:
 
 
 def _arms(certificate: Certificate, findings: Sequence[Finding]) -> Table:
-    """A row per arm: its verdict, and the checks that found something about it."""
+    """A row per arm: its verdict, and the checks that found something about it, or else about the whole run."""
     rows: list[Row] = []
     for arm_id, verdict in certificate.arms.items():
-        reasons = list(dict.fromkeys(f.check for f in findings if f.arm_id == arm_id and f.severity != "note"))
+        own = [f for f in findings if f.arm_id == arm_id and f.severity != "note"]
+        whole = [f for f in findings if f.arm_id is None and VERDICTS[f.severity] == verdict != "valid"]
+        reasons = list(dict.fromkeys(f.check for f in own or whole))
         why = Message("check.because", checks=reasons) if reasons else Message("check.elsewhere")
         shown = Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict])
         rows.append(row(arm_id, shown, "" if verdict == "valid" and not reasons else why))
@@ -101,6 +104,8 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
 
 
 def _coverage(folder: Path, inspection: Inspection, *, issued: bool) -> list[Block]:
+    if inspection.certificate.state == "partial" and not inspection.certified_before and not inspection.refuted:
+        return []
     lines = _certified(folder, inspection, issued=issued)
     if not inspection.certified_before and not issued:
         return lines

@@ -88,8 +88,9 @@ def main_answers(run: RunReport) -> list[Answer]:
 def _answer(run: RunReport, names: Names) -> Iterator[Block]:
     """For each target whether to speculate, or up to how many clients, and the line to paste."""
     state = run.state
-    if state.state != "complete":
-        yield Text(Message("note.unfinished", ok=state.ok, planned=state.planned), "doubtful")
+    if run.written or state.state != "complete":
+        code = "measuring" if run.written else "unfinished"
+        yield Text(Message(f"note.{code}", ok=state.ok, planned=state.planned), "doubtful")
         if state.reason:
             yield Text(Message("facts.reason", reason=state.reason), "doubtful")
     for found in main_crossovers(run.crossovers):
@@ -114,6 +115,8 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         said = Message("run.withheld" if run.withheld else "run.nothing", name=run.name)
         said = said if run.busy is None else Message("run.busy", name=run.name, what=run.busy.what)
         yield _head(run, said, run.certificate.verdict if run.certificate else None)
+    if run.remedy is not None:
+        yield Text(Message("run.fix", remedy=run.remedy), "faint")
 
 
 def _head(run: RunReport, said: Message, verdict: Verdict | None) -> Text:
@@ -322,7 +325,7 @@ def verdict_of(certificate: Certificate) -> Text:
 def _state(run: RunReport) -> Message:
     state, summary = run.state, run.summary
     counts = {"invocations": summary.invocations, "blocks": summary.blocks, "prompts": summary.prompts}
-    done = {"state": Message(f"state.{state.state}"), "ok": state.ok, "planned": state.planned}
+    done = {"state": Message(f"state.{state.told(written=run.written)}"), "ok": state.ok, "planned": state.planned}
     return Message("run.state", name=run.name, **done, **counts)
 
 
@@ -361,7 +364,7 @@ def _data(run: RunReport) -> dict[str, Any]:
     return {
         "folder": str(run.folder),
         "name": run.name,
-        "state": run.state.state,
+        "state": run.state.told(written=run.written),
         "requests": {"planned": run.state.planned, "ok": run.state.ok, "failed": run.state.failed},
         "reason": run.state.reason,
         "verdict": run.certificate.verdict if run.certificate else None,

@@ -200,6 +200,10 @@ class RunState:
     reason: str | None
     """Why the run ended before its time."""
 
+    def told(self, *, written: bool) -> Literal["measuring", "checking", "complete", "partial", "failed"]:
+        """The same; `measuring` and `checking` while a process writes to the run."""
+        return ("measuring" if self.ok < self.planned else "checking") if written else self.state
+
     def is_finished(self, *, checked: bool) -> bool:
         """Whether nothing is left to do: a run that was stopped before it was `checked` still lacks that."""
         return checked and self.state == "complete"

@@ -323,6 +323,8 @@ def explain(
             f"{run.folder}: its time cannot be divided: the engine does not tell {TRUTHS['drafts']}",
             fix="measure with an engine that does; `specmeter engines` lists what each can tell",
         )
+    if not found and report.busy is not None and not report.state.planned:
+        raise UsageError(f"{run.folder}: all blocks were set aside: {report.busy.what}", fix=str(report.remedy or ""))
     if not found:
         raise UsageError(
             f"{run.folder}: nothing was measured yet",

@@ -219,6 +219,7 @@ class Pages:
             index="/" if names else None,
             progress=progress,
             table=None if progress is None else interim(progress),
+            worst=None if progress is None else max(progress.aside, key=lambda it: it.mean_percent, default=None),
             now=None if progress is None or progress.arm_id is None else Names(progress.asked).in_full(progress.arm_id),
             duration=duration,
             entries=entries,
@@ -282,9 +283,7 @@ def entry_of(place: Path) -> Entry:
     if sort == "run":
         with RunStore.open(place, readonly=True) as store:
             state = store.state()
-        told = {"state": state.state, "done": state.ok, "planned": state.planned}
-        if is_written(place):
-            told["state"] = "measuring" if state.ok < state.planned else "checking"
+        told = {"state": state.told(written=is_written(place)), "done": state.ok, "planned": state.planned}
         if state.started_at is not None:
             told["started"] = moment(state.started_at)
     elif sort in ADVISED:

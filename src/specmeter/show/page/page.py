@@ -101,7 +101,7 @@ def run_page(
         figures.values(),
         figures=figures,
         metered=next((arm.energy for arm in run.summary.arms if arm.energy), None),
-        title=f"{printable(run.name)} · specmeter",
+        title=" · ".join([printable(run.name), *_no_number(document, languages), "specmeter"]),
         document=document,
         install=extensions.INSTALL,
         tables=run_tables.all_tables(document),
@@ -117,7 +117,8 @@ def run_page(
         certification=certification,
         ruling_of=ruling_of,
         set_aside=None if run.worst is None else blocks_set_aside(run, run.worst, document.names),
-        busy=None if run.busy is None else Message("advised.why.busy", what=run.busy.what),
+        busy=None if run.busy is None else Message("decision.none.busy", what=run.busy.what),
+        remedy=run.remedy,
         lines=_lines(document),
         filters=choices(document),
         sections=[*sections, *(["downloads"] if downloads else [])],
@@ -136,6 +137,12 @@ def run_page(
         index=index,
         downloads=downloads,
     )
+
+
+def _no_number(document: Document, languages: Sequence[str]) -> list[str]:
+    """Part of the title where a busy machine left none."""
+    run = document.run
+    return [] if run.busy is None or run.answers else [words(languages[0])("decision.none.busy.title")]
 
 
 def document_figures(document: Document) -> dict[str, Figure]:

@@ -75,8 +75,8 @@ class Silence:
         self._since, self._next = self._clock(), _SILENT_S
         self._samples = deque[Telemetry](maxlen=_RECENT)
 
-    def told(self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True) -> str:
-        """The line, once it is time for one; empty before. `ours`: specmeter starts the engine, with its threads."""
+    def told(self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True, threads: int | None = None) -> str:
+        """The line, once it is time for one; empty before. `ours`: specmeter starts the engine, with its `threads`."""
         if not self._samples:  # samples begin when the server is ready: it is not the request that was slow before
             self._since = self._clock()
         self._samples.append(sample)
@@ -89,8 +89,8 @@ class Silence:
         said: dict[str, Value] = {"arm": arm, "time": duration(passed)}
         if percent <= SPIKE_PERCENT:
             return words().render(Message("silent.alone", **said))
-        threads = threads_beside(percent, host) if ours else 0
-        beside = Message("silent.threads", threads=threads) if threads else ""
+        fewer = threads_beside(percent, host, threads) if ours else 0
+        beside = Message("silent.threads", threads=fewer) if fewer else ""
         what = Message("disturbed.took", programs=names_of(busiest(recent)), percent=percent)
         return words().render(Message("silent.busy", **said, what=what, threads=beside))
 
@@ -103,6 +103,7 @@ class LiveProgress(ABC):
         self._silence = Silence(clock)
         self._ours = True
         """The engine, whose threads specmeter tells it."""
+        self._threads: int | None = None
         self._arm_id = ""
         self._progress: Progress | None = None
         self._task = TaskID(0)
@@ -110,7 +111,7 @@ class LiveProgress(ABC):
             texts = map(plain_column, columns)
             bar = (plain_column("{task.description}"), BarColumn(bar_width=24), *texts)
             self._progress = Progress(*bar, console=screen, transient=True, auto_refresh=False)
-            self._task = self._progress.add_task("starting", total=total, left="")
+            self._task = self._progress.add_task("starting", total=total, done="", left="")
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -129,7 +130,7 @@ class LiveProgress(ABC):
         self._line(words().render(set_aside(found, wait_s)))
 
     def machine_sampled(self, sample: Telemetry, host: Host) -> None:
-        if told := self._silence.told(self._called(self._arm_id), sample, host, ours=self._ours):
+        if told := self._silence.told(self._called(self._arm_id), sample, host, ours=self._ours, threads=self._threads):
             self._line(told)
 
     def _line(self, text: str) -> None:
@@ -149,7 +150,7 @@ class RunProgress(LiveProgress):
     """
 
     def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(screen, None, ("{task.completed}/{task.total}", "{task.fields[left]}"), clock)
+        super().__init__(screen, None, ("{task.fields[done]}", "{task.fields[left]}"), clock)
         self._folder = folder
         self._run: RunSoFar | None = None
         self._names: dict[str, str] = {}
@@ -172,7 +173,8 @@ class RunProgress(LiveProgress):
         verb = "resuming" if resumed else "measuring"
         text = f"{verb} {missing} of {total} requests into {self._folder}"
         if not missing:
-            text = f"nothing left to measure: all {total} requests are in {self._folder}; checking them"
+            kept = f"all {counted(total, 'request')} are in {self._folder}; checking them"
+            text = f"nothing left to measure: {kept if total else f'every block in {self._folder} was set aside'}"
         self._line(text)
 
     def looking_ahead(self, arm_id: str) -> None:
@@ -207,7 +209,8 @@ class RunProgress(LiveProgress):
         if self._progress is not None:
             reached = decode_rate(request.reply.timings) if request.reply else None
             shown = f"{rate(reached)}  " if reached else ""
-            self._progress.update(self._task, completed=self._run.done, left=shown + self._left_text(""))
+            self._count(self._run)
+            self._progress.update(self._task, left=shown + self._left_text(""))
         elif time.monotonic() - self._said_at >= _LINE_S:
             self._tell()
 
@@ -216,11 +219,18 @@ class RunProgress(LiveProgress):
         with suppress(StoreError):
             self._run = read_progress(self._folder, now)
             self._ours = not any(arm.engine.options.get("url") for arm in self._run.asked)
+            self._threads = max((it.engine.threads for it in self._run.asked if it.engine.threads), default=None)
             names = Names(self._run.asked)
             self._names = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
             if self._progress is not None:
-                self._progress.update(self._task, completed=self._run.done, total=self._run.planned)
+                self._count(self._run)
             self._tell()
+
+    def _count(self, run: RunSoFar) -> None:
+        """Bring the bar up to date."""
+        assert self._progress is not None
+        done = f"{run.done}/{run.planned}"
+        self._progress.update(self._task, completed=run.done, total=run.planned, done=done)
 
     def _tell(self) -> None:
         """A line for programs."""

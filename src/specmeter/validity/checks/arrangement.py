@@ -226,7 +226,7 @@ def within_run_only(data: RunData) -> Findings:
     """
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
-        yield unseen(None, Message("unchecked.no_answer"))
+        yield unseen(None, data.unanswered())
     elif len(invocations) == 1:
         yield of_run("note", Message("within-run-only.found"), Message("within-run-only.fix"), invocations=1)
 

@@ -515,7 +515,7 @@ def server_shared(data: RunData) -> Findings:
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
         if not requests:
-            yield unseen(arm.id, Message("unchecked.no_answer"))
+            yield unseen(arm.id, data.unanswered(arm.id))
             continue
         evidence = _shared(data, arm, by_arm[arm.id], requests)
         if evidence:

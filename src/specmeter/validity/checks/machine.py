@@ -30,7 +30,7 @@ from specmeter.host.telemetry import (
     is_slowing,
 )
 from specmeter.measure import calm as rule
-from specmeter.messages import Message
+from specmeter.messages import Message, Value
 from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
@@ -211,13 +211,24 @@ def free_cores(data: RunData) -> Findings:
     host = data.hosts[-1]
     usable = host.usable_cores or float(host.logical_cores)
     started = _first_sessions(data)
-    threads = {arm.id: _threads(arm, started.get(arm.id)) for arm in data.arms.values()}
-    for arm_id, count in threads.items():
+    for arm in data.arms.values():
+        count = _threads(arm, started.get(arm.id))
         if count is not None and count > min(usable, host.physical_cores or usable):
-            yield _too_many(arm_id, count, usable, host)
+            yield _too_many(arm.id, count, usable, host)
     cores = min(usable, float(host.physical_cores or usable))
-    wanted = max((count for count in threads.values() if count is not None), default=int(cores))
-    yield from _taken(data, wanted, cores)
+    yield from _taken(data, _most_threads(data) or (int(cores) if _sets_threads(data) else None), cores)
+
+
+def _sets_threads(data: RunData) -> bool:
+    """Whether the engine is told its threads: those of a server that already ran are neither known nor ours to set."""
+    return "threads" in data.traits.settings
+
+
+def _most_threads(data: RunData) -> int | None:
+    """Threads of the arm with the most, where any says them."""
+    started = _first_sessions(data)
+    found = (_threads(arm, started.get(arm.id)) for arm in data.arms.values())
+    return max((count for count in found if count is not None), default=None)
 
 
 def _threads(arm: Arm, session: Session | None) -> int | None:
@@ -247,21 +258,22 @@ def _too_many(arm_id: str, threads: int, usable: float, host: Host) -> Finding:
     )
 
 
-def _taken(data: RunData, threads: int, cores: float) -> Findings:
-    """What other programs took when the run was started, each time."""
+def _taken(data: RunData, threads: int | None, cores: float) -> Findings:
+    """What other programs took when the run was started, each time; threads that are not known may be all."""
     host = max(data.hosts, key=_busy_cores)
     busy = _busy_cores(host)
-    if busy >= _BUSY_CORES and threads + busy > cores:
+    if busy >= _BUSY_CORES and (threads or cores) + busy > cores:
+        known: dict[str, Value] = {} if threads is None else {"threads": threads}
         yield of_run(
             "note" if data.telemetry else "suspect",
             Message(
-                "free-cores.taken",
+                "free-cores.taken" if known else "free-cores.taken_beside",
                 busy_cores=busy,
-                threads=threads,
                 cores=cores,
                 processes=host.busy_processes[:3],
+                **known,
             ),
-            Message("free-cores.fix_taken" if "threads" in data.traits.settings else "free-cores.fix_served"),
+            Message("free-cores.fix_taken" if _sets_threads(data) and threads != 1 else "free-cores.fix_served"),
             busy_cores=round(busy, 2),
             processes=", ".join(host.busy_processes),
         )
@@ -442,6 +454,7 @@ def set_aside(data: RunData) -> Findings:
     planned = {key[:2] for key in data.plan}
     few = rule.is_too_busy(planned, data.disturbances)
     worst = max(data.disturbances, key=lambda it: it.mean_percent)
+    host = data.hosts[-1] if data.hosts and _sets_threads(data) else None
     yield of_run(
         "invalid" if few else "note",
         Message(
@@ -450,7 +463,9 @@ def set_aside(data: RunData) -> Findings:
             calm=len(planned - {(it.invocation, it.block) for it in data.disturbances if not it.again}),
             what=worst.what,
         ),
-        Message("host-busy.fix_others"),
+        Message("set-aside.fix_busy", **worst.ways_out(host, _most_threads(data)))
+        if few
+        else Message("host-busy.fix_others"),
     )
 
 

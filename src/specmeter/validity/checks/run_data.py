@@ -33,6 +33,7 @@ from specmeter.engines.registry import traits_on_record
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
+from specmeter.messages import Message
 from specmeter.probe.replay import REPLAYED, ProfileKey, Round, key_of
 from specmeter.record import (
     UNKNOWN_TOKEN,
@@ -458,6 +459,11 @@ class RunData:
     def simulated(self) -> bool:
         """The engine simulates: nothing here was measured."""
         return self.traits.simulated
+
+    def unanswered(self, arm_id: str | None = None) -> Message:
+        """Why no request of an arm, or of any, has an answer that counts."""
+        aside = any(arm_id in (None, key.arm_id) for key in self.replaced) and self.disturbances
+        return Message("unchecked.set_aside" if aside else "unchecked.no_answer")
 
     @cached_property
     def by_device(self) -> tuple[tuple[str, RunData], ...]:
