@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -51,9 +52,7 @@ def _ray_module(*, own: bool) -> Any:
     # It would carry the folder of `uv run` to the workers, which have a specmeter of their own.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    return ray
+    return import_module("ray")
 
 
 class Cluster:
