@@ -28,7 +28,7 @@ def test_it_answers_all_that_is_asked() -> None:
 
 
 def test_its_commands_stand_in_the_help_with_what_their_entries_say() -> None:
-    assert set(extensions.commands()) == set(extensions.OF_STUDIES)
+    assert set(extensions.OF_STUDIES) <= set(extensions.commands())
     for name, command in extensions.commands().items():
         assert command.about.endswith(".")
         assert extensions.load(command.place).name == name

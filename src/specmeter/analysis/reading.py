@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,8 +141,6 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
     """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
-        if lost := {arm.target for arm in arms} - {model.name for model in models}:
-            raise damaged(store.folder / DATABASE_NAME, f"no model {', '.join(sorted(lost))}")
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = certified(store)
         energies = energies_of(store)
@@ -158,7 +157,11 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
-        experiment, state = store.experiment().model_dump(mode="json"), store.state()
+        state = store.state()
+        try:
+            experiment = json.loads(store.experiment_json)
+        except ValueError as error:
+            raise damaged(store.folder / DATABASE_NAME, f"the experiment: {error}") from None
         return RunReport(
             folder=folder,
             name=str(experiment["name"]),

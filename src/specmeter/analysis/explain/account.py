@@ -37,6 +37,7 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import pooled_ratio
 from specmeter.probe import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
+from specmeter.store.database import DATABASE_NAME, damaged
 from specmeter.text import quoted
 
 if TYPE_CHECKING:
@@ -300,6 +301,8 @@ def explain(
         if arm.id not in tallies or arm.load is not None:
             continue
         verdict = verdicts.get(arm.id)
+        if arm.target not in models:
+            raise damaged(run.folder / DATABASE_NAME, f"no model {arm.target}")
         model, probe = models[arm.target], (probes or {}).get(arm.id)
         account = _account(
             arm,
