@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +15,7 @@ import pytest
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.host import energy
+from specmeter.host import energy, read_int
 from specmeter.host.energy import EnergySources, find_sources
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data
@@ -36,26 +35,26 @@ WATTS = 30.0
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A tree of /sys with one package that draws 30 W for as long as the tests run, and begins again every 20 s."""
+    """A tree of /sys with one package that draws 30 W for as long as the tests run, and begins again every 20 s.
+
+    It counts when it is read, as the real one does: a thread that wrote would lag behind on a busy machine.
+    """
     root = tmp_path_factory.mktemp("sysfs")
     zone = root / "sys/class/powercap/intel-rapl:0"
     zone.mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
     (zone / "energy_uj").write_text("0\n")
     (zone / "max_energy_range_uj").write_text(f"{round(WATTS * 20e6)}\n")
-    stop, start = threading.Event(), time.monotonic()
+    start = time.monotonic()
 
-    def count() -> None:
-        while not stop.wait(0.01):
-            new = zone / "new"
-            new.write_text(f"{round((time.monotonic() - start) * WATTS * 1e6) % round(WATTS * 20e6)}\n")
-            new.replace(zone / "energy_uj")
+    def count(path: Path) -> int | None:
+        if path != zone / "energy_uj":
+            return read_int(path)
+        return round((time.monotonic() - start) * WATTS * 1e6) % round(WATTS * 20e6)
 
-    thread = threading.Thread(target=count, daemon=True)
-    thread.start()
-    yield root
-    stop.set()
-    thread.join()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(energy, "read_int", count)
+        yield root
 
 
 @pytest.fixture(scope="module")
