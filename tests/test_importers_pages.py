@@ -511,3 +511,13 @@ def test_a_page_that_is_cut_off_anywhere(text: str) -> None:
             claims(text[:end] or " ")
         except UsageError as error:
             str(error)
+
+
+def test_sentences_may_say_times_per_token(tmp_path: Path) -> None:
+    for text in (
+        "TPOT went from 40 ms to 25 ms with MTP, 71% acceptance",
+        "Without drafts 40 ms/token, with a draft of 4 tokens 25 ms/token, 71% accepted",
+    ):
+        assert told(claims(text, tmp_path), "baseline_rate", "decode_rate", "acceptance") == [(25, 40, 0.71)]
+    with pytest.raises(UsageError):
+        claims("TTFT went from 40 ms to 25 ms with MTP, 71% acceptance", tmp_path)

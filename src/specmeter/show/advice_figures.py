@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_ARMS = 12
 _MOST_ROWS = 30
 """Of the matrix; beyond it kinds are left out, then the ways of drafting that promise least."""
+_MANY_ROWS = 12
+"""Beyond it rows are closer: a figure of thirty is still to fit on a page of paper."""
 _MOST_LENGTHS = 16
 _SIGNS = {"winner": "★ ", "no-room": "? ", "failed": "✕"}
 
@@ -78,6 +80,7 @@ def grid(advice: Advice) -> Figure | None:
     if len({cell["gamma"] for cell in cells}) < 2:
         return None
     lengths = sorted({int(cell["gamma"] or 0) for cell in cells})
+    step = 32 if len(cells) <= _MANY_ROWS * len(lengths) else 20
 
     def draw(one: Words, palette: Palette) -> Spec:
         x, y = by_length(lengths, one), rows(cells, f"row_{one.language}")
@@ -93,7 +96,7 @@ def grid(advice: Advice) -> Figure | None:
         size = {"expr": f"{column} < 26 ? 0 : {column} < 46 ? 9 : 12"}
         frame: Spec = {"type": "rect", "fill": None, "stroke": palette.ink, "strokeWidth": 2}
         return {
-            "height": {"step": 32},
+            "height": {"step": step},
             "layer": [
                 heated(palette, at),
                 {"transform": [{"filter": "datum.compared"}], "mark": frame, "encoding": {"x": x, "y": y}},

@@ -344,13 +344,13 @@ class Head:
     def _attempted(self, part: FleetPart, device: Device) -> FleetPart:
         mine = [it for it in part.attempts if it.device == device.name]
         if mine:  # it goes on in the folder that it left; the last attempt is the one at hand
-            self.tell(f"part {part.name} goes on with {device.name}")
             again = mine[-1].model_copy(update={"ended": False, "error": "", "code": None})
-            return self._change(part, attempts=(*(it for it in part.attempts if it is not mine[-1]), again))
+            said = f"part {part.name} goes on with {device.name}"
+            return self._attempts(part, said, *(it for it in part.attempts if it is not mine[-1]), again)
         place = f"{part.name}-{device.name}" if part.invocation is not None else part.name
         attempt = Attempt(device=device.name, folder=f"{place}-{len(part.attempts)}" if part.attempts else place)
-        self.tell(f"part {part.name} begins{' anew' if part.attempts else ''} with {device.name}")
-        return self._change(part, attempts=(*part.attempts, attempt))
+        said = f"part {part.name} begins{' anew' if part.attempts else ''} with {device.name}"
+        return self._attempts(part, said, *part.attempts, attempt)
 
     def _order(self, device: Device, folder: str, part: FleetPart | None = None) -> worker.Order:
         only = [] if part is None or part.invocation is None else [f"only.invocations=[{part.invocation}]"]
@@ -388,9 +388,9 @@ class Head:
         with RunStore.open(run, readonly=True) as store:
             refuse_changed_data(store)
             state = store.state()
-        self._change(part, attempts=(*part.attempts[:-1], last.model_copy(update={"ended": True, "code": code})))
         failed = f", {state.failed} failed" if state.failed else ""
-        self.tell(f"part {part.name} is done by {device.name}: {state.ok} of {state.planned} requests{failed}")
+        said = f"part {part.name} is done by {device.name}: {state.ok} of {state.planned} requests{failed}"
+        self._attempts(part, said, *part.attempts[:-1], last.model_copy(update={"ended": True, "code": code}))
 
     def _write(self, run: Path, files: Mapping[str, bytes]) -> None:
         """Keep what a worker sent: the database last, so that what is there is whole."""
@@ -408,31 +408,32 @@ class Head:
         last = part.last
         assert last is not None
         self._resting[device.name] = time.monotonic() + _PAUSE_S
-        self._change(part, attempts=(*part.attempts[:-1], last.model_copy(update={"losses": last.losses + 1})))
-        self.tell(f"{device.name} was lost while it measured part {part.name} ({why})")
+        said = f"{device.name} was lost while it measured part {part.name} ({why})"
+        self._attempts(part, said, *part.attempts[:-1], last.model_copy(update={"losses": last.losses + 1}))
 
     def _failed(self, part: FleetPart, device: Device, why: str) -> None:
         """A device that cannot measure: it gets nothing more, and its part goes to another."""
         last = part.last
         assert last is not None
         ended = last.model_copy(update={"ended": True, "error": why[:2_000] or "failed"})
-        self._change(part, attempts=(*part.attempts[:-1], ended))
         self.usable.pop(device.name, None)
-        self._keep(refused={**self.record.refused, device.name: why[:2_000]})
-        self.tell(f"{device.name} could not go on with part {part.name}, and gets no other: {why}")
+        self.record = self.record.model_copy(update={"refused": {**self.record.refused, device.name: why[:2_000]}})
+        said = f"{device.name} could not go on with part {part.name}, and gets no other: {why}"
+        self._attempts(part, said, *part.attempts[:-1], ended)
 
     def _part(self, name: str) -> FleetPart:
         return next(it for it in self.record.parts if it.name == name)
 
-    def _change(self, part: FleetPart, **changes: Any) -> FleetPart:
-        changed = part.model_copy(update=changes)
-        self._keep(parts=tuple(changed if it.name == part.name else it for it in self.record.parts))
+    def _attempts(self, part: FleetPart, said: str, *attempts: Attempt) -> FleetPart:
+        """The part with these attempts at it, kept at once with what is said of it."""
+        changed = part.model_copy(update={"attempts": attempts})
+        self.tell(said, parts=tuple(changed if it.name == part.name else it for it in self.record.parts))
         return changed
 
-    def tell(self, what: str) -> None:
-        """Say what happened, and keep it."""
+    def tell(self, what: str, **changes: Any) -> None:
+        """Say what happened, and keep it, with what it changed."""
+        self._keep(told=(*self.record.told, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {what}"), **changes)
         self.say(what)
-        self._keep(told=(*self.record.told, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {what}"))
 
     def _keep(self, **changes: Any) -> None:
         self.record = self.record.model_copy(update=changes)

@@ -54,6 +54,8 @@ _COMMAND = re.compile(
 )
 _SPAWNED = re.compile(r"srv +load: {2,}(\S.{0,2000})$")
 
+_LONGEST_HEADING = 80
+
 _FLAGS = {
     "target": ("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     "draft": ("-md", "--model-draft", "--spec-draft-model", "-hfd", "--spec-draft-hf", "--hf-repo-draft"),
@@ -64,6 +66,14 @@ _FLAGS = {
     "temperature": ("--temp", "--temperature"),
     "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
 }
+_HEADING = re.compile(
+    r"[\W_]{0,8}(?:(?P<no>without |w/o |no )|with )?(?:a |the )?"
+    r"(?:mtp|draft(?:s|er|ing| model)?|spec(?:ulation|(?:ulative)? decoding)|sd|eagle\S{0,3}|dflash)"
+    r"(?:[ :=]{1,3}(?:(?P<off>off|disabled|false)|on|enabled|true))?[\W_]{0,8}"
+    r"|[\W_]{0,8}(?P<plain>baseline|vanilla|plain)[\W_]{0,8}",
+    re.I,
+)
+"""What people write above the lines that they paste: `Without MTP`, `With MTP:`."""
 _TUNED = "--spec-autotune"
 """ik_llama.cpp changes draft lengths while it runs."""
 _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
@@ -348,6 +358,10 @@ class _ServerLog:
     signs: SignReader = field(default_factory=SignReader)
     setup: Setup = field(default_factory=Setup)
     finished: int = 0
+    told_plain: bool | None = None
+    """Whether a heading says that what follows ran without drafts."""
+    plain: list[Claim] = field(default_factory=list[Claim])
+    """The first requests below a heading that says so."""
     alone: list[_Request] = field(default_factory=list[_Request])
     """Of lines of acceptance without times, as people quote them."""
     _open: dict[str, _Request] = field(default_factory=dict[str, _Request])
@@ -368,6 +382,10 @@ class _ServerLog:
             return self._times(line)
         elif "processing" in line or "released" in line:
             return self._begin_or_end(line)
+        elif len(line) < _LONGEST_HEADING and (found := _HEADING.fullmatch(line)):
+            ended = next(self.rest(), None)
+            self.told_plain = any(found.groups())
+            return ended
         return None
 
     def _begin_or_end(self, line: str) -> Claim | None:
@@ -490,7 +508,19 @@ class _ServerLog:
         if request.decode is None and request.draft is None:
             problem = Message("unread.times", line=request.unread)
             return claim_of(source=self.source, row=row, label=self.setup.target_name or "", problem=problem)
-        return claim_of(source=self.source, row=row, **self._values(request))
+        return self._paired(claim_of(source=self.source, row=row, **self._values(request)))
+
+    def _paired(self, claim: Claim) -> Claim:
+        """A request below the heading that says `with`, beside the one of the same prompt below `without`."""
+        if self.told_plain and not claim.drafted and len(self.plain) <= 1:
+            self.plain.append(claim)
+        if self.told_plain is False and claim.drafted and len(self.plain) == 1:
+            plain = self.plain[0]
+            if plain.decode_rate and plain.prompt_n == claim.prompt_n and plain.window == claim.window:
+                rounding = {**claim.rounding, "baseline_rate": plain.rounding["decode_rate"]}
+                changes = {"baseline_rate": plain.decode_rate, "baseline_from": plain.row, "rounding": rounding}
+                return claim.model_copy(update=changes)
+        return claim
 
     def _values(self, request: _Request) -> dict[str, Any]:
         signs = self.signs.signs()

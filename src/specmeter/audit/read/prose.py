@@ -1,8 +1,8 @@
 """Results as people tell them in a sentence: `went from 23 to 41 t/s with 71% acceptance`.
 
-A paragraph or an item of a list is a claim where it says a speed of decoding or a speedup, and anything of drafts. Of
-two speeds its words must say which is that without drafts; speeds of prompts are left out, and of more than two nothing
-is read. What it says twice in different ways is left out, too: nothing shows which number belongs to which.
+A paragraph or an item of a list is a claim where it says a speed of decoding (or a time per token) or a speedup, and
+anything of drafts. Of two speeds its words must say which is that without drafts; speeds of prompts are left out, and of
+more than two nothing is read. What it says twice in different ways is left out, too: nothing shows which number belongs to which.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
+from typing import NamedTuple
 
 from specmeter.audit.claim import family_by_name, read_settings
 from specmeter.audit.read.columns import METHODS_IN_HEADINGS
@@ -21,12 +22,38 @@ _MOST = 1_000
 """Claims of a text."""
 _N = r"[~≈]?(?<![a-zA-Z0-9_.])\d{1,6}(?:[.,]\d{1,4})?"
 _UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?|tps)(?![a-zA-Z0-9_])"
-_RATE = re.compile(rf"({_N}){_UNIT}", re.I)
-_FROM_TO = re.compile(
-    rf"({_N})(?:{_UNIT})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){_UNIT}|{_UNIT} \w+ from ({_N}) to ({_N})"
-    rf"|从\s?({_N})(?:{_UNIT})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至]\s?({_N}){_UNIT}",
-    re.I,
-)
+_MS = r"\s?ms(?:\s?(?:/|per\s)\s?tok(?:en)?)?(?![a-zA-Z0-9_])"
+
+
+class _Speed(NamedTuple):
+    """A way to say how fast."""
+
+    heading: str
+    plain: str
+    """The heading of the same without drafts."""
+    one: re.Pattern[str]
+    from_to: re.Pattern[str]
+    unit: str = ""
+
+
+def _speed(heading: str, plain: str, printed: str, unit: str = "") -> _Speed:
+    return _Speed(
+        heading,
+        plain,
+        re.compile(rf"({_N}){printed}", re.I),
+        re.compile(
+            rf"({_N})(?:{printed})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){printed}|{printed} \w+ from ({_N}) to ({_N})"
+            rf"|从\s?({_N})(?:{printed})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至]\s?({_N}){printed}",
+            re.I,
+        ),
+        unit,
+    )
+
+
+_RATES = _speed("decode_rate", "baseline_rate", _UNIT)
+_TIMES = _speed("ms_per_token", "baseline_ms_per_token", _MS, " ms")
+_RATE, _FROM_TO = _RATES.one, _RATES.from_to
+_PER_TOKEN = re.compile(r"\btpot\b|\btime per (?:output |generated )?token\b|\bms\s?(?:/|per\s)\s?tok", re.I)
 _BARE = re.compile(
     rf"{_UNIT}(?: (?:up |down )?to|.{{0,60}}?(?:\b(?:vs\.?|versus)|\bwith (?:the|a|my) (?:drafts?(?: model)?|drafter)))"
     rf"(?: at| is|:)? ({_N})(?=\s*(?:[(;]|,\s|\.(?:\s|$)|$))",
@@ -147,26 +174,35 @@ def _once(pattern: re.Pattern[str], text: str) -> str:
 
 def _speeds(text: str) -> dict[str, str]:
     """The speed with drafts, and that without where the words say which is which."""
-    changes = _FROM_TO.findall(text)
-    if len(changes) == 1 and len(_RATE.findall(text)) <= 2 and not _RANGE.search(text):
+    said = _TIMES if _PER_TOKEN.search(text) and not _RATE.search(text) else _RATES
+    plain, drafts = _sides(text, said)
+    return {name: f"{cell}{said.unit}" for name, cell in ((said.plain, plain), (said.heading, drafts)) if cell}
+
+
+def _sides(text: str, said: _Speed) -> tuple[str, str]:
+    """(without drafts, with them); empty where the words do not say, the first also where it is not told."""
+    changes = said.from_to.findall(text)
+    if len(changes) == 1 and len(said.one.findall(text)) <= 2 and not _RANGE.search(text):
         plain, drafts = filter(None, changes[0])
-        return {} if _OF_PROMPTS.search(text) else {"baseline_rate": plain, "decode_rate": drafts}
-    rates = list(_RATE.finditer(text))
+        return ("", "") if _OF_PROMPTS.search(text) else (plain, drafts)
+    speeds = list(said.one.finditer(text))
     sides: dict[bool, list[str]] = {True: [], False: []}
-    for index, rate in enumerate(rates):
-        before = text[rates[index - 1].end() if index else 0 : rate.start()]
-        after = text[rate.end() : rates[index + 1].start() if index + 1 < len(rates) else rate.end() + 40]
+    for index, speed in enumerate(speeds):
+        before = text[speeds[index - 1].end() if index else 0 : speed.start()]
+        after = text[speed.end() : speeds[index + 1].start() if index + 1 < len(speeds) else speed.end() + 40]
         around = f"{_CLAUSE.split(before)[-1]} | {_CLAUSE.split(after)[0]}"
         if not _OF_PROMPTS.search(around):
-            sides[_PLAIN.search(around) is not None].append(rate.group(1))
+            sides[_PLAIN.search(around) is not None].append(speed.group(1))
     if len(sides[False]) != 1 or len(sides[True]) > 1 or _RANGE.search(text):
-        return {}
-    return {"decode_rate": sides[False][0]} | dict.fromkeys(["baseline_rate"] * len(sides[True]), "".join(sides[True]))
+        return "", ""
+    return "".join(sides[True]), sides[False][0]
 
 
 def lacks(text: str) -> str:
     """What a text that tells of speeds lacks to be a claim; empty where it tells of none."""
-    speeds = [" ".join(match.group(0).split()) for match in _RATE.finditer(text[:_LONGEST])]
+    text = text[:_LONGEST]
+    said = _RATES if _RATE.search(text) or not _PER_TOKEN.search(text) else _TIMES
+    speeds = [" ".join(match.group(0).split()) for match in said.one.finditer(text)]
     if not speeds:
         return "no speed in it has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
     if len(speeds) == 1:
