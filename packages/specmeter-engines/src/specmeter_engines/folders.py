@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +18,12 @@ from specmeter.models.bench import PREFIX
 from specmeter.models.export import export_hf
 from specmeter.models.reference import locate
 from specmeter.record import ModelIdentity
+from specmeter_engines import ALONE
 
 _WEIGHTS = "*.safetensors"
 _WHOLE = "config.json", "genai_config.json", "openvino_model.xml"
 """What is written last into a folder, by its form."""
+_PATIENCE_S = 1800.0
 _SAYS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -47,6 +54,32 @@ def folder_identity(
         size_bytes=sum(it.stat().st_size for it in weights),
         origin="engine",
     )
+
+
+def convert(
+    source: Path, folder: Path, whole: str, engine: str, command: Callable[[Path], tuple[Sequence[str | Path], Path]]
+) -> None:
+    """Write the model of a GGUF file into `folder`, by an engine's own converter.
+
+    `command` is given a folder for the time being and says what is run, and where it leaves the model; `whole` is the
+    file that says that a model is all there, and is moved last. Raises `ModelError`.
+    """
+    if (folder / whole).exists():
+        raise ModelError(f"{folder} holds a model already", fix="name another folder, or remove it")
+    with tempfile.TemporaryDirectory(prefix=f"{engine}-", dir=cache_dir(), ignore_cleanup_errors=True) as scratch:
+        argv, made = command(Path(scratch))
+        ran = [sys.executable, "-P", *map(str, argv)]
+        done = subprocess.run(ran, capture_output=True, timeout=_PATIENCE_S, check=False, env=os.environ | ALONE)
+        if done.returncode or not (made / whole).is_file():
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise ModelError(
+                f"{source}: the converter of {engine} made no model of it ({' '.join(said)[:300]})",
+                fix=f"pip install 'specmeter-engines[{engine}]'",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        for it in sorted(made.iterdir(), key=lambda it: it.name == whole):
+            if not it.is_symlink():
+                shutil.move(it, folder / it.name)
 
 
 def folder_of_bench(reference: str, form: str, export: Callable[[Path, Path], None]) -> Path:

@@ -17,7 +17,7 @@ from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError
 from specmeter.files import cache_dir, file_sha256
 from specmeter.record import EngineIdentity
-from specmeter_engines import needed
+from specmeter_engines import ALONE, needed
 
 if TYPE_CHECKING:
     from specmeter.engines.session import EngineSession, Launch
@@ -54,11 +54,6 @@ PARTS: Mapping[str, Parts] = {
         (("onnxruntime_genai", "*.so*"), ("onnxruntime", "capi/*.so*")),
     ),
 }
-ALONE = {
-    **{"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
-    "ORT_DISABLE_TELEMETRY": "1",
-}
-"""It asks nothing of a hub, tells no one what it does, and starts no threads but those of arithmetic."""
 _KEEPS = "TORCHINDUCTOR_CACHE_DIR"
 """Names the folder that torch makes for what it compiles, else one among the temporary files, which stays."""
 

@@ -14,12 +14,12 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ from specmeter.store.rows import REQUEST_COLUMNS, shared
 if TYPE_CHECKING:
     from specmeter.store import RunReader
 
+T = TypeVar("T")
 
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
@@ -475,26 +476,30 @@ class RunData:
         if len(devices) < 2:
             return (("", self),)
         of = {it: device for device, hosts in devices.items() for host in hosts for it in host.invocations}
-        sessions, requests = _sorted(self.sessions.values(), of), _sorted(self.requests, of, "row")
-        samples, first = _sorted(self.telemetry, of), next(iter(devices))
+        first = next(iter(devices))
+        of_session = {it.id: of.get(it.invocation) for it in self.sessions.values()}
+        by_session = {
+            name: _divided(getattr(self, name).items(), lambda it: of_session.get(it[0]))
+            for name in ("sessions", "logs", "printed", "load_cells", "late_before", "queued")
+        }
+        requests = _divided(self.requests, lambda it: of.get(it.row.invocation))
+        plan = _divided(self.plan, lambda it: of.get(it[0]))
+        samples = _divided(self.telemetry, lambda it: of.get(it.invocation))
+        aside = _divided(self.disturbances, lambda it: of.get(it.invocation))
+        replaced = _divided(self.replaced.items(), lambda it: of.get(it[0].invocation))
         found: list[tuple[str, RunData]] = []
         for device, hosts in devices.items():
-            own = {it.id: it for it in sessions.get(device, ())}
-            of_sessions = ("logs", "printed", "load_cells", "late_before", "queued")
-            changes: dict[str, Any] = {
-                name: {key: it for key, it in getattr(self, name).items() if key in own} for name in of_sessions
-            }
+            changes: dict[str, Any] = {name: dict(them.get(device, ())) for name, them in by_session.items()}
             if device != first:
                 changes |= {"predictions": (), "step_probes": ()}
             part = replace(
                 self,
                 hosts=tuple(hosts),
-                sessions=own,
                 requests=tuple(requests.get(device, ())),
                 telemetry=samples.get(device, []),
-                plan=frozenset(key for key in self.plan if of.get(key[0]) == device),
-                disturbances=[it for it in self.disturbances if of.get(it.invocation) == device],
-                replaced={key: count for key, count in self.replaced.items() if of.get(key.invocation) == device},
+                plan=frozenset(plan.get(device, ())),
+                disturbances=aside.get(device, []),
+                replaced=dict(replaced.get(device, ())),
                 **changes,
             )
             found.append((device, part))
@@ -567,13 +572,11 @@ class RunData:
         return {arm_id: speedup for arm_id, speedup in found if speedup is not None}
 
 
-def _sorted(them: Iterable[Any], of: Mapping[int, str], part: str = "") -> dict[str, list[Any]]:
-    """Records by the device of their invocation, which a `part` of each names."""
-    found: dict[str, list[Any]] = {}
+def _divided(them: Iterable[T], device_of: Callable[[T], str | None]) -> dict[str | None, list[T]]:
+    """What belongs to each device, in one pass: a fleet has many of them."""
+    found: dict[str | None, list[T]] = {}
     for it in them:
-        device = of.get((getattr(it, part) if part else it).invocation)
-        if device is not None:
-            found.setdefault(device, []).append(it)
+        found.setdefault(device_of(it), []).append(it)
     return found
 
 

@@ -6,25 +6,16 @@ A session is a process of its own (`child`). Models are folders with `config.jso
 from __future__ import annotations
 
 from specmeter.engines.registry import EngineSpec, late
-from specmeter.record import EngineTraits, MethodTraits
+from specmeter.record import EngineTraits
+from specmeter_engines import WHOLE, by_model
 
 DRAFT = "draft"
 
 MLX = EngineSpec(
     traits=EngineTraits(
-        methods=(MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),),
+        methods=(by_model(DRAFT),),
         settings=("context",),
-        tells=(
-            "drafts",
-            "forwards",
-            "steps",
-            "tokens",
-            "arrivals",
-            "candidates",
-            "activation",
-            "identity",
-            "processes",
-        ),
+        tells=WHOLE,
     ),
     make=lambda _: late("specmeter_engines.hosted:HostedEngine")("mlx"),
     model=late("specmeter_engines.folders:folder_model"),

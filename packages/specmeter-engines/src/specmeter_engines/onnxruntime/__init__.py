@@ -8,18 +8,16 @@ A session is a process of its own (`child`).
 from __future__ import annotations
 
 from specmeter.engines.registry import EngineSpec, late
-from specmeter.record import EngineTraits, MethodTraits
+from specmeter.record import EngineTraits
+from specmeter_engines import WHOLE, by_model
 
 DRAFT = "draft"
 
 ONNXRUNTIME = EngineSpec(
     traits=EngineTraits(
-        methods=(MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),),
+        methods=(by_model(DRAFT),),
         settings=("context", "threads"),
-        tells=(
-            *("drafts", "forwards", "steps", "tokens", "arrivals", "candidates"),
-            *("activation", "identity", "processes"),
-        ),
+        tells=WHOLE,
     ),
     make=lambda _: late("specmeter_engines.hosted:HostedEngine")("onnxruntime"),
     model=late("specmeter_engines.onnxruntime.folders:onnx_model"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from specmeter.engines.registry import EngineSpec, late
-from specmeter.record import EngineTraits, MethodTraits, Record
+from specmeter.record import EngineTraits, Record
+from specmeter_engines import by_model
 
 DRAFT = "draft"
 
@@ -26,7 +27,7 @@ class Options(Record):
 
 OPENVINO = EngineSpec(
     traits=EngineTraits(
-        methods=(MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),),
+        methods=(by_model(DRAFT),),
         settings=("context",),
         tells=("drafts", "steps", "tokens", "arrivals", "activation", "identity", "processes"),
     ),

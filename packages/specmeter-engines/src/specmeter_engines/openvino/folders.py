@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir
 from specmeter.models.bench import PREFIX
 from specmeter.record import ModelIdentity
-from specmeter_engines.folders import folder_identity, folder_of_bench
+from specmeter_engines.folders import convert, folder_identity, folder_of_bench
 
 MODEL = "openvino_model.xml"
-_PATIENCE_S = 1800.0
 _SAVE = """
 import sys, openvino_genai
 openvino_genai.LLMPipeline(sys.argv[1], "CPU", enable_save_ov_model=True)
@@ -44,19 +38,10 @@ def openvino_model(options: object, name: str, reference: str) -> ModelIdentity:
 
 def export_openvino(source: Path, folder: Path) -> None:
     """Write the model of a GGUF file into `folder` as OpenVINO GenAI converts it. Raises `ModelError`."""
-    if (folder / MODEL).exists():
-        raise ModelError(f"{folder} holds a model already", fix="name another folder, or remove it")
-    with tempfile.TemporaryDirectory(prefix="openvino-", dir=cache_dir(), ignore_cleanup_errors=True) as scratch:
-        (Path(scratch) / "model.gguf").symlink_to(source.absolute())
-        argv = [sys.executable, "-P", "-c", _SAVE, str(Path(scratch) / "model.gguf")]
-        done = subprocess.run(argv, capture_output=True, timeout=_PATIENCE_S, check=False)
-        if done.returncode or not (Path(scratch) / MODEL).is_file():
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-            raise ModelError(
-                f"{source}: OpenVINO GenAI does not convert it ({' '.join(said)[:300]})",
-                fix="pip install 'specmeter-engines[openvino]'",
-            )
-        (Path(scratch) / "model.gguf").unlink()
-        folder.mkdir(parents=True, exist_ok=True)
-        for it in sorted(Path(scratch).iterdir(), key=lambda it: it.name == MODEL):  # what it is known by comes last
-            shutil.move(it, folder / it.name)
+
+    def command(scratch: Path) -> tuple[list[str | Path], Path]:
+        given = scratch / "model.gguf"
+        given.symlink_to(source.absolute())
+        return ["-c", _SAVE, given], scratch
+
+    convert(source, folder, MODEL, "openvino", command)

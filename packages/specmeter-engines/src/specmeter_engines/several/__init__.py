@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from specmeter.engines.registry import EngineSpec, late
-from specmeter.record import EngineTraits, MethodTraits, Record
+from specmeter.record import EngineTraits, Record
+from specmeter_engines import by_lookup, by_model
 
 DRAFT, LOOKUP = "draft", "lookup"
 
@@ -27,10 +28,7 @@ class Options(Record):
 
 SEVERAL = EngineSpec(
     traits=EngineTraits(
-        methods=(
-            MethodTraits(name=DRAFT, drafter="model", draft_model="needed", parameters=("gamma",)),
-            MethodTraits(name=LOOKUP, drafter="lookup", parameters=("gamma", "ngram_n")),
-        ),
+        methods=(by_model(DRAFT), by_lookup(LOOKUP)),
         settings=("context", "threads"),
         tells=("drafts", "tokens", "arrivals", "activation", "identity", "processes"),
     ),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from specmeter.engines.registry import spec_of
+from specmeter.errors import EngineStartError
+from specmeter_engines import needed
 from specmeter_engines.hosted import PARTS
 from specmeter_engines.vllm import PYTHON
 
@@ -49,6 +50,6 @@ def _is_here(name: str) -> bool:
     if name == "vllm":
         return PYTHON in os.environ or find_spec("vllm") is not None
     try:
-        return all(version(it) for it in (PARTS[name].packages if name in PARTS else ()))
-    except PackageNotFoundError:
+        return name not in PARTS or bool(needed(name, *PARTS[name].packages))
+    except EngineStartError:
         return False

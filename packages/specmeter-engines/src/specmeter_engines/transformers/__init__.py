@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from specmeter.engines.registry import EngineSpec, late
-from specmeter.record import EngineTraits, MethodTraits, Record
+from specmeter.record import EngineTraits, Record
+from specmeter_engines import WHOLE, by_lookup, by_model
 
 ASSISTED, LOOKUP = "assisted", "prompt-lookup"
 
@@ -25,15 +26,9 @@ class Options(Record):
 
 TRANSFORMERS = EngineSpec(
     traits=EngineTraits(
-        methods=(
-            MethodTraits(name=ASSISTED, drafter="model", draft_model="needed", parameters=("gamma",)),
-            MethodTraits(name=LOOKUP, drafter="lookup", parameters=("gamma", "ngram_n")),
-        ),
+        methods=(by_model(ASSISTED), by_lookup(LOOKUP)),
         settings=("context", "threads"),
-        tells=(
-            *("drafts", "forwards", "steps", "tokens", "arrivals", "candidates"),
-            *("activation", "identity", "processes"),
-        ),
+        tells=WHOLE,
     ),
     make=lambda _: late("specmeter_engines.hosted:HostedEngine")("transformers"),
     model=late("specmeter_engines.folders:folder_model"),

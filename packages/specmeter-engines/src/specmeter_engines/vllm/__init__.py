@@ -12,7 +12,8 @@ from pydantic import Field
 
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
-from specmeter.record import Arm, EngineTraits, MethodTraits, Record
+from specmeter.record import Arm, EngineTraits, Record
+from specmeter_engines import WHOLE, by_lookup, by_model
 
 DRAFT_MODEL, NGRAM = "draft_model", "ngram"
 PYTHON = "SPECMETER_VLLM_PYTHON"
@@ -38,23 +39,10 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
 
 VLLM = EngineSpec(
     traits=EngineTraits(
-        methods=(
-            MethodTraits(name=DRAFT_MODEL, drafter="model", draft_model="needed", parameters=("gamma",)),
-            MethodTraits(name=NGRAM, drafter="lookup", parameters=("gamma", "ngram_n")),
-        ),
+        methods=(by_model(DRAFT_MODEL), by_lookup(NGRAM)),
         settings=("context", "slots", "threads", "prompt_cache", "extra_flags"),
         draft_options=("speculative",),
-        tells=(
-            "drafts",
-            "forwards",
-            "steps",
-            "tokens",
-            "arrivals",
-            "candidates",
-            "activation",
-            "identity",
-            "processes",
-        ),
+        tells=WHOLE,
     ),
     make=late("specmeter_engines.vllm.engine:VllmEngine"),
     model=late("specmeter_engines.folders:folder_model"),
