@@ -1,7 +1,8 @@
 """Hugging Face transformers: assisted generation, the readable reference of speculative decoding.
 
 A session is a process of its own (`child`), asked by the near side of `engine`. Models are folders with `config.json`
-and weights, or `bench:NAME`, which is exported first.
+and weights, or `bench:NAME`, which is exported first. With `p_min` the draft's confidence decides how long drafts are
+(its `assistant_confidence_threshold`): the first token below it is the last of a draft.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Options(Record):
 
 TRANSFORMERS = EngineSpec(
     traits=EngineTraits(
-        methods=(by_model(ASSISTED), by_lookup(LOOKUP)),
+        methods=(by_model(ASSISTED, "p_min"), by_lookup(LOOKUP)),
         settings=("context", "threads"),
         tells=WHOLE,
     ),

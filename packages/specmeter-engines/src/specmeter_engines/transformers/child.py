@@ -87,7 +87,7 @@ class Session(Answering):
             self._values = {
                 "num_assistant_tokens": gamma,
                 "num_assistant_tokens_schedule": "constant",
-                "assistant_confidence_threshold": 0.0,
+                "assistant_confidence_threshold": self.arm.p_min or 0.0,
             }
             self._drafting = {"assistant_model": self._assistant(order["draft"])}
 
