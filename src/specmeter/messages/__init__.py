@@ -233,7 +233,9 @@ def _number(value: float, form: str) -> str:
             return (one if value == 1 or not several else several[0]).replace("#", shown)
         if form in _FORMS:
             return _FORMS[form](value)
-        return format(value, form if _NUMBER.fullmatch(form) else "")
+        if form and _NUMBER.fullmatch(form):
+            return format(value, form)
+        return number(value) if isinstance(value, float) else str(value)  # no place wants fifteen digits
     except (OverflowError, ValueError):  # a whole number beyond all floats, or of thousands of digits
         return "?"
 
