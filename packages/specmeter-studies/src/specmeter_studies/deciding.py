@@ -33,9 +33,9 @@ class Deciding:
     experiment: Experiment
     budget_s: float
     began: float = field(default_factory=time.monotonic)
-    waiting: dict[str, Message] = field(default_factory=dict[str, Message])
-    """Claim that is not decided -> what was found at the last look."""
     out_of_time: bool = False
+    _found: dict[str, Message] = field(default_factory=dict[str, Message])
+    """Claim that is not decided -> what was found at the last look."""
 
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """The next block; None where claims are decided, or there is no more time."""
@@ -56,6 +56,10 @@ class Deciding:
 
     def _open(self) -> bool:
         """Whether some claim may be decided by more blocks."""
+        before, self._found = self._found, self.undecided()
+        return any(before.get(claim) != found for claim, found in self._found.items())
+
+    def undecided(self) -> dict[str, Message]:
+        """Claim that is not decided by what was measured so far -> what was found of it."""
         claims = self.study.claims(self.folder.data(self.study, vouched=self.part))
-        before, self.waiting = self.waiting, {it.id: it.found for it in claims if it.ruling == "cannot tell"}
-        return any(before.get(claim) != found for claim, found in self.waiting.items())
+        return {it.id: it.found for it in claims if it.ruling == "cannot tell"}

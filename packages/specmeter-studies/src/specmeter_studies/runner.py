@@ -307,7 +307,7 @@ def _measure(
         deciding = Deciding(order.definition, folder, part, prepared.experiment, budget_s)
     then = None if deciding is None else deciding.after_block
     complete = watch.measure(prepared, place, RunStore.exists(place), then).state == "complete"
-    if deciding is not None and (open_claims := tuple(deciding.waiting)):
+    if deciding is not None and (open_claims := tuple(deciding.undecided())):
         watch.part_undecided(part, open_claims, out_of_time=deciding.out_of_time)
     return complete
 

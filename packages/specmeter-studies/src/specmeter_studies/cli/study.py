@@ -274,8 +274,8 @@ class _Watch:
         self._line(f"skipped: {part.name}: {part.skipped}")
 
     def part_undecided(self, part: Part, claims: Sequence[str], *, out_of_time: bool) -> None:
-        why = "the budget is spent; a longer one (--budget 1h --new)" if out_of_time else "something else than blocks"
-        self._line(f"{part.name}: undecided: {', '.join(claims)}; what is missing: {why}")
+        why = "the budget is spent; --budget 1h --new gives it more" if out_of_time else "more blocks do not decide it"
+        self._line(f"{part.name}: undecided: {', '.join(claims)}; {why}; the table says what is missing")
 
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         self._line(f"warning: {part.name}: {error}")
