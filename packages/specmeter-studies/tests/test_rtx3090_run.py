@@ -41,11 +41,11 @@ def simulated(folder: Path, *flags: str) -> StudyData:
     [
         ((), 19, 190),
         (("faithful",), 19, 190),
-        (("bench",), 19, 95),
+        (("bench",), 21, 105),
         (("blocks3",), 19, 570),
         (("controls",), 21, 210),
         (("bench", "controls", "blocks3"), 21, 315),
-        (("bench", "quick"), 19, 38),
+        (("bench", "quick"), 21, 42),
     ],
 )
 def test_counts_are_exact(variants: tuple[str, ...], arms: int, requests: int) -> None:
@@ -124,17 +124,16 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_quick_variant_on_the_real_engine(measured: Path) -> None:
     data = from_run("rtx3090-19", measured / "rtx3090-19")
-    assert len(data.results) == 38
+    assert len(data.results) == 42
     assert all(result.decode_rate for result in data.results)
     known, found = lines(data), findings("rtx3090-19", data)
     assert {table.key for table in found.tables} == {"summary", "controls", "saturation", "requests", "experts"}
     assert len(found.figures) == 3
-    for name, check in ((OTHER_VOCABULARY, "vocab-mismatch"), (F16, "baseline-unlike")):
-        line = known[name]
-        assert (line.arm.verdict, line.arm.speedup) == ("invalid", None)
-        assert check in dict(reasons(line.arm.why))
-        assert ratio(known, line) is None
+    assert known[F16].reference == "baseline-kv-fp16"
     other = known[OTHER_VOCABULARY]
+    assert (other.arm.verdict, other.arm.speedup) == ("invalid", None)
+    assert "vocab-mismatch" in dict(reasons(other.arm.why))
+    assert ratio(known, other) is None
     assert other.sums is not None
     assert (other.sums.generated, other.sums.drafted) == (48, 0)
     assert "speculation-not-active" in dict(reasons(other.arm.why))
@@ -161,9 +160,10 @@ def test_one_command_gives_requests_summary_and_environment(
     with (tmp_path / "data" / "summary.csv").open(encoding="utf-8", newline="") as file:
         summary = list(csv.DictReader(file))
     assert set(rows("rtx3090_19_summary.csv")[0]) <= set(summary[0])
-    assert {row["config"] for row in summary} == set(ARMS)
+    names = {*ARMS, "baseline-kv-fp16", "draft-second-max16"}
+    assert {row["config"] for row in summary} == names
     lines_of = (tmp_path / "data" / "requests.jsonl").read_text("utf-8").splitlines()
-    assert Counter(json.loads(line)["arm_id"] for line in lines_of) == {f"moe/{name}": 2 for name in ARMS}
+    assert Counter(json.loads(line)["arm_id"] for line in lines_of) == {f"moe/{name}": 2 for name in names}
     assert "bench:hybrid" in (tmp_path / "data" / "BENCHMARK_ENV.md").read_text("utf-8")
 
 
