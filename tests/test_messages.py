@@ -120,6 +120,7 @@ def test_forms() -> None:
     assert said("lists", a=["x", "y", "z"], none=[], one=["x"]) == "x, y, z|x; y; z|x, y and z||x"
     assert [said("count", n=n) for n in (1, 2, 1200)] == ["1 prompt", "2 prompts", "1,200 prompts"]
     assert said("braces", n=3) == "{n} 3"
+    assert said("braces", n=25.71237157242975) == "{n} 25.71"  # a place that says no digits
     assert (
         with_own(words("en"), {"outer": "{it:.2f}", "inner": "{low} to {high:.0f}"})(
             "outer", it=Message("inner", low=1, high=2)

@@ -68,11 +68,15 @@ def test_blocks_until_claims_are_decided(tmp_path: Path, looks: Any, expected: i
     assert blocks(tmp_path, iter(looks))[0] == expected
 
 
-def test_a_spent_budget_leaves_three_blocks_and_says_what_is_open(tmp_path: Path) -> None:
-    measured, deciding = blocks(tmp_path, iter([claim("cannot tell", "a")]), budget_s=0.0)
+@pytest.mark.parametrize(("at_the_end", "open_claims"), [("cannot tell", ["c"]), ("supported", [])])
+def test_a_spent_budget_leaves_three_blocks_and_says_what_is_open_then(
+    tmp_path: Path, at_the_end: RulingWord, open_claims: list[str]
+) -> None:
+    looks = [claim("cannot tell", "a"), claim(at_the_end, "b")]
+    measured, deciding = blocks(tmp_path, iter(looks), budget_s=0.0)
     assert measured == LOOKS[0]
     assert deciding.out_of_time
-    assert list(deciding.waiting) == ["c"]
+    assert list(deciding.undecided()) == open_claims
 
 
 def test_rulings_of_such_a_run_hold_for_all_looks(tmp_path: Path) -> None:
