@@ -1,8 +1,9 @@
 """Results as people tell them in a sentence: `went from 23 to 41 t/s with 71% acceptance`.
 
 A paragraph or an item of a list is a claim where it says a speed of decoding (or a time per token) or a speedup, and
-anything of drafts. Of two speeds its words must say which is that without drafts; speeds of prompts are left out, and of
-more than two nothing is read. What it says twice in different ways is left out, too: nothing shows which number belongs to which.
+anything of drafts. Of two speeds its words must say which is that without drafts; speeds of prompts are left out, and
+of more than two nothing is read. What it says twice in different ways is left out, too: nothing shows which number
+belongs to which.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _speed(heading: str, plain: str, printed: str, unit: str = "") -> _Speed:
         plain,
         re.compile(rf"({_N}){printed}", re.I),
         re.compile(
-            rf"({_N})(?:{printed})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){printed}|{printed} \w+ from ({_N}) to ({_N})"
+            rf"({_N})(?:{printed})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){printed}"
+            rf"|{printed} \w+ from ({_N}) to ({_N})"
             rf"|从\s?({_N})(?:{printed})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至]\s?({_N}){printed}",
             re.I,
         ),

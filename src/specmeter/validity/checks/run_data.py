@@ -484,7 +484,7 @@ class RunData:
         }
         requests = _divided(self.requests, lambda it: of.get(it.row.invocation))
         plan = _divided(self.plan, lambda it: of.get(it[0]))
-        samples = _divided(self.telemetry, lambda it: of.get(it.invocation))
+        samples = _divided(self.telemetry, lambda it: None if it.invocation is None else of.get(it.invocation))
         aside = _divided(self.disturbances, lambda it: of.get(it.invocation))
         replaced = _divided(self.replaced.items(), lambda it: of.get(it[0].invocation))
         found: list[tuple[str, RunData]] = []
