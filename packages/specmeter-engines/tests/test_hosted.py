@@ -22,6 +22,10 @@ FORWARDS = {"transformers", "mlx", "onnxruntime"}
 """Those whose forwards are counted."""
 
 
+OWN_LENGTHS = {"transformers": {"p_min": 0.7}, "onnxruntime": {"policy": "adaptive"}}
+"""How an arm leaves the length of drafts to the engine."""
+
+
 def drafting(name: str, drafter: str) -> Arm:
     """An arm of one of an engine's ways of drafting."""
     (method,) = (it.name for it in spec_of(name).traits.methods if it.drafter == drafter)
@@ -84,6 +88,19 @@ def test_the_account_of_a_generation_closes(name: str, subject: Subject, drafter
     assert told["proposed"] >= told["evaluated"] >= told["accepted"] > 0
     if name in FORWARDS:
         assert reply.counters["n_decode_total"] == told["steps"] + told["plain"]
+
+
+def test_an_engines_own_rule_makes_drafts_of_different_lengths(name: str, subject: Subject) -> None:
+    if name not in OWN_LENGTHS:
+        pytest.skip(f"{name} has no such rule")
+    arm = drafting(name, "model").model_copy(update={"gamma": 8, **OWN_LENGTHS[name]})
+    said = subject.session.generate(prompt(), greedy(192))
+    with subject.start(arm) as session:
+        reply = session.generate(prompt(), greedy(192))
+    assert reply.token_ids == said.token_ids
+    lengths = [it.drafted for it in reply.steps[1:-2]]  # the first has none, or all; the last have what is left to say
+    assert len(set(lengths)) > 1
+    assert max(lengths) <= 8
 
 
 def test_what_cannot_be_loaded_is_refused(subject: Subject, tmp_path: Path) -> None:

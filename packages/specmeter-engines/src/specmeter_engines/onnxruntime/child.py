@@ -21,7 +21,7 @@ from specmeter.engines.libllama.child import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
-from specmeter_engines.onnxruntime import DRAFT
+from specmeter_engines.onnxruntime import ADAPTIVE, DRAFT
 from specmeter_engines.onnxruntime.folders import CONFIG
 
 genai: Any = import_module("onnxruntime_genai")
@@ -33,6 +33,7 @@ _FORWARDS = ("target_verify_forward_passes", "target_reanchor_forward_passes", "
 _TOLD = (
     *("rounds", "draft_tokens_proposed", "draft_tokens_evaluated", "draft_tokens_accepted", "correction_tokens"),
     *("bonus_tokens", "tokens_emitted", "tokens_discarded", "acceptance_rate", "draft_forward_passes", *_FORWARDS),
+    *("effective_k", "adaptive_k_increases", "adaptive_k_decreases"),
 )
 """Of its own statistics, what is kept beside the account."""
 
@@ -46,6 +47,8 @@ class Session(Answering):
         self._asked: dict[str, Any] = {}
         if self.arm.speculates:
             self._asked["max_draft_tokens"] = self.arm.gamma or _GAMMA
+        if self.arm.policy == ADAPTIVE:
+            self._asked["min_adaptive_k"] = 1
         try:
             self.load_tokenizer(order["target"], order["draft"])
             said = _config(self._folder)
@@ -148,7 +151,7 @@ class Session(Answering):
         forwards = {"n_decode_total": plain + sum(before[it] for it in _FORWARDS)}
         if self.arm.methods == (DRAFT,):
             forwards["draft_n_decode_total"] = before["draft_forward_passes"]
-        told = {it: float(before[it]) for it in _TOLD} if self._asked else {}
+        told = {it: float(before[it]) for it in _TOLD if it in before} if self._asked else {}
         return said, reply.model_copy(update={"raw_timings": told, "counters": {**reply.counters, **forwards}})
 
 
