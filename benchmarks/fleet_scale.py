@@ -2,14 +2,13 @@
 
     uv run python benchmarks/fleet_scale.py 10 100 1000
 
-One invocation is measured with the mock engine; the others are copies with their own numbers and speeds. Prints seconds
-of merging, certifying and of the spread, and the largest memory of the process, which is a new one for each size.
+One invocation is measured with the mock engine; the others are copies with numbers of their own. Prints seconds of
+merging, certifying and of the spread, and the largest memory of the process, which is a new one for each size.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import resource
 import shutil
 import sqlite3
@@ -82,16 +81,14 @@ def _parts(folder: Path, count: int) -> list[Path]:
     first = folder / "0"
     loaded = load_text(TEXT.format(count=count), "scale", folder, ["only.invocations=[0]"])
     run(prepare(loaded), first, RunProgress(first, errors(quiet=True)), thorough=False)
-    found, rng = [first], random.Random(1)
+    found = [first]
     for number in range(1, count):
         place = folder / str(number)
         shutil.copytree(first, place)
-        slower = rng.lognormvariate(0, 0.02)
         db = sqlite3.connect(place / "run.sqlite")
         db.execute("PRAGMA foreign_keys = OFF")
         for table in ("plan", "request"):
             db.execute(f"UPDATE {table} SET invocation = ?", (number,))
-        db.execute("UPDATE request SET predicted_ms = predicted_ms * ?, started_at = started_at + ?", (slower, number))
         db.execute("UPDATE session SET json = json_set(json, '$.invocation', ?), id = id || ?", (number, f"-{number}"))
         db.execute("UPDATE session SET json = json_set(json, '$.id', id)")
         db.execute("UPDATE request SET session_id = session_id || ?", (f"-{number}",))
