@@ -54,8 +54,8 @@ PARTS: Mapping[str, Parts] = {
         (("onnxruntime_genai", "*.so*"), ("onnxruntime", "capi/*.so*")),
     ),
 }
-_KEEPS = "TORCHINDUCTOR_CACHE_DIR"
-"""Names the folder that torch makes for what it compiles, else one among the temporary files, which stays."""
+_KEEPS = "TORCHINDUCTOR_CACHE_DIR", "TMPDIR"
+"""Name where torch, and mlx, keep what they compile, else among the temporary files, where it stays."""
 
 
 class HostedEngine(Engine):
@@ -91,7 +91,9 @@ class HostedEngine(Engine):
         """A session of an arm. Raises `EngineStartError`."""
         check_arm(self._name, launch.arm, has_draft=launch.draft is not None)
         child = (sys.executable, "-P", "-m", f"specmeter_engines.{self._name}.child")
-        environment = {_KEEPS: str(cache_dir() / "torch")} | clean_environment(trace=False) | ALONE
+        compiled = cache_dir() / "compiled"
+        compiled.mkdir(parents=True, exist_ok=True)
+        environment = clean_environment(trace=False) | dict.fromkeys(_KEEPS, str(compiled)) | ALONE
         return start_child(child, launch, environment)
 
     def clock(self) -> float:
