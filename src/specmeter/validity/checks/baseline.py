@@ -183,11 +183,13 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     they cannot be told apart. The first of a block has none before it, which is a predecessor of its own."""
     ordered = sorted(points, key=lambda it: (it.block, it.at))
     last = [-1, *(one.arm if one.block == other.block else -1 for one, other in pairwise(ordered))]
-    known = [_indicated([it.arm for it in ordered]), _indicated([it.block for it in ordered])]
-    effects = np.array([it.effect for it in ordered])
-    _, without, rank = _fitted(np.hstack(known), effects)
-    fitted, unexplained, whole = _fitted(np.hstack([*known, _indicated(last)]), effects)
-    added, freedom = whole - rank, len(ordered) - whole
+    # What blocks explain is taken off first, which leaves the same as a column for each of them would.
+    _, blocks = np.unique([it.block for it in ordered], return_inverse=True)
+    arms, before = (_indicated(it, blocks) for it in ([it.arm for it in ordered], last))
+    effects = _less_means(np.array([it.effect for it in ordered]), blocks)
+    _, without, rank = _fitted(arms, effects)
+    fitted, unexplained, whole = _fitted(np.hstack([arms, before]), effects)
+    added, freedom = whole - rank, len(ordered) - whole - len(set(blocks.tolist()))
     if added < 1 or freedom < _FREEDOM or unexplained <= 0:
         return None
     ratio = max(0.0, without - unexplained) / added / (unexplained / freedom)
@@ -195,8 +197,8 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     found = fitted[-len(names) :] - float(np.mean(fitted[-len(names) :]))
     left: dict[int, float] = dict(zip(names, found.tolist(), strict=True))
     met: dict[int, list[float]] = {}
-    for point, before in zip(ordered, last, strict=True):
-        met.setdefault(point.arm, []).append(left[before])
+    for point, one in zip(ordered, last, strict=True):
+        met.setdefault(point.arm, []).append(left[one])
     means = {arm: sum(values) / len(values) for arm, values in met.items()}
     return CarryOver(left, means, f_above(added, freedom, ratio))
 
@@ -207,9 +209,10 @@ def _fitted(design: Floats, values: Floats) -> tuple[Floats, float, int]:
     return np.asarray(found, dtype=np.float64), float(np.sum((values - design @ found) ** 2)), int(rank)
 
 
-def _indicated(groups: Sequence[int]) -> Floats:
-    """A column for each group, 1 where a value is of it."""
-    return (np.array(groups)[:, np.newaxis] == np.unique(groups)).astype(np.float64)
+def _indicated(groups: Sequence[int], blocks: Ints) -> Floats:
+    """A column for each group, 1 where a value is of it, less the mean of its block."""
+    columns = (np.array(groups) == np.unique(groups)[:, np.newaxis]).astype(np.float64)
+    return np.column_stack([_less_means(it, blocks) for it in columns])
 
 
 def _less_both(values: Floats, arm: Ints, block: Ints) -> Floats:
