@@ -515,9 +515,11 @@ def test_a_page_that_is_cut_off_anywhere(text: str) -> None:
 
 def test_sentences_may_say_times_per_token(tmp_path: Path) -> None:
     for text in (
-        "TPOT went from 40 ms to 25 ms with MTP, 71% acceptance",
+        "TPOT went from 40 ms to 25 ms with MTP, 71% acceptance, draft length 3",
         "Without drafts 40 ms/token, with a draft of 4 tokens 25 ms/token, 71% accepted",
     ):
-        assert told(claims(text, tmp_path), "baseline_rate", "decode_rate", "acceptance") == [(25, 40, 0.71)]
+        (claim,) = claims(text, tmp_path)
+        assert (claim.baseline_rate, claim.decode_rate, claim.acceptance) == (25, 40, 0.71)
+        assert claim.gamma == (3 if "MTP" in text else 4)
     with pytest.raises(UsageError):
         claims("TTFT went from 40 ms to 25 ms with MTP, 71% acceptance", tmp_path)

@@ -92,7 +92,11 @@ _COUNTS = re.compile(
     re.I,
 )
 _DRAFTED = re.compile(r"(?<!of )(?<!of the )\b(\d{1,2}) draft(?:ed)? tokens\b", re.I)
-_LENGTH_N = re.compile(r"\b(?:mtp|eagle\S*|draft\w*|dflash|spec\w*)[ ,(]{1,3}n ?= ?(\d{1,2})\b", re.I)
+_LENGTH_N = re.compile(
+    r"\b(?:(?:mtp|eagle\S*|draft\w*|dflash|spec\w*)[ ,(]{1,3}n ?= ?"
+    r"|draft (?:(?:length|depth)[ :=]{1,3}(?:of )?|of ))(\d{1,2})\b(?!\.\d|%)",
+    re.I,
+)
 _ITEM = re.compile(rf"\s*(?:[-*+>#]+|\d{{1,2}}[.)])\s|[^:：\n]{{1,60}}[:：] ?{_N}{_UNIT}", re.I)
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+")
 
