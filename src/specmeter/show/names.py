@@ -166,7 +166,7 @@ def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
         others = (getattr(other, it) != value for other in arms if other.methods == arm.methods)
         if value is not None and (not it.startswith("ngram_") or any(others)):
             asked.append(_word(it, value=value))
-    if arm.policy is not None:
+    if arm.policy is not None and arm.policy != "adaptive":  # which the head says
         asked.append(_word(f"policy.{arm.policy}") if arm.policy in POLICIES else arm.policy)
     if arm.rule is not None:
         asked.append(_word("rule", rule=arm.rule))

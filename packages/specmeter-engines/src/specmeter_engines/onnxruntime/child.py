@@ -29,10 +29,20 @@ numpy: Any = import_module("numpy")
 
 _GAMMA = 4
 """How long drafts are where nothing is said."""
-_FORWARDS = ("target_verify_forward_passes", "target_reanchor_forward_passes", "target_reconciliation_forward_passes")
+_VERIFYING = "target_verify_forward_passes"
+_OTHERS = "target_reanchor_forward_passes", "target_reconciliation_forward_passes"
+"""Forwards that put its cache right when drafts change their length: they emit nothing and are not in the account."""
 _TOLD = (
     *("rounds", "draft_tokens_proposed", "draft_tokens_evaluated", "draft_tokens_accepted", "correction_tokens"),
-    *("bonus_tokens", "tokens_emitted", "tokens_discarded", "acceptance_rate", "draft_forward_passes", *_FORWARDS),
+    *(
+        "bonus_tokens",
+        "tokens_emitted",
+        "tokens_discarded",
+        "acceptance_rate",
+        "draft_forward_passes",
+        _VERIFYING,
+        *_OTHERS,
+    ),
     *("effective_k", "adaptive_k_increases", "adaptive_k_decreases"),
 )
 """Of its own statistics, what is kept beside the account."""
@@ -148,7 +158,7 @@ class Session(Answering):
             )
         first_s = came[0].at - read_s if came and self.arm.speculates else 0.0
         reply = self.account(len(ids), said, came, started, first_s=first_s)
-        forwards = {"n_decode_total": plain + sum(before[it] for it in _FORWARDS)}
+        forwards = {"n_decode_total": plain + before[_VERIFYING]}
         if self.arm.methods == (DRAFT,):
             forwards["draft_n_decode_total"] = before["draft_forward_passes"]
         told = {it: float(before[it]) for it in _TOLD if it in before} if self._asked else {}
