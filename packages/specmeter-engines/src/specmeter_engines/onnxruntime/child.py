@@ -34,16 +34,8 @@ _OTHERS = "target_reanchor_forward_passes", "target_reconciliation_forward_passe
 """Forwards that put its cache right when drafts change their length: they emit nothing and are not in the account."""
 _TOLD = (
     *("rounds", "draft_tokens_proposed", "draft_tokens_evaluated", "draft_tokens_accepted", "correction_tokens"),
-    *(
-        "bonus_tokens",
-        "tokens_emitted",
-        "tokens_discarded",
-        "acceptance_rate",
-        "draft_forward_passes",
-        _VERIFYING,
-        *_OTHERS,
-    ),
-    *("effective_k", "adaptive_k_increases", "adaptive_k_decreases"),
+    *("bonus_tokens", "tokens_emitted", "tokens_discarded", "acceptance_rate", "draft_forward_passes"),
+    *(_VERIFYING, *_OTHERS, "effective_k", "adaptive_k_increases", "adaptive_k_decreases"),
 )
 """Of its own statistics, what is kept beside the account."""
 
