@@ -295,7 +295,7 @@ class Head:
                     raise
                 except SpecmeterError as error:
                     self._failed(part, device, error.message)
-                part = self._part(part.name)
+                part = next(it for it in self.record.parts if it.name == part.name)
                 if part.done is None and sum(it.losses for it in part.attempts) < MOST_LOSSES:
                     todo.append(part)
                 elif part.done is None:
@@ -420,9 +420,6 @@ class Head:
         self.record = self.record.model_copy(update={"refused": {**self.record.refused, device.name: why[:2_000]}})
         said = f"{device.name} could not go on with part {part.name}, and gets no other: {why}"
         self._attempts(part, said, *part.attempts[:-1], ended)
-
-    def _part(self, name: str) -> FleetPart:
-        return next(it for it in self.record.parts if it.name == name)
 
     def _attempts(self, part: FleetPart, said: str, *attempts: Attempt) -> FleetPart:
         """The part with these attempts at it, kept at once with what is said of it."""

@@ -86,8 +86,7 @@ def _devices(record: FleetRecord, found: Sequence[Spread]) -> Table:
 def machine(host: Host) -> str:
     """A machine in a few words."""
     gpus = ", ".join(gpu.name for gpu in host.gpus)
-    cores = f"{host.usable_cores or host.logical_cores:g}"
-    return f"{gpus or host.cpu}, {cores} cores, {size(host.memory_bytes)}"
+    return f"{gpus or host.cpu}, {host.usable_cores or host.logical_cores:g} cores, {size(host.memory_bytes)}"
 
 
 def _notes(record: FleetRecord) -> list[Text]:

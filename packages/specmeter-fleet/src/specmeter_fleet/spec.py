@@ -60,10 +60,8 @@ class Fleet(Record):
 
     @model_validator(mode="after")
     def _once_each(self) -> Fleet:
-        for what, values in (
-            ("the name", [it.name for it in self.devices]),
-            ("the resource", [it.claimed for it in self.devices]),
-        ):
+        called = {"the name": [it.name for it in self.devices], "the resource": [it.claimed for it in self.devices]}
+        for what, values in called.items():
             if twice := [value for number, value in enumerate(values) if value in values[:number]]:
                 raise ValueError(f"devices: {what} {twice[0]!r} is there twice; two measurements would share a device")
         return self

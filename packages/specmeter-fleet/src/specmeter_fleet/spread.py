@@ -24,6 +24,7 @@ from specmeter.analysis.reading import RunReport
 from specmeter.numbers.estimates import bare, deviation, student_geometric
 from specmeter.numbers.stats import t_critical
 from specmeter.record import Arm, Estimate
+from specmeter.store import RunStore
 
 LEAST = 4
 """Devices of which one can be told to be unlike the others."""
@@ -59,8 +60,6 @@ def spreads(folder: Path) -> tuple[RunReport, list[Spread]]:
 
 
 def _devices(folder: Path) -> Mapping[int, str]:
-    from specmeter.store import RunStore
-
     with RunStore.open(folder, readonly=True) as store:
         return {it: host.device or "" for host in store.hosts() for it in host.invocations}
 

@@ -117,8 +117,9 @@ def _run_child(order: Order, argv: list[str], log: Path, say: Callable[[Mapping[
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Ray hides all GPUs from a task that claims none by number, and tells it to use one thread. Neither is for what is
     measured: a device's `own` environment says what it has."""
-    given = os.environ.items()
-    kept = {name: it for name, it in given if name != "OMP_NUM_THREADS" and (it or "_VISIBLE_" not in name)}
+    kept = {
+        it: value for it, value in os.environ.items() if it != "OMP_NUM_THREADS" and (value or "_VISIBLE_" not in it)
+    }
     return {**kept, **own, "PYTHONUNBUFFERED": "1"}
 
 
@@ -146,9 +147,8 @@ def _error(log: Path, code: int) -> str:
     if code in (0, 1):
         return ""
     lines = _last(log).splitlines()
-    for number in range(len(lines) - 1, -1, -1):
-        if lines[number].startswith("error: "):
-            return " ".join(it.strip() for it in lines[number:])[7:_LAST]
+    if told := [number for number, line in enumerate(lines) if line.startswith("error: ")]:
+        return " ".join(it.strip() for it in lines[told[-1] :])[7:_LAST]
     return "" if code == 3 else f"its process ended with {code}"
 
 
