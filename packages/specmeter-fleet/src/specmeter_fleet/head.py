@@ -238,8 +238,7 @@ class Head:
                 name=name,
                 labels=device.labels,
                 host=Host.model_validate(answers[name]["host"]),
-                offset_s=clocks[name].offset_s,
-                within_s=clocks[name].within_s,
+                **clocks[name]._asdict(),
             )
             for name, device in self.usable.items()
         )
