@@ -99,7 +99,7 @@ def test_a_core_says_the_same_in_each_form(
     assert alike.mean() > 0.99
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "draft-small"])
+@pytest.mark.parametrize("name", ["dense", "moe?quant=F16", "draft-large", "draft-small"])
 def test_a_tokenizer_gives_the_same_ids(name: str, tmp_path: Path) -> None:
     core = locate(f"bench:{name}", base_dir=Path())
     load: Any = needed("transformers", "transformers").AutoTokenizer.from_pretrained

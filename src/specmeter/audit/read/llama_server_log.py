@@ -54,8 +54,6 @@ _COMMAND = re.compile(
 )
 _SPAWNED = re.compile(r"srv +load: {2,}(\S.{0,2000})$")
 
-_LONGEST_HEADING = 80
-
 _FLAGS = {
     "target": ("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     "draft": ("-md", "--model-draft", "--spec-draft-model", "-hfd", "--spec-draft-hf", "--hf-repo-draft"),
@@ -74,6 +72,7 @@ _HEADING = re.compile(
     re.I,
 )
 """What people write above the lines that they paste: `Without MTP`, `With MTP:`."""
+_LONGEST_HEADING = 80
 _TUNED = "--spec-autotune"
 """ik_llama.cpp changes draft lengths while it runs."""
 _MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}

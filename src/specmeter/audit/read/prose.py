@@ -180,9 +180,14 @@ def _once(pattern: re.Pattern[str], text: str) -> str:
 
 def _speeds(text: str) -> dict[str, str]:
     """The speed with drafts, and that without where the words say which is which."""
-    said = _TIMES if _PER_TOKEN.search(text) and not _RATE.search(text) else _RATES
+    said = _way(text)
     plain, drafts = _sides(text, said)
     return {name: f"{cell}{said.unit}" for name, cell in ((said.plain, plain), (said.heading, drafts)) if cell}
+
+
+def _way(text: str) -> _Speed:
+    """Whether a text tells times per token, or rates."""
+    return _TIMES if _PER_TOKEN.search(text) and not _RATE.search(text) else _RATES
 
 
 def _sides(text: str, said: _Speed) -> tuple[str, str]:
@@ -207,8 +212,7 @@ def _sides(text: str, said: _Speed) -> tuple[str, str]:
 def lacks(text: str) -> str:
     """What a text that tells of speeds lacks to be a claim; empty where it tells of none."""
     text = text[:_LONGEST]
-    said = _RATES if _RATE.search(text) or not _PER_TOKEN.search(text) else _TIMES
-    speeds = [" ".join(match.group(0).split()) for match in said.one.finditer(text)]
+    speeds = [" ".join(match.group(0).split()) for match in _way(text).one.finditer(text)]
     if not speeds:
         return "no speed in it has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
     if len(speeds) == 1:

@@ -184,12 +184,12 @@ def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     ordered = sorted(points, key=lambda it: (it.block, it.at))
     last = [-1, *(one.arm if one.block == other.block else -1 for one, other in pairwise(ordered))]
     # What blocks explain is taken off first, which leaves the same as a column for each of them would.
-    _, blocks = np.unique([it.block for it in ordered], return_inverse=True)
+    distinct, blocks = np.unique([it.block for it in ordered], return_inverse=True)
     arms, before = (_indicated(it, blocks) for it in ([it.arm for it in ordered], last))
     effects = _less_means(np.array([it.effect for it in ordered]), blocks)
     _, without, rank = _fitted(arms, effects)
     fitted, unexplained, whole = _fitted(np.hstack([arms, before]), effects)
-    added, freedom = whole - rank, len(ordered) - whole - len(set(blocks.tolist()))
+    added, freedom = whole - rank, len(ordered) - whole - len(distinct)
     if added < 1 or freedom < _FREEDOM or unexplained <= 0:
         return None
     ratio = max(0.0, without - unexplained) / added / (unexplained / freedom)

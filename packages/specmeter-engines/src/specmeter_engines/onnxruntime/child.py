@@ -31,7 +31,8 @@ _GAMMA = 4
 """How long drafts are where nothing is said."""
 _VERIFYING = "target_verify_forward_passes"
 _OTHERS = "target_reanchor_forward_passes", "target_reconciliation_forward_passes"
-"""Forwards that put its cache right when drafts change their length: they emit nothing and are not in the account."""
+"""Forwards that put its cache right and emit nothing. Where drafts change their length they come with it, and are not
+in the account; where they do not, none are due, so that one that came would not let the account close."""
 _TOLD = (
     *("rounds", "draft_tokens_proposed", "draft_tokens_evaluated", "draft_tokens_accepted", "correction_tokens"),
     *("bonus_tokens", "tokens_emitted", "tokens_discarded", "acceptance_rate", "draft_forward_passes"),
@@ -150,7 +151,8 @@ class Session(Answering):
             )
         first_s = came[0].at - read_s if came and self.arm.speculates else 0.0
         reply = self.account(len(ids), said, came, started, first_s=first_s)
-        forwards = {"n_decode_total": plain + before[_VERIFYING]}
+        counted = [_VERIFYING] if self.arm.policy == ADAPTIVE else [_VERIFYING, *_OTHERS]
+        forwards = {"n_decode_total": plain + sum(before[it] for it in counted)}
         if self.arm.methods == (DRAFT,):
             forwards["draft_n_decode_total"] = before["draft_forward_passes"]
         told = {it: float(before[it]) for it in _TOLD if it in before} if self._asked else {}
