@@ -20,10 +20,11 @@ from specmeter.record.verdict import about_arm, about_run
 from specmeter.store import RunStore
 from specmeter.store import run as run_module
 from specmeter.store.database import sqlite_errors
+from specmeter.store.environment import environment_of
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, of_request
-from specmeter.validity.inspection import certify, inspect, judge
+from specmeter.validity.inspection import certify, inspect, issue, judge
 from test_measure import faults, measured, write
 
 
@@ -359,6 +360,31 @@ def test_documents_of_a_run_without_a_certificate_are_held_against_its_records(
     out = capsys.readouterr().out
     assert "verdict: suspect" in out
     assert "experiment.yaml is not the file that was run" in out
+
+
+def test_a_reader_with_another_home_folder_doubts_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer's is `~` in BENCHMARK_ENV.md, and written out in the records."""
+    home = "/srv/all_homes/anna"
+    sql(f"""UPDATE session SET json = json_set(json, '$.argv', json_array('{home}/llama-server', '-v'))""")(folder)
+    sql(f"""UPDATE engine SET json = json_set(json, '$.binary', '{home}/llama-server')""")(folder)
+    monkeypatch.setattr(Path, "home", lambda: Path(home))
+    forget(folder)
+    (folder / "certificate.json").unlink()
+    with RunStore.open(folder) as store:
+        store.write_environment(environment_of(store))
+        issue(store, measured_now=True)
+    text = (folder / "BENCHMARK_ENV.md").read_text("utf-8")
+    assert "~/llama-server" in text
+    assert home not in text
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/bert"))
+    with RunStore.open(folder) as store:
+        assert not [it for it in inspect(store).findings if it.check == "data-changed"]
+    forget(folder)
+    (folder / "certificate.json").unlink()
+    with RunStore.open(folder) as store:
+        store.write_environment(text.replace(" -v\n", " -x\n"))
+        issue(store, measured_now=True)
+        assert [it.severity for it in inspect(store).findings if it.check == "data-changed"] == ["suspect"]
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

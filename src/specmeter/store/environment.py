@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from specmeter.text import markdown_code, markdown_escaped, markdown_fence, size
 if TYPE_CHECKING:
     from specmeter.store import RunReader
 
+_Clean = Callable[[str], str]
 _MASK = "***"
 _LONGEST_VALUE = 300
 _SECRET_NAME = r"(?:api[-_]?keys?|secret|passw(?:or)?d|(?:hf|access|auth|bearer)[-_]?token|-hft)"
@@ -39,12 +41,15 @@ def render_environment(
     state: str,
     *,
     sessions: Sequence[Session] = (),
+    home: str | None = None,
 ) -> str:
     """The text of BENCHMARK_ENV.md (Markdown, ends with a newline).
 
     `argvs` maps arm ids to the command lines that were started. Times are seconds since the epoch; `finished_at` is
-    None while the run goes on. With `sessions`, placement on devices and resolved values are told too.
+    None while the run goes on. With `sessions`, placement on devices and resolved values are told too. `home` is the
+    folder that is written `~`: by default, the reader's own.
     """
+    clean = cache(partial(private, home=home))  # most values are the same in all sessions
     took = None if finished_at is None else str(timedelta(seconds=round(finished_at - started_at)))
     parts = [
         f"# Benchmark environment: {markdown_escaped(experiment_name)}",
@@ -55,25 +60,26 @@ def render_environment(
                 "finished": "not yet" if finished_at is None else f"{_time(finished_at)} (after {took})",
                 "specmeter": host.specmeter,
                 "Python": host.python,
-            }
+            },
+            clean,
         ),
         "## Machine",
-        _facts(_machine(host)),
+        _facts(_machine(host), clean),
         *(["## GPUs", _gpus(host.gpus)] if host.gpus else []),
         "## Engine",
-        *([_facts(_engine(engine)) for engine in engines] or ["None was started."]),
+        *([_facts(_engine(engine), clean) for engine in engines] or ["None was started."]),
         "## Models",
-        _models(models),
+        _models(models, clean),
         "## Command lines",
         *(
-            [f"{markdown_code(arm_id)}\n\n{_block(_masked(argv))}" for arm_id, argv in argvs.items()]
+            [f"{markdown_code(arm_id)}\n\n{_block(_masked(argv, clean))}" for arm_id, argv in argvs.items()]
             or ["None was started."]
         ),
     ]
     placements = list(_placements(sessions))
     if placements:
         parts += ["## Placement", _table(("arm", "model", "layers", "device", "weights", "KV", "compute"), placements)]
-    resolved = list(_resolved(sessions))
+    resolved = list(_resolved(sessions, clean))
     if resolved:
         parts += [
             "## Resolved values",
@@ -83,7 +89,7 @@ def render_environment(
     return "\n\n".join(parts) + "\n"
 
 
-def environment_of(run: RunReader) -> str:
+def environment_of(run: RunReader, *, home: str | None = None) -> str:
     """The text of BENCHMARK_ENV.md for what a run has stored. Raises `StoreError`."""
     state, sessions = run.state(), tuple(run.sessions())
     return render_environment(
@@ -96,6 +102,7 @@ def environment_of(run: RunReader) -> str:
         finished_at=state.finished_at,
         state=state.state,
         sessions=sessions,
+        home=home,
     )
 
 
@@ -157,11 +164,11 @@ def _gpus(gpus: Iterable[Gpu]) -> str:
     return _table(("#", "GPU", "memory", "driver", "runtime", "power limit"), rows)
 
 
-def _models(models: Iterable[ModelIdentity]) -> str:
+def _models(models: Iterable[ModelIdentity], clean: _Clean) -> str:
     rows = [
         (
             markdown_code(model.name),
-            markdown_code(private(model.reference)),
+            markdown_code(clean(model.reference)),
             size(model.size_bytes),
             markdown_code(model.sha256),
             "random weights: timing only" if model.timing_only else "",
@@ -197,13 +204,13 @@ def _placement(arm_id: str, role: str, use: DeviceUse, layers: tuple[int, int] |
     )
 
 
-def _resolved(sessions: Sequence[Session]) -> Iterable[tuple[str, ...]]:
+def _resolved(sessions: Sequence[Session], clean: _Clean) -> Iterable[tuple[str, ...]]:
     """One row per value; a value that differs between arms has a row for each group of arms."""
     arms_by_value: dict[str, dict[str, list[str]]] = {}
     all_arms = dict.fromkeys(session.arm_id for session in sessions)
     for session in sessions:
         for name, value in _flat(session.resolved):
-            shown = _MASK if _SECRET_FLAG.fullmatch(name) else private(value)[:_LONGEST_VALUE]
+            shown = _MASK if _SECRET_FLAG.fullmatch(name) else clean(value)[:_LONGEST_VALUE]
             arms = arms_by_value.setdefault(name, {}).setdefault(shown, [])
             if session.arm_id not in arms:
                 arms.append(session.arm_id)
@@ -226,25 +233,25 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             yield name, str(value)
 
 
-def _masked(argv: Sequence[str]) -> str:
+def _masked(argv: Sequence[str], clean: _Clean) -> str:
     shown: list[str] = []
     secret_follows = False
     for word in argv:
-        shown.append(_MASK if secret_follows else private(without_controls(word)))
+        shown.append(_MASK if secret_follows else clean(without_controls(word)))
         secret_follows = _SECRET_FLAG.fullmatch(word) is not None and not secret_follows
     return shlex.join(shown)
 
 
-def private(text: str) -> str:
-    """`text` without keys, tokens and the name of the home folder."""
+def private(text: str, *, home: str | None = None) -> str:
+    """`text` without keys, tokens and the name of the home folder (the reader's own, unless another is given)."""
     masked = _SECRET_SHAPES.sub(_MASK, _SECRET_VALUE.sub(rf"\1{_MASK}", text))
-    home = str(Path.home())
+    home = str(Path.home()) if home is None else home
     return re.sub(rf"{re.escape(home)}(?=[/\\]|$)", "~", masked) if len(home) > 1 else masked
 
 
-def _facts(facts: Mapping[str, str | None]) -> str:
+def _facts(facts: Mapping[str, str | None], clean: _Clean) -> str:
     rows = [
-        (markdown_escaped(name), markdown_escaped(private(value))) for name, value in facts.items() if value is not None
+        (markdown_escaped(name), markdown_escaped(clean(value))) for name, value in facts.items() if value is not None
     ]
     return _table(("", ""), rows)
 

@@ -83,6 +83,7 @@ FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 """Documents beside the database that are certified with it."""
 MOST_BYTES = 64 * 2**20
 """Of such a document."""
+_LONGEST_HOME, _MOST_HOMES = 300, 8
 MOST_BYTES_OF_LOG = 8 * 2**30
 PARTS = (*_TABLES, *FILES, LOGS_NAME)
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
@@ -341,7 +342,22 @@ def _is_other_environment(run: RunReader) -> bool:
     state, hosts = run.state(), run.hosts()
     if state.finished_at is None or state.state != "complete" or not hosts or hosts[-1].specmeter != __version__:
         return False
-    return _text(run, ENVIRONMENT_NAME) not in (None, environment_of(run))
+    text = _text(run, ENVIRONMENT_NAME)
+    if text is None or text == environment_of(run):
+        return False
+    return all(text != environment_of(run, home=home) for home in _homes(text, environment_of(run, home="")))
+
+
+def _homes(text: str, whole: str) -> list[str]:
+    """What the writer's home folder may have been, which is `~` in its text and written out in the whole one: another
+    one than the reader's does not make a run doubtful."""
+    at = next((place for place, (one, other) in enumerate(zip(text, whole, strict=False)) if one != other), len(text))
+    after = text[at + 1 : at + 2]
+    if text[at : at + 1] != "~" or not after:
+        return []
+    written = whole[at : at + _LONGEST_HOME]
+    ends = islice((end for end, char in enumerate(written) if char == after and end), _MOST_HOMES)
+    return [re.sub(r"\\(\W|_)", r"\1", written[:end]) for end in ends]  # without the marks of Markdown
 
 
 def _report(run: RunReader) -> Iterator[Finding]:

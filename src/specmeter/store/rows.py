@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from sys import intern
 from typing import Any, Literal, NamedTuple, cast
+
+from pydantic_core import from_json
 
 from specmeter.numbers.rates import target_forwards
 from specmeter.record import Reply, Request, Sending, Timings
@@ -131,10 +132,7 @@ def unpacked(bulk: bytes) -> bytes:
 
 def reply_document(bulk: bytes) -> dict[str, Any]:
     """The bulk of a reply. Raises `zlib.error` or `ValueError` when it cannot be read."""
-    try:
-        document: object = json.loads(str(unpacked(bulk), "utf-8"))  # of bytes it would guess the encoding
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
+    document: object = from_json(unpacked(bulk))  # a quarter of the time of `json.loads`
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")  # noqa: TRY004
     return cast("dict[str, Any]", document)
