@@ -13,7 +13,7 @@ from specmeter.show.table import TONES, Cell, Column, Row, Table, row
 from specmeter.store.integrity import FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from specmeter.record import Certificate, CheckOutcome, Finding
@@ -28,7 +28,7 @@ _SHOWN = 10
 def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -> Report:
     """`issued`: the certificate is new; `every`: with checks that passed."""
     certificate = inspection.certificate
-    arms = Tabled(_arms(certificate, inspection.findings), caption=False)
+    arms = Tabled(_arms(certificate, inspection.findings, inspection.baselines), caption=False)
     return Report(
         target=str(folder),
         document=dict,
@@ -71,14 +71,18 @@ def of_advice(folder: Path, inspection: Inspection, *, issued: bool) -> Report:
     )
 
 
-def _arms(certificate: Certificate, findings: Sequence[Finding]) -> Table:
-    """A row per arm: its verdict, and the checks that found something about it, or else about the whole run."""
+def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapping[str, str]) -> Table:
+    """A row per arm: its verdict, and the checks that found something about it, or else about its baseline, or else
+    about the whole run."""
     rows: list[Row] = []
     for arm_id, verdict in certificate.arms.items():
         own = [f for f in findings if f.arm_id == arm_id and f.severity != "note"]
-        whole = [f for f in findings if f.arm_id is None and VERDICTS[f.severity] == verdict != "valid"]
-        reasons = list(dict.fromkeys(f.check for f in own or whole))
-        why = Message("check.because", checks=reasons) if reasons else Message("check.elsewhere")
+        guilty = [f for f in findings if VERDICTS[f.severity] == verdict != "valid"]
+        inherited = [f for f in guilty if f.arm_id is not None and f.arm_id == baselines.get(arm_id)]
+        whole = [f for f in guilty if f.arm_id is None]
+        reasons = list(dict.fromkeys(f.check for f in own or inherited or whole))
+        code = "because" if own or not inherited else "of_its_baseline"
+        why = Message(f"check.{code}", checks=reasons) if reasons else Message("check.elsewhere")
         shown = Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict])
         rows.append(row(arm_id, shown, "" if verdict == "valid" and not reasons else why))
     return Table("arms", (Column("arm"), Column("verdict"), Column("because")), rows)

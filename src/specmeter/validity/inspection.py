@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
@@ -168,6 +168,8 @@ class Inspection:
     """Files in the run folder that it does not cover, each with what can be said of it."""
     issues: tuple[Issue, ...] = ()
     """Every time that the run was certified before."""
+    baselines: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Arm -> what it is compared with."""
 
 
 def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
@@ -190,7 +192,9 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         refuted = any(isinstance(item, Finding) for item in changed)
         covered = tuple(issued.data if issued else hashes)
         others = uncovered(run, covered)
-        return Inspection(certificate, judgement.findings, issued is not None, refuted, covered, others, earlier)
+        baselines = {arm.id: arm.baseline_id for arm in run.arms() if arm.baseline_id is not None}
+        found = judgement.findings
+        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, baselines)
 
 
 @contextmanager
