@@ -136,8 +136,9 @@ class Side:
     """By arm."""
     prompts: Mapping[str, str]
     """Prompt id -> SHA-256 of its text."""
-    requests: Mapping[str, frozenset[tuple[object, ...]]]
-    """Arm -> what makes each of its answered requests that one measurement: where it belongs, its start, its time."""
+    requests: Mapping[str, frozenset[int]]
+    """Arm -> hashes of what makes each of its answered requests that one measurement: its text, its start, its times.
+    They hold within this process."""
     host: Host | None
     engine: EngineIdentity | None
     generation: Mapping[str, object]
@@ -149,7 +150,7 @@ def read_side(folder: Path) -> Side:
     rates: dict[str, Rates] = {}
     prompts: dict[str, str] = {}
     loads = {arm.id: arm.load for arm in report.arms if arm.load is not None}
-    requests: dict[str, set[tuple[object, ...]]] = {}
+    requests: dict[str, set[int]] = {}
     with RunStore.open(folder, readonly=True) as store:
         for row in store.rows():
             if row.status == "ok" and row.predicted_n is not None and row.predicted_n > 1 and row.predicted_ms:
@@ -158,7 +159,7 @@ def read_side(folder: Path) -> Side:
                 cell[row.prompt_id] = (row.predicted_n - 1, row.predicted_ms)
                 prompts[row.prompt_id] = row.prompt_sha256
                 times = (row.started_at, row.wall_ms, row.prompt_ms, row.predicted_n, row.predicted_ms)
-                requests.setdefault(row.arm_id, set()).add((row.prompt_sha256, *times))
+                requests.setdefault(row.arm_id, set()).add(hash((row.prompt_sha256, *times)))
         hosts = store.hosts()
         engine = next((session.engine for session in store.sessions()), None)
         asked = json.loads(store.experiment_json)
@@ -167,7 +168,7 @@ def read_side(folder: Path) -> Side:
         for arm in report.arms:
             if arm.role == "baseline" and arm.id in rates:
                 rates[arm.id] = _completed(rates[arm.id])
-    rates |= _of_cells(report, loads, requests, prompts)
+    rates |= _of_cells(report, loads, rates, prompts)
     generation = asked.get("generation", {})
     return Side(
         name=folder.resolve().name,
@@ -184,14 +185,14 @@ def read_side(folder: Path) -> Side:
 def _of_cells(
     report: RunReport,
     loads: Mapping[str, Load],
-    requests: Mapping[str, set[tuple[object, ...]]],
+    rates: Mapping[str, Rates],
     prompts: dict[str, str],
 ) -> dict[str, Rates]:
     """What cells under load served, as if all texts of a cell were one prompt: its name, which is added to `prompts`,
     is the same for runs that gave an arm the same texts."""
     found: dict[str, Rates] = {}
     for arm_id, load in loads.items():
-        texts = sorted({str(one[0]) for one in requests.get(arm_id, ())})
+        texts = sorted({prompts[prompt] for cell in rates.get(arm_id, {}).values() for prompt in cell})
         name = f"cell {hashlib.sha256(' '.join(texts).encode()).hexdigest()}"
         prompts[name] = name
         served_by = served(load)
