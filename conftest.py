@@ -35,6 +35,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # So a shell starts what it puts into the background; programs under test would never hear of Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def _in_memory(folder: Path = Path("/dev/shm"), least: int = 4 * 2**30) -> bool:
+    """Whether runs can be written to memory: each waits for the disk after every request."""
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(folder).free > least
+
+
+if sys.platform == "linux" and _in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
