@@ -88,7 +88,7 @@ def test_what_it_became_can_be_loaded_and_is_the_same(file: str, tmp_path: Path)
     [
         (["nope"], "--variant 'nope'"),
         (["broken"], r"design\.bloks: unknown key; did you mean 'blocks'"),
-        (["\x1b[31m" + "x" * 1000], "has no such variant"),
+        (["\x1b[31m" + "x" * 1000], "has no variant"),
     ],
 )
 def test_choices_that_are_refused(file: str, variants: list[str], message: str) -> None:
@@ -195,7 +195,7 @@ def test_flags(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     shown = json.loads(capsys.readouterr().out)
     assert (shown["applied"], shown["variants"]) == (["one"], ["one", "two", "faithful", "broken"])
     assert invoke(["run", "demo", "--faithful", "--dry-run"]) == 2
-    assert "bundled:demo has no such variant" in capsys.readouterr().err
+    assert "bundled:demo has no variant" in capsys.readouterr().err
 
 
 def test_the_list_names_variants(capsys: pytest.CaptureFixture[str]) -> None:

@@ -234,6 +234,19 @@ def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
     assert (process.returncode, complaint) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", ""], "one of the arguments is empty"),
+        (["compare", "a", "b", "--threshold", "nan"], "'nan' is not a number"),
+        (["run", "demo", "--set", "design.blocks=2020-01-01"], "(given: 2020-01-01)"),
+    ],
+)
+def test_odd_values_are_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not hasattr(select, "poll"), reason="needs to ask the pipe")
 def test_another_broken_pipe_is_not_taken_for_the_reader(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -116,6 +116,8 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         import difflib
 
+        if "" in args:
+            raise UsageError("one of the arguments is empty", fix="see whether a variable of the shell is not set")
         known = all_commands()
         if args and args[0] not in known and not args[0].startswith("-"):
             if args[0] in extensions.OF_STUDIES:

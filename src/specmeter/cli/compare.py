@@ -9,7 +9,7 @@ import click
 
 from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
-from specmeter.cli.settings import language_option
+from specmeter.cli.settings import Finite, language_option
 from specmeter.errors import UsageError
 from specmeter.show import comparison_report
 from specmeter.show.page.files import write_text
@@ -31,7 +31,7 @@ from specmeter.show.terminal.report import print_report
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 90),
+    type=Finite(0, 90),
     default=2.0,
     show_default=True,
     metavar="PERCENT",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from specmeter.cli.settings import language_option
+from specmeter.cli.settings import Finite, language_option
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.probe import load_probe
@@ -69,9 +69,7 @@ from specmeter.text import counted
     type=click.Choice(list(STYLES)),
     help="Figures for one column of a paper (8.5 cm, 7-point type), or across two (17.5 cm, 8 points).",
 )
-@click.option(
-    "--width", type=click.FloatRange(3, 100), help="Width of figures in centimetres; default: 16, or --style's."
-)
+@click.option("--width", type=Finite(3, 100), help="Width of figures in centimetres; default: 16, or --style's.")
 @click.option(
     "--tables",
     type=click.Path(file_okay=False, path_type=Path),

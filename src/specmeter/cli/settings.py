@@ -4,6 +4,7 @@ generated, by llama.cpp's names too."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
@@ -189,7 +190,17 @@ class GroupedCommand(click.Command):
         return None
 
 
-_ABOVE_0 = click.FloatRange(0, 1e9, min_open=True)
+class Finite(click.FloatRange):
+    """A range that `nan` is not in, which compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+_ABOVE_0 = Finite(0, 1e9, min_open=True)
 _LOADS: tuple[tuple[str, Any, str], ...] = (
     (
         "--clients -np --parallel",

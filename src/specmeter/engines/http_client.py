@@ -31,6 +31,7 @@ _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5
 _LAST_CHUNK = b"0\r\n\r\n"
 _DONE = b"[DONE]"
+SEE_LOG = "see the log of the server, which is in the run folder where specmeter started it"
 _EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 
 
@@ -47,10 +48,8 @@ def json_object(data: bytes | str, what: str) -> dict[str, Any]:
 
 def garbage(what: str, data: bytes | str | object) -> EngineProtocolError:
     """The error for an answer that cannot be understood."""
-    return EngineProtocolError(
-        f"the engine's answer to {what} cannot be parsed: {str(data)[:200]!r}",
-        fix="see the log of the server, which is in the run folder where specmeter started it",
-    )
+    shown = data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)
+    return EngineProtocolError(f"the engine's answer to {what} cannot be parsed: {shown[:200]!r}", fix=SEE_LOG)
 
 
 class StreamHungError(Exception):

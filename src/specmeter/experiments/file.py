@@ -382,8 +382,8 @@ def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
 def _chosen(name: str, offered: dict[str, dict[str, Any]], source: str) -> dict[str, Any]:
     if name not in offered:
         raise ExperimentError(
-            f"--variant {name[:80]!r}: {source} has no such variant",
-            fix=f"choose from: {', '.join(offered)}" if offered else "it has none; leave --variant out",
+            f"{source} has no variant {name[:80]!r}",
+            fix=f"choose from: {', '.join(offered)}" if offered else "it has none; leave the option out",
         )
     return offered[name]
 
@@ -536,9 +536,9 @@ def _apply(data: dict[str, Any], override: str) -> None:
         if isinstance(node, list):
             items = cast("list[Any]", node)
             if not key.isdecimal() or int(key) >= len(items):
+                last_one = f"from 0 to {len(items) - 1}" if len(items) > 1 else "0"
                 raise ExperimentError(
-                    f"--set {path}: {'.'.join(keys[:depth])} is a list of {len(items)}",
-                    fix=f"use a number from 0 to {len(items) - 1}",
+                    f"--set {path}: {'.'.join(keys[:depth])} is a list of {len(items)}", fix=f"use {last_one}"
                 )
             if last:
                 items[int(key)] = value

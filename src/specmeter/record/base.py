@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -156,7 +157,7 @@ def _wanted(fault: Any) -> str:
 def _given(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)[:_SHOWN]
+    return value.isoformat() if isinstance(value, date) else repr(value)[:_SHOWN]
 
 
 def _options(expected: str) -> str:

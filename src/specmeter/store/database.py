@@ -333,7 +333,7 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
 def damaged(path: Path, detail: str) -> StoreError:
     return StoreError(
         f"{path}: is damaged ({detail[:_LONGEST_REASON]})",
-        fix=f"`specmeter rescue {path.parent}` saves what can be read of it into a new folder",
+        fix=f"`specmeter rescue {path.parent}` saves what can still be read of it, if anything, into a new folder",
     )
 
 

@@ -438,5 +438,5 @@ def _refuse_unknown(flag: str, given: Sequence[str], known: Sequence[str], study
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(
                 f"{flag} {name[:80]!r}: no part of {study} has it",
-                fix=f"{hint}choose from: {', '.join(names)}" if names else "it has none; leave --variant out",
+                fix=f"{hint}choose from: {', '.join(names)}" if names else "it has none; leave the option out",
             )

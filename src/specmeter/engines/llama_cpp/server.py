@@ -26,6 +26,7 @@ from typing import Any, cast
 
 from specmeter.engines import Candidate, Launch, SessionFacts, traffic
 from specmeter.engines.http_client import (
+    SEE_LOG,
     HttpClient,
     HttpLimits,
     HttpResponse,
@@ -120,9 +121,7 @@ def read_events(events: Sequence[tuple[float, dict[str, Any]]]) -> Received:
     tokens: list[tuple[int, int, str, float]] = []
     for at, event in events:
         if "error" in event:
-            raise EngineProtocolError(
-                f"the engine broke off: {str(event['error'])[:300]}", fix="see the engine's log in the run folder"
-            )
+            raise EngineProtocolError(f"the engine broke off: {str(event['error'])[:300]}", fix=SEE_LOG)
         if event.get("stop") is True:
             return Received(final=event, timings=_timings_of(event), ended_at=at, tokens=tokens)
         ids, position = cast("Any", event.get("tokens")), event.get("tokens_predicted")
@@ -552,7 +551,7 @@ class LlamaSession(ThreadedSession):
         except StreamEndlessError:
             raise EngineProtocolError(
                 f"the engine continued past the {max_tokens} tokens it was asked for",
-                fix="see the log of the server, which is in the run folder where specmeter started it",
+                fix=SEE_LOG,
             ) from None
         except StreamClosedError:
             if stop is not None and stop.asked:
@@ -691,7 +690,7 @@ def refusal(path: str, answer: HttpResponse) -> EngineProtocolError:
         error: Any = json_object(answer.body, path).get("error")
         if isinstance(error, dict):
             message = str(cast("dict[str, Any]", error).get("message", message))[:300]
-    fix = "see the engine's log in the run folder"
+    fix = SEE_LOG
     if "context size" in message:
         fix = "raise engine.context, or shorten the prompt or generation.max_tokens"
     return EngineProtocolError(f"the engine refused {path} (status {answer.status}): {message}", fix=fix)
