@@ -14,7 +14,7 @@ from specmeter.extensions import INSTALL
 from specmeter.probe import load_probe
 from specmeter.show.fit import STYLES
 from specmeter.show.page.document import read_document
-from specmeter.show.page.files import write_figures, write_page, write_report_tables, write_tables
+from specmeter.show.page.files import refuse_others, write_figures, write_page, write_report_tables, write_tables
 from specmeter.show.page.page import document_figures
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
@@ -126,6 +126,8 @@ def command(
     """
     if out is not None and not out.suffix and not out.exists():
         out = out.with_name(f"{out.name}.html")
+    if out is not None and site is None and figures is None and tables is None:
+        refuse_others(out)  # before seconds go into a page
     if site is not None:
         _refuse_beside_site({"--out": out, "--probe": probe, "--figures": figures, "--tables": tables})
         written = _site(site, runs, published, languages)
