@@ -276,8 +276,8 @@ def test_progress_off_a_terminal_is_lines() -> None:
         "race: compares 2 configurations with plain decoding; 9 min 10 s left",
         "race: small draft, 4 tokens: 1 request; 9 min 10 s left",
         "warning: small draft, 4 tokens: the server \ufffd[2J went away",
-        "so far: dense: undecided (the budget is spent); the best so far: small draft, 4 tokens, 1.03x [0.94, 1.13], "
-        "raced in 4 blocks, not confirmed",
+        "so far: dense: undecided (the budget is spent); the best so far is small draft, 4 tokens: "
+        "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
         "measured again: block 2, since it stalled",
     ]
 

@@ -189,7 +189,7 @@ def test_an_interval_that_says_nothing_is_too_noisy_to_tell() -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}, noise=(0.0, 3.0, -2.0, 4.0)), DRAFT)
     assert (answer.decision, answer.units_advised) == ("too noisy", units_for(answer.speedup, 0.1))
     assert str(sentence(answer)) == (
-        "moe: too noisy, even for the best tried, draft (4 blocks of 4 prompts); close other programs and run again"
+        "moe: too noisy to tell; draft (4 blocks of 4 prompts); close other programs and run again"
     )
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 1.1)}, noise=(0.0, 0.5, -0.5, 0.45)), DRAFT)
     assert answer.decision == "too noisy"
@@ -304,7 +304,7 @@ def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
     told = "not compared (some of these prompts never completed): draft (1.08x on the 3 of 4 that it completed)"
     assert told in lines(answer)
     said = str(sentence(answer))
-    assert said.startswith("moe: do not speculate; the best that completed everything, other, runs at 0.90x")
+    assert said.startswith("moe: do not speculate; best that completed everything: 0.90x (")
 
 
 @pytest.mark.parametrize(("fails", "decision"), [(("edit-1", "edit-2"), "not advised"), ((), "speculate")])
@@ -346,7 +346,7 @@ def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
     assert (answer.decision, answer.arm_id, answer.among, answer.idle) == ("do not speculate", DRAFT.id, 1, (OTHER.id,))
     assert "detail.idle" in codes(details(answer))
     # The row of the other is above it.
-    assert "; the best that drafted anything, draft, runs at 0.90x" in str(sentence(answer))
+    assert "; best that drafted anything: 0.90x (" in str(sentence(answer))
     alone = [row for row in rows if row.arm_id != DRAFT.id]
     (answer,) = answered(alone, OTHER)
     assert (answer.decision, answer.among) == ("cannot tell", 1)

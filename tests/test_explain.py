@@ -216,6 +216,11 @@ def cycle(**changes: float) -> MeanRound:
     [
         (cycle(verify=3.9), "verification", {"account.verification", "account.could", "account.experts_at_most"}),
         (cycle(tau=1.05, accepted=0.05), "acceptance", {"account.acceptance"}),
+        (
+            cycle(tau=1.05, drafted=1, accepted=0.05, draft=0.4, verify=1.5, restore=0.2, rest=0.3),
+            "acceptance",
+            {"account.acceptance", "account.still"},
+        ),
         (cycle(draft=4.0), "drafting", {"account.drafting"}),
         (cycle(restore=2.5), "restoring", {"account.restoring"}),
         (cycle(rest=3.0), "rest", {"account.rest"}),

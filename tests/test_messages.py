@@ -82,6 +82,9 @@ def test_chinese_is_chinese() -> None:
         assert [text for text in bare if not alike.fullmatch(text)] == []
         close = re.compile(r"[\u4e00-\u9fff]\{method\}|\{method\}[\u4e00-\u9fff]")
         assert [code for code, text in chinese.items() if close.search(text)] == []
+        full_width = r"[\u3001\u3002\uff01-\uff0f\uff1a-\uff1f]"
+        spaced = re.compile(rf"{full_width}\s|\s{full_width}|\| #")  # an item of a list follows one too
+        assert [code for code, text in chinese.items() if spaced.search(text)] == []
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------

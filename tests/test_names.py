@@ -100,7 +100,9 @@ def test_an_id_of_no_arm_is_told_without_its_target() -> None:
 
 
 def test_names_are_chinese_in_chinese() -> None:
-    assert named(arm("t/draft-simple/small", draft="small", gamma=4), language="zh") == ["small 草稿，4 个 token"]
+    assert named(arm("t/draft-simple/small", draft="small", gamma=4), language="zh") == [
+        "small 草稿模型，每步 4 个 token"
+    ]
 
 
 def test_every_part_of_a_name_has_words() -> None:

@@ -322,7 +322,7 @@ def test_all_slower_needs_each_arm_alone() -> None:
     assert answer.speedup_simultaneous.high is not None
     assert answer.speedup_simultaneous.high > 1
     assert sentence(answer) == (
-        "moe: do not speculate; the best tried, draft, runs at 0.96x (0.93 to 0.99; 4 blocks of one prompt)"
+        "moe: do not speculate; best tried: 0.96x (0.93 to 0.99; 4 blocks of one prompt) with draft"
     )
 
 
@@ -330,8 +330,8 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     same = answer_of([1.001, 0.999, 1.002, 0.998], [0.97, 0.96, 0.98, 0.97])
     assert (same.decision, same.serves) == ("no difference", "moe/none")
     assert sentence(same) == (
-        "moe: makes no difference, leave it off: the best tried, draft, runs at 1.00x "
-        "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt)"
+        "moe: makes no difference, leave it off; best tried: 1.00x "
+        "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt) with draft"
     )
     faster = answer_of([1.010, 1.011, 1.009, 1.010], [0.97, 0.96, 0.98, 0.97])
     assert (faster.speedup_simultaneous.low or 0) > 1
@@ -343,11 +343,11 @@ def test_no_difference_is_said_only_when_it_is_shown() -> None:
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
     assert (unknown.decision, unknown.comparison.conclusion) == ("not shown", "undecided")
-    assert f"run about {unknown.units_advised} blocks for +-2%" in sentence(unknown)
+    assert f"; about {unknown.units_advised} blocks would narrow it to +-2%" in sentence(unknown)
     no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
     assert no_loss.comparison is not None
     assert no_loss.comparison.conclusion == "not worse"
-    assert "no gain shown, and no loss beyond 2%; the best tried, draft, runs at 1.01x" in sentence(no_loss)
+    assert "no gain shown, and no loss beyond 2%; 1.01x (" in sentence(no_loss)
 
 
 def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
@@ -356,14 +356,14 @@ def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
     assert answer.comparison.conclusion == "not worse"
     assert answer.comparison.equivalence.low is not None
     assert answer.comparison.equivalence.low > 1
-    assert sentence(answer).startswith("moe: no gain shown; the best tried, draft, runs at 1.02x (0.99 to")
+    assert sentence(answer).startswith("moe: no gain shown; 1.02x (0.99 to")
 
 
 def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     wide = answer_of([1.4, 1.9, 1.6, 1.7])
     assert wide.decision == "speculate"
-    assert sentence(wide).endswith(f"; run about {wide.units_advised} blocks for +-2%")
-    assert "run about" not in sentence(answer_of(CLEAR))
+    assert sentence(wide).endswith(f"; about {wide.units_advised} blocks would narrow it to +-2%")
+    assert "would narrow" not in sentence(answer_of(CLEAR))
     single = answer_of([1.5])
     assert (single.decision, single.units_advised) == ("cannot tell", None)
     assert sentence(single).endswith("run at least 3 blocks")

@@ -152,12 +152,12 @@ _GROUPS = {
     "probe_files",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Predict arms from this probe before measuring them; repeatable. Default: the newest that fits, if any.",
+    help="Predict arms (configurations) from this probe before measuring; repeatable. Default: the newest that fits.",
 )
 @click.option(
     "--certify",
     is_flag=True,
-    help="Do arms that decide by themselves how long each draft is ever lose? Measure plain decoding and fixed lengths "
+    help="Test whether arms that choose their own draft lengths ever lose: measure plain decoding and fixed lengths "
     "(--gamma; default: 1,2,3,4,6,8,12,16) beside them, and rule.",
 )
 @click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
@@ -227,7 +227,7 @@ def command(
 
     With --certify, arms of EXPERIMENT that choose draft lengths while they decode (a `policy`, a `p_min`, flags of
     their own) are held, on every kind of text, against plain decoding, the best fixed length, and the oracle: the best
-    length at every step. EXPERIMENT may then be the folder of such a run, on which is ruled without measuring.
+    length at every step. EXPERIMENT may then be the folder of such a run, which is then judged without measuring.
 
     \b
     Examples:

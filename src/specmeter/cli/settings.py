@@ -205,12 +205,12 @@ _LOADS: tuple[tuple[str, Any, str], ...] = (
     (
         "--clients -np --parallel",
         Lengths(1, 10_000),
-        "Numbers of clients at once, such as 1,2,4,8: each asks again when it was answered.",
+        "Numbers of clients at once, such as 1,2,4,8: each sends its next request once answered.",
     ),
     ("--rate", Rates(), "Requests per second, such as 0.5,1, that come whether or not others were answered."),
     ("--depth", Lengths(0, 16_777_216), "Tokens of other text before each prompt, such as 0,2048."),
-    ("--slo-ttft", _ABOVE_0, "Milliseconds to its first token within which a request was served well."),
-    ("--slo-tpot", _ABOVE_0, "Milliseconds per further token within which a request was served well."),
+    ("--slo-ttft", _ABOVE_0, "Limit on time to first token, in ms, for goodput."),
+    ("--slo-tpot", _ABOVE_0, "Limit on time per further token, in ms, for goodput."),
 )
 
 

@@ -117,13 +117,15 @@ def _at_load(answer: Answer, load: Load, names: Names) -> Message:
     )
 
 
-def best_of(answer: Answer) -> Message:
-    """`the best tried`, or of which it is the best: rows of arms that do not compete may be above it."""
+def best_of(answer: Answer) -> Name:
+    """`best tried: `, or of which it is the best, as arms that do not compete may be above it; empty of one arm."""
     if any(it.prompts for it in answer.behind):
         return Message("answer.best.completed")
     if answer.idle:
         return Message("answer.best.drafted")
-    return Message("answer.best.whole" if answer.elsewhere else "answer.best")
+    if answer.elsewhere:
+        return Message("answer.best.whole")
+    return Message("answer.best") if answer.among > 1 else ""
 
 
 def _more(answer: Answer) -> Message:
@@ -418,10 +420,11 @@ def crossover_sentence(found: Crossover, names: Names) -> Message:
         else ""
         for kind, sign in (("gains", "gain"), ("losses", "loss"))
     )
-    needed, least = least_units(len(found.loads) * found.ways), min((it.speedup.n for it in found.loads), default=0)
+    among = len(found.loads) * found.ways
+    needed, least = least_units(among), min((it.speedup.n for it in found.loads), default=0)
     return Message(
         f"crossover.{found.course}",
-        few=Message("crossover.few", count=needed) if least < needed else "",
+        few=Message("crossover.few", count=needed, all=among) if least < needed else "",
         over=Message("crossover.over", target=found.target, deep=deep),
         clients="" if found.clients is None else f"{found.clients.point:.1f}",
         interval=interval(found),
@@ -686,7 +689,11 @@ def load_overview(report: RunReport) -> Table:
                 )
                 rows.append(Row((name, *(Cell("-" if at is None else f"{at.point:.{n}f}") for at, n in values))))
     titles = ["tok/s", "per client", "ttft p50", "ttft p95", "tpot p50", "tpot p95"]
-    titles += [*(["requests/s"] if arriving else []), *(["good/s"] if good else []), *(["busy slots"] if busy else [])]
+    titles += [
+        *(["requests/s"] if arriving else []),
+        *(["good/s"] if good else []),
+        *(["requests/forward"] if busy else []),
+    ]
     columns = (Column("configuration", title=" "), *numbers(*titles))
     rows = [Row((*row.cells, *(Cell(""),) * (len(columns) - len(row.cells))), tone=row.tone) for row in rows]
     return Table("load_overview", columns, rows, Message("table.load"))

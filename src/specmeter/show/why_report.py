@@ -15,6 +15,7 @@ from specmeter.analysis.positions import ALL, MOST_LENGTHS
 from specmeter.analysis.prediction.forecast import accuracy, as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.numbers.stats import LEAST_PROMPTS
+from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.show import run_tables
 from specmeter.show.report import Facts, Report, Section, Tabled, Text
 from specmeter.show.run_words import foreseen_sentence
@@ -201,12 +202,14 @@ def _lengths(found: Sequence[DraftLength]) -> Table:
         groups.setdefault((it.target, it.draft, it.kind), []).append(it)
     rows = [
         row(
-            *key,
+            target,
+            draft,
+            Message("certify.all") if kind == ALL_KINDS else kind,
             counted(lengths[0].texts),
             *(_percent(lengths[place].accepted) for place in _POSITIONS),
             *(Cell(f"{lengths[it].tau:.2f}", lengths[it].tau) for it in _GAMMAS),
         )
-        for key, lengths in groups.items()
+        for (target, draft, kind), lengths in groups.items()
     ]
     columns = (
         *(Column("target"), Column("draft"), Column("kind"), Column("texts", "number")),

@@ -518,10 +518,11 @@ def fallen(lines: Sequence[ArmResult], among: int) -> Message:
     return Message("study.fallen", parts=[some, *rest])
 
 
-def quoted(estimate: Estimate | None, unit: str = "") -> Message:
+def quoted(estimate: Estimate | None, unit: str | Message = "") -> Message:
     """`1.26 [1.20, 1.31]`, or openly without an interval; its place has the digits, as in `{speedup:.2f}`."""
     if estimate is None:
         return Message("unknown")
+    unit = Message("study.times") if unit == "x" else unit
     if estimate.low is None or estimate.high is None:
         return Message("study.single", point=estimate.point, unit=unit)
     return Message("study.interval", point=estimate.point, unit=unit, low=_end(estimate.low), high=_end(estimate.high))

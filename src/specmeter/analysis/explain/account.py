@@ -161,7 +161,9 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, probed_forw
         return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
         full = 1 + it.drafted / it.with_draft
-        return Message("account.acceptance", rate=it.accepted / it.drafted, full=full)
+        reached = without(it)["acceptance"]
+        still = Message("account.still", reached=reached) if reached < 1 else ""
+        return Message("account.acceptance", rate=it.accepted / it.drafted, full=full, still=still)
     if name == "verification":
         more = it.unexplained / it.with_draft
         return Message(
