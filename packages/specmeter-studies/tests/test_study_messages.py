@@ -13,8 +13,10 @@ import yaml
 import specmeter_studies
 from said import literals, never_said
 from specmeter.messages import words
+from specmeter.numbers.estimates import bare, between
 from specmeter_studies.show.documents import report
 from specmeter_studies.show.tables import document_table
+from specmeter_studies.study import quoted
 
 SOURCE = Path(specmeter_studies.__file__).parent
 ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))
@@ -73,3 +75,9 @@ def test_every_code_of_the_source_is_known() -> None:
     found = {it.replace("\\", "") for it in literals(SOURCE) if code.fullmatch(it)}
     known = [*words().text]
     assert {it for it in found if not any(code.startswith(it) for code in known)} == set()
+
+
+def test_a_multiple_is_said_in_the_language() -> None:
+    found = bare(0.83, "x", "a ratio"), between(0.83, 0.8, 0.9, "x", "a ratio", n=3)
+    assert [words("zh").render(quoted(it, "x")) for it in found] == ["0.83 倍（无区间）", "0.83 倍 [0.8, 0.9]"]
+    assert str(quoted(found[1], "x")) == "0.83x [0.8, 0.9]"
