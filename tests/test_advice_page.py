@@ -56,7 +56,7 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     assert len(whole) == len(FATES)
     assert {it["cell"] for it in whole if it["compared"]} == {"★ 1.95×", "1.93×", "1.88×"}
     assert {it["cell"] for it in whole} >= {"? 1.40×", "✕", "0.90×"}
-    assert {it["row_zh"] for it in grid} >= {"small 草稿", "code · small 草稿"}
+    assert {it["row_zh"] for it in grid} >= {"small 草稿模型", "code · small 草稿模型"}
 
 
 def test_a_grid_of_any_size_fits_on_the_page() -> None:
