@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit.test_grammar import audited, table
-from specmeter.audit.claim import Claim
+from specmeter.audit.claim import Claim, joined, may_be_tree
 from specmeter.audit.reading import detect, row_defaults, rule
 from specmeter.errors import UsageError
 
@@ -35,6 +35,26 @@ TOLD = {
     "a method and n": "RTX 3090: 23 t/s → 41 t/s w/ MTP (n=4), accept 0.71",
     "Chinese": "开启 MTP（n_max=4）后从 23 t/s 提升到 41 t/s，接受率 71%。",
     "Chinese, close": "MTP n_max=4，速度从23提升到41t/s，接受率为71%。",
+    "Chinese, from": "投机解码（草稿长度 4，接受率 71%）由 23 tok/s 提高到 41 tok/s。",
+    "Chinese, draft tokens": "由 23 提升至 41 tok/s，每次 4 个草稿 token，接受率约 71%",
+    "Chinese, off and on": "关闭MTP：23 t/s，开启后 41 t/s，草稿长度为 4，接受率 71%",
+    "length in brackets": "Went from 23 to 41 t/s with MTP (4 tokens), 71% acceptance.",
+    "German": "23 t/s ohne, 41 t/s mit Draft (4 tokens), acceptance 71%",
+    "length before": "Went from 23 to 41 t/s with a 4 token draft and 71% acceptance.",
+    "length up to": "Went from 23 to 41 t/s drafting up to 4, 71% acceptance.",
+    "tokens per draft": "Went from 23 to 41 t/s at 71% acceptance and 4 tokens per draft.",
+    "Greek": "23 t/s → 41 t/s at γ = 4, α = 0.71",
+    "Greek, in letters": "23 t/s -> 41 t/s at k=4 and alpha=0.71",
+    "about": "23 t/s -> 41 t/s, gamma 4, accept ~ 0.71",
+    "base, spec": "Base 23 t/s, with spec 41 t/s (k=4, 71% accepted).",
+    "spec dec": "No spec 23 t/s; with spec dec (1B draft, 4 tokens, 71% acceptance) 41 t/s.",
+    "speeds in brackets": "It took 22 s (23 t/s) without the draft and 12.5 s (41 t/s) with it, k=4, 71% accepted.",
+    "beside prompts": "pp 512 t/s in both cases, tg went from 23 t/s to 41 t/s (draft-max 4, 71% accepted)",
+    "counts and their share": "Without drafts 23 t/s, with k=4 41 t/s: 71 of 100 drafted tokens were accepted (71%).",
+    "share and its counts": "Without drafts 23 t/s, with k=4 41 t/s, acceptance 71% (71 of 100).",
+    "n in a heading": table("Prompt|no MTP|MTP n=4", "code|23|41 (1.78x, 71% accept)"),
+    "Chinese headings": table("模型|关闭MTP|开启MTP(n=4)|接受率", "Q|23|41|71%"),
+    "Chinese cells": table("方法|草稿长度|速度 (t/s)|接受率", "无||23|-", "草稿|4|41|71%"),
     "rows under a heading of their own": table("test|tok/s|acceptance|n", "base|23||0", "a|41|71%|4"),
     "beside a prompt": "Prompt at 500 t/s. Baseline 23 t/s, MTP 41 t/s, k=4, acceptance of 71%.",
     "columns": (
@@ -99,6 +119,46 @@ def test_of_sentences_that_leave_it_open_no_pair_is_read(text: str, tmp_path: Pa
     path = tmp_path / "told.md"
     path.write_text(f"{text}\n\nWith MTP: 41 t/s, 71% acceptance\n", encoding="utf-8")
     assert all(claim.baseline_rate is None for claim in drafting(path.read_text(), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "speedup"),
+    [
+        ("With MTP (n=2, 70% accepted) it is 60% faster.", 1.6),
+        ("MTP, n=2, 70% accepted: faster by 60 %", 1.6),
+        ("MTP n=2 快 60%，接受率 70%", 1.6),
+        ("With the draft it runs at 160% of the speed, 70% accepted.", 1.6),
+        ("With the draft (70% accepted) it is 160% as fast.", 1.6),
+        ("Without: 512 tokens in 20 s. With draft (k=4, 70% accepted): 512 tokens in 12.8 s", None),
+        ("Latency per token dropped by 40% (from 50ms/token to 30ms/token), 70% accepted", None),
+        ("Without it 20 t/s, with MTP 32 t/s, 70% accepted; about 60% faster than Q8, prompts 30% faster prompt", None),
+    ],
+)
+def test_speedups_in_percent_and_times(text: str, speedup: float | None, tmp_path: Path) -> None:
+    (claim,) = drafting(text, tmp_path)
+    assert (claim.speedup, claim.acceptance) == (speedup and pytest.approx(speedup), pytest.approx(0.7))
+    if speedup is None:
+        assert (claim.decode_rate or 0) / (claim.baseline_rate or 1) == pytest.approx(1.6, abs=0.07)
+
+
+def test_a_mean_of_tokens_per_step_is_no_count(tmp_path: Path) -> None:
+    (claim,) = drafting("From 23 to 41 t/s with the draft, 1.9 of 3 drafted tokens were accepted", tmp_path)
+    assert (claim.tau, claim.gamma, claim.accepted) == (pytest.approx(2.9), 3, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [
+        ("23 → 41 t/s with spec (1B draft), 71% accepted", "spec"),
+        ("23 → 41 t/s with MTP, 4 draft tokens, 71% accepted", "draft-mtp"),
+        ("23 → 41 t/s with MTP + n-gram, 71% accepted", "mtp + n-gram"),
+    ],
+)
+def test_words_of_drafting_are_no_method_beside_one_with_a_name(text: str, method: str, tmp_path: Path) -> None:
+    (claim,) = drafting(text, tmp_path)
+    assert claim.method == method
+    assert joined(claim) is ("+" in method)
+    assert not may_be_tree(claim) or joined(claim)
 
 
 def test_what_a_sentence_says_twice_is_left_out(tmp_path: Path) -> None:
@@ -197,6 +257,15 @@ FALSE = {
     ),
     "counts told": "Without drafts 12 t/s, with `--draft-max 16` 25 t/s, 612 of 530 drafted tokens were accepted.",
     "counts in a row": "Without drafts 12.5 t/s, with `--draft-max 16` it's 25 t/s. drafted 530, accepted 612.",
+    "share behind counts": "20 t/s without, 32 t/s with the draft; 412 of 530 drafted tokens were accepted (61%)",
+    "counts behind a share": "20 t/s without, 32 t/s with the draft; acceptance 61% (412 of 530)",
+    "faster by percent": "MTP made it 160% faster for me: 20 tok/s -> 32 tok/s",
+    "faster in Chinese": "用 MTP 后快了 160%：20 tok/s -> 32 tok/s",
+    "speedup of spec": "Base 23 t/s, with spec 41 t/s, so a 2.4x speedup",
+    "speedup without a sign": "A speedup of 1.26 at 0.2 % acceptance and 16 tokens per draft",
+    "speedup in Chinese": "加速比 1.26x，接受率 0.2%，每次 16 个草稿 token",
+    "times in Chinese": "MTP n=2 加速 3.3 倍，接受率 71%",
+    "columns by length": table("Prompt|no MTP|MTP n=2|MTP n=3", "a|22.4|73.9 (3.30x, 90% accept)|70.1 (84% accept)"),
     "speedup behind": "baseline 30 tok/s, with the draft 42 tok/s (1.8x), acceptance rate 0.64, --draft-max 8.",
     "speedup behind a bare speed": "baseline 30 tok/s, with the draft 42 (1.8x), acceptance 0.64, --draft-max 8.",
     "rate": "tok/s  drafted  accepted  rate\n17.73  -  -  -\n29.10  640  409  0.94\n21.87  512  364  71%\n",

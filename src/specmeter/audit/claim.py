@@ -362,7 +362,7 @@ _FAMILIES: tuple[tuple[Family, str], ...] = (
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
     ("model", r"^draft\b|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"
-              r"small-?model|standalone|^spec$"),
+              r"small-?model|standalone|^spec(ulation)?$"),
 )  # fmt: skip
 """The first that fits; a name has its spaces and underscores read as hyphens too."""
 
@@ -411,7 +411,8 @@ _OVERLAPPED = re.compile(r"\bpearl\b|amusd|overlap|async|specbranch|dovetail")
 def joined(claim: Claim) -> bool:
     """Whether two methods draft, `MTP + n-gram`, of which a row may give the numbers of one."""
     parts = re.split(r"[+&,/]|\band\b", (claim.method or "").lower())
-    return len(parts) > 1 and sum(family_by_name(part) not in {"unknown", "none"} for part in parts) > 1
+    named = (family_by_name(without_length(part)) for part in parts)  # `--draft-max 4` is a setting, not a method
+    return len(parts) > 1 and sum(family not in {"unknown", "none"} for family in named) > 1
 
 
 def may_be_tree(claim: Claim) -> bool:
@@ -442,25 +443,36 @@ def length_binds(claim: Claim) -> bool:
 _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|\bsam\b|specdec\+\+")
 
 
-_LENGTH = r"\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max"
-_SETTINGS = (
-    ("gamma", re.compile(rf"(?:{_LENGTH})\s*[=:]?\s*(\d{{1,3}})\b", re.I)),
-    ("p_min", re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)),
+_LENGTH = re.compile(
+    r"(?:\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)"
+    r"\s*[=:]?\s*(\d{1,3})\b",
+    re.I,
 )
+_LENGTH_OF_METHOD = re.compile(
+    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})[ ,(]{1,3}n ?= ?(\d{1,2})\b(?!\.\d|%)", re.I
+)
+"""`n` alone may count samples; behind a method it is its draft length."""
+_P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)
 
 
 def read_settings(text: str) -> dict[str, float]:
     """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
     found: dict[str, float] = {}
-    for name, pattern in _SETTINGS:
-        if (match := pattern.search(text[:200])) is not None:
-            found[name] = float(match.group(1))
+    if lengths := draft_lengths(text[:200]):
+        found["gamma"] = lengths[0]
+    if (match := _P_MIN.search(text[:200])) is not None:
+        found["p_min"] = float(match.group(1))
     return found
+
+
+def draft_lengths(text: str) -> list[int]:
+    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`."""
+    return [int(length) for pattern in (_LENGTH, _LENGTH_OF_METHOD) for length in pattern.findall(text)]
 
 
 def without_length(label: str) -> str:
     """A label without the draft length that it says."""
-    return _SETTINGS[0][1].sub("", label[:200]).strip(" ,/-")
+    return _LENGTH.sub("", label[:200]).strip(" ,/-")
 
 
 # --- models by their names --------------------------------------------------------------------------------------------

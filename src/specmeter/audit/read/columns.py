@@ -255,11 +255,11 @@ _METHOD = (
 )
 _SIDES = (
     re.compile(
-        rf"(?:^|_)((?:no|without|non)_{_METHOD}|{_METHOD}_(?:off|disabled)|baseline|vanilla|base|ar|autoregressive|plain"
+        rf"(?:^|_)((?:no|without|non|off|disabled)_{_METHOD}|{_METHOD}_(?:off|disabled)|baseline|vanilla|base|ar|autoregressive|plain"
         r"|original|reference|none|nospec|nosd|before|off|disabled|without|target)(?=_|$)"
     ),
     re.compile(
-        rf"(?:^|_)(with_{_METHOD}|{_METHOD}_(?:on|enabled)|spec(?:ulation|ulative)?(?:_decoding)?|sd|on|enabled|with"
+        rf"(?:^|_)((?:with|on|enabled)_{_METHOD}|{_METHOD}_(?:on|enabled)|spec(?:ulation|ulative)?(?:_decoding)?|sd|on|enabled|with"
         r"|after)(?=_|$)"
     ),
 )
@@ -500,7 +500,7 @@ _WORDS = {
     "相对基线": "vs baseline", "较基线": "vs baseline", "提升": "gain", "增益": "gain",
     "基线": "baseline", "基准": "baseline", "无推测": "no spec", "无投机": "no spec", "不使用推测": "no spec",
     "不投机": "no spec", "无草稿": "no draft", "有草稿": "with draft", "原始": "original", "原生": "vanilla",
-    "自回归": "ar", "关闭": "off", "未开启": "off", "开启": "on",
+    "自回归": "ar", "关闭": "off", "未开启": "off", "开启": "on", "禁用": "off", "启用": "on", "无": "no",
     "推测解码": "spec", "投机解码": "spec", "投机采样": "spec", "推测": "spec", "投机": "spec",
     "草稿模型": "draft model", "草稿长度": "draft length", "草稿数": "draft tokens",
     "草稿token数": "draft tokens", "投机步数": "num speculative steps", "推测步数": "num speculative steps",
@@ -550,7 +550,8 @@ _PLAIN = re.compile(
     r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"
     r"|vanilla(?: ar| decoding| autoregressive)?|target only|only target|original"
     r"|ar|auto ?regressive(?: decoding)?|nosd|nospec"
-    r"|(?:n a )?(?:no|without|wihtout|non) (?:sd|spec\w*|drafts?|mtp|eagle ?\d?|speculative decoding|drafting)"
+    r"|(?:n a )?(?:no|without|wihtout|non|off|disabled)"
+    r" (?:sd|spec\w*|drafts?|mtp|eagle ?\d?|speculative decoding|drafting)"
     r"|(?:spec|speculation|speculative decoding|sd|mtp|eagle ?\d?|drafts?|drafting) (?:off|disabled)"
 )
 """What a method, draft or label is called where nothing is drafted."""

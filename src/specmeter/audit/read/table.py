@@ -36,6 +36,7 @@ from specmeter.audit.read.columns import (
     OTHER,
     Heading,
     heading_of,
+    in_english,
     is_overall,
     is_plain,
     is_task,
@@ -476,7 +477,7 @@ def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) 
 def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[Message | str]) -> None:
     """What follows from several cells together."""
     values, rounding = fields.values, fields.rounding
-    method = texts.get("method", "").lower()
+    method = " ".join(in_english(texts.get("method", "")).lower().split())
     if method and not plain:
         values["method"] = _METHODS.get(method, method)
     elif not plain and family_by_name(label := texts.get("label", "")) not in {"unknown", "none"}:
