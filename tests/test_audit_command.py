@@ -90,7 +90,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_on_a_terminal_the_number_that_would_decide_is_asked_for(
     typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("open.csv").write_text("speedup,acceptance\n2.9,20%\n1.2,70%\n", encoding="utf-8")
+    Path("open.csv").write_text("speedup,acceptance\n2.9,20%\n1.8,70%\n", encoding="utf-8")
     typed("four\n4\n")
     assert invoke(["audit", "open.csv"]) == 4
     out = capsys.readouterr().out

@@ -291,3 +291,46 @@ def test_headings_of_a_paste_say_which_request_is_the_baseline(tmp_path: Path, w
     assert (one.baseline_rate, two.decode_rate, two.baseline_rate, two.baseline_from) == (None, 40.0, 25.0, "request 1")
     one, two = claims_of(text.replace("/ 20 tokens", "/ 21 tokens", 1), tmp_path)
     assert two.baseline_rate is None  # another prompt
+
+
+def test_several_requests_below_a_heading_are_pooled(tmp_path: Path) -> None:
+    """200 tokens in 9 s without drafts: 22.2 t/s, whichever of both each is compared with."""
+
+    def request(ms: float, prompt: int) -> str:
+        rate, each = 1e5 / ms, ms / 100
+        return (
+            f"prompt eval time = 100.00 ms / {prompt} tokens\n"
+            f"       eval time = {ms:.2f} ms / 100 tokens ( {each:.2f} ms per token, {rate:.2f} tokens per second)\n"
+        )
+
+    drafted = "draft acceptance rate = 0.70000 ( 70 accepted / 100 generated)\n"
+    with_ = "".join(request(2500, prompt) + drafted for prompt in (20, 20))
+    text = f"## Without MTP\n{request(4000, 20)}{request(5000, 20)}\n## With MTP\n{with_}"
+    found = claims_of(text, tmp_path)
+    assert [it.baseline_rate for it in found] == [
+        None,
+        None,
+        pytest.approx(22.2, abs=0.05),
+        pytest.approx(22.2, abs=0.05),
+    ]
+    assert found[2].baseline_from == "mean of 2 requests"
+    assert found[2].rounding["baseline_rate"] == pytest.approx(2.78, abs=0.01)
+    own = claims_of(text.replace("/ 20 tokens", "/ 30 tokens", 1), tmp_path)
+    assert own[2].baseline_rate == 20  # that of its own prompt
+    again = claims_of(f"{text}## Without MTP\n{request(8000, 20)}\n## With MTP\n{request(2500, 20)}{drafted}", tmp_path)
+    assert again[-1].baseline_rate == 12.5
+
+
+@pytest.mark.parametrize(
+    ("each", "verdict"), [("31.25", ""), ("31.37", ""), ("21.25", "impossible"), ("31.31", "impossible")]
+)
+def test_a_printed_time_per_token_is_that_of_its_line(tmp_path: Path, each: str, verdict: str) -> None:
+    """8000 ms over 256 tokens or the 255 after the first."""
+    text = (
+        "slot print_timing: id  0 | task 7 | \n"
+        "prompt eval time =     193.04 ms /   200 tokens (    0.97 ms per token,  1036.05 tokens per second)\n"
+        f"       eval time =    8000.00 ms /   256 tokens (   {each} ms per token,    32.00 tokens per second)\n"
+    )
+    ruling = rule_claim(claims_of(text, tmp_path)[0])
+    assert (ruling.verdict == "impossible") is bool(verdict)
+    assert ("= 31.25 ms per token" in str(ruling.arithmetic)) is bool(verdict)

@@ -340,8 +340,25 @@ def test_a_change_of_times_without_a_baseline_is_not_judged(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("row", "asked"),
-    [("23|41||71%", {"gamma": 1}), ("|41|4|71%", {"baseline_rate": 1}), ("23|41|4|71%", {}), ("||4|71%", {})],
+    [
+        ("23|41||71%|spec", {("gamma",): 1}),
+        ("|41|4|71%|spec", {("baseline_rate",): 1}),
+        ("23|41|4|71%|spec", {}),
+        ("||4|71%|spec", {}),
+        ("|41||71%|spec", {("gamma", "baseline_rate"): 1}),
+        ("23|41||71%|magic", {("gamma", "draft_rate"): 1}),
+        ("23|41|4|71%|magic", {("draft_rate",): 1}),
+    ],
 )
-def test_the_one_number_that_would_decide_is_asked_for(row: str, asked: dict[str, int], tmp_path: Path) -> None:
-    text = table("baseline tok/s|tok/s|gamma|acceptance|method", f"{row}|spec")
+def test_the_numbers_that_would_decide_are_asked_for(
+    row: str, asked: dict[tuple[str, ...], int], tmp_path: Path
+) -> None:
+    text = table("baseline tok/s|tok/s|gamma|acceptance|method", row)
     assert audited(tmp_path, text).asked == asked
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [("38", "possible"), ("41", "cannot tell")])
+def test_what_a_draft_of_one_token_permits_is_possible(rate: str, verdict: str, tmp_path: Path) -> None:
+    """23 x 1.715 = 39.4: whatever the length that is not told."""
+    text = table("baseline tok/s|tok/s|acceptance|method", f"23|{rate}|71%|spec")
+    assert [it.verdict for it in audited(tmp_path, text).rulings] == [verdict]

@@ -96,6 +96,8 @@ class Claim(Record):
     """Tokens per second of the draft model by itself."""
     speed_ratio: Positive | None = None
     """Draft rate / target rate, where a source gives only their ratio."""
+    ms_per_token: Positive | None = None
+    """The same as a time, where the source prints that, too."""
     token_interval_ms: Positive | None = None
     """Mean time between tokens of one request, where `decode_rate` sums up several requests."""
     draft_elsewhere: bool = False

@@ -244,6 +244,18 @@ def check_window(claim: Claim) -> BoundOutcome | None:
     return BoundOutcome(WINDOW, "broken", line, rests_on)
 
 
+def check_interval(claim: Claim) -> BoundOutcome | None:
+    """Whether one run's count and time give its time per token, of all tokens or of all but the first."""
+    said, time = printed(claim, "ms_per_token"), printed(claim, "predicted_ms")
+    if said is None or time is None or not claim.predicted_n or claim.runs != 1:
+        return None
+    counts = [count for count in (claim.predicted_n, claim.predicted_n - 1) if count]
+    if any(said.low <= time.high / count and time.low / count <= said.high for count in counts):
+        return None
+    found = {"interval": said.value, "predicted_ms": time.value, "tokens": claim.predicted_n}
+    return BoundOutcome(WINDOW, "broken", Message("audit.interval_not", made=time.value / counts[0], **found))
+
+
 def _defined(claim: Claim, names: Iterable[str]) -> frozenset[str]:
     """Names of the rates that the source itself defines its rate by; empty where it does not.
 

@@ -28,6 +28,7 @@ from specmeter.audit.counters import (
     check_bandwidth,
     check_conservation,
     check_failed_forwards,
+    check_interval,
     check_window,
     contradictions,
     remarks,
@@ -274,6 +275,7 @@ def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
         check_drafting_time(claim, noise),
         check_cost(claim, noise),
         check_window(claim),
+        check_interval(claim),
     ):
         if outcome is not None:
             yield outcome

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,20 +290,27 @@ class Audit:
         return Message("audit.unread_speeds", told=counted, columns=[*unread][:4]) if unread else counted
 
     @property
-    def asked(self) -> dict[str, int]:
-        """Field of a number that the user may give -> undecided rows that it alone would decide."""
-        found: Counter[str] = Counter()
+    def asked(self) -> dict[tuple[str, ...], int]:
+        """Fields of numbers that the user may give -> undecided rows that these would decide, whatever they are.
+
+        One number where one will do, else two of them.
+        """
+        found: Counter[tuple[str, ...]] = Counter()
         for claim in (it.claim for it in self.rulings[:_MOST_ASKED] if it.verdict == "cannot tell"):
             if claim.problem is not None or claim.drafted_nothing or not claim.speculates:
                 continue
-            guesses = {"gamma": 4, "baseline_rate": claim.decode_rate, "draft_rate": 5 * (claim.baseline_rate or 1.0)}
-            for name, value in guesses.items():
-                if value and getattr(claim, name) is None:
-                    known = rule_claim(claim.model_copy(update={name: value}), noise=self.noise.of(claim))
-                    if known.verdict != "cannot tell":
-                        found[name] += 1
-                        break
+            rate, plain = claim.decode_rate or 0.0, claim.baseline_rate or 1.0
+            guesses = {"gamma": (4,), "baseline_rate": (rate, rate / 2), "draft_rate": (5 * plain, 100 * plain)}
+            lacking = [name for name, values in guesses.items() if values[0] and getattr(claim, name) is None]
+            for names in (*combinations(lacking, 1), *combinations(lacking, 2)):
+                given = (dict(zip(names, values, strict=True)) for values in product(*(guesses[it] for it in names)))
+                if all(self._decides(claim.model_copy(update=numbers)) for numbers in given):
+                    found[names] += 1
+                    break
         return dict(found)
+
+    def _decides(self, claim: Claim) -> bool:
+        return rule_claim(claim, noise=self.noise.of(claim)).verdict != "cannot tell"
 
     def count(self, verdict: str) -> int:
         """How many rulings have that verdict."""

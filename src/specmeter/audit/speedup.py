@@ -233,8 +233,7 @@ def check_tau(claim: Claim, noise: float) -> BoundOutcome | None:
     if limit is None:
         if speedup.low <= 1 + noise:
             return BoundOutcome(TAU, "holds", _within(claim, speedup, 1.0, Message("audit.least_tau")))
-        line = Message("audit.missing", speedup=_said(claim, speedup), missing=_gamma_needed(claim, speedup))
-        return BoundOutcome(TAU, "undecided", line)
+        return _without_length(claim, speedup)
     return _compare(TAU, claim, speedup, _with_cheap_forwards(claim, limit), noise)
 
 
@@ -246,19 +245,28 @@ def _with_cheap_forwards(claim: Claim, limit: Limit) -> Limit:
     return replace(limit, value=value, text=Message("audit.tau_over_m", tau=limit.tau, m=m, bound=value))
 
 
-def _gamma_needed(claim: Claim, speedup: Range) -> Message:
-    """What is missing; of draft lengths how long they would have to be."""
+def _without_length(claim: Claim, speedup: Range) -> BoundOutcome:
+    """How long drafts would have to be: any has one token, so that a speedup which one permits is possible."""
+
+    def undecided(code: str, **values: Value) -> BoundOutcome:
+        line = Message("audit.missing", speedup=_said(claim, speedup), missing=Message(code, **values))
+        return BoundOutcome(TAU, "undecided", line)
+
     share = acceptance_range(claim)
     if share is None or not 0 < share.high <= 1:
-        return Message("audit.no_tau")
+        return undecided("audit.no_tau")
     if may_be_tree(claim):
-        return Message("audit.no_tau_of_tree")
+        return undecided("audit.no_tau_of_tree")
     cost = draft_cost(claim) if _drafts_cost(claim) else None
     spare = share.high - speedup.low * (cost.low if cost is not None else 0.0)
     needed = math.inf if spare <= 0 else (speedup.low - 1) / spare
     if needed > LONGEST:
-        return Message("audit.no_gamma_enough", acceptance=share.high)
-    return Message("audit.gamma_needed", acceptance=share.high, gamma=math.ceil(needed - 1e-9))
+        return undecided("audit.no_gamma_enough", acceptance=share.high)
+    if (gamma := math.ceil(needed - 1e-9)) > 1:
+        return undecided("audit.gamma_needed", acceptance=share.high, gamma=gamma)
+    least = bounds.tau_from_acceptance(share.high, 1)
+    text = Message("audit.tau", tau=Message("audit.tau.shortest", share=share.high, tau=least))
+    return BoundOutcome(TAU, "holds", _within(claim, speedup, least, text))
 
 
 def check_cost(claim: Claim, noise: float) -> BoundOutcome | None:

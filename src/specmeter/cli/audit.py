@@ -150,8 +150,8 @@ def command(
 
 def _with_answers(audits: list[Audit], share: float | None, *, details: bool) -> list[Audit]:
     """The audits with numbers that a person types in: the one that decides most rows first, until none would."""
-    while asked := sum((Counter(audit.asked) for audit in audits), Counter[str]()):
-        name = asked.most_common(1)[0][0]
+    while asked := sum((Counter(audit.asked) for audit in audits), Counter[tuple[str, ...]]()):
+        name = asked.most_common(1)[0][0][0]
         try:
             question = str(Message("audit.ask", flag=flag(name)))
             given = click.prompt(question, "", show_default=False, value_proc=lambda it, name=name: _answer(name, it))

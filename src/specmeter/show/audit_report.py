@@ -85,8 +85,8 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
     if len(worst) + len(others) > MAX_ROWS:
         found.append(Text(Message("audit.first", most=MAX_ROWS)))
     found.append(Text(Message("audit.noise", share=audit.noise.share, origin=audit.noise.origin)))
-    for name, rows in audit.asked.items():
-        found.append(Text(Message("audit.asked", flag=f"--{name.replace('_', '-')}", rows=rows)))
+    for names, rows in audit.asked.items():
+        found.append(Text(Message("audit.asked", flags=[f"--{it.replace('_', '-')}" for it in names], rows=rows)))
     notes = {**dict.fromkeys(audit.notes, ""), **shared}
     yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in notes.items())]
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
@@ -259,7 +260,7 @@ _END = re.compile(r"stop processing|slot released|released the slot")
 _PROMPT = re.compile(rf"prompt eval time += +{NUMBER} ms / +{INT} tokens")
 _EVAL = re.compile(
     rf"(?<!prompt )\beval time += +{NUMBER} ms / +{INT} (?:tokens|runs)"
-    rf"(?: *\( *[\d.]+ ms per token, +{NUMBER} )?"
+    rf"(?: *\( *{NUMBER} ms per token, +{NUMBER} )?"
 )
 _TOTAL = re.compile(rf"total time += +{NUMBER} ms")
 _DRAFT = re.compile(rf"draft acceptance(?: rate)? = +?{NUMBER} \( *{INT} accepted / +{INT} generated\)")
@@ -325,6 +326,8 @@ class _Request:
     decode: tuple[float, int] | None = None
     """(milliseconds, tokens)"""
     printed_rate: float | None = None
+    interval: str = ""
+    """Printed milliseconds per token."""
     counts_forwards: bool = False
     total_ms: float | None = None
     draft: tuple[float, int, int] | None = None
@@ -360,7 +363,7 @@ class _ServerLog:
     told_plain: bool | None = None
     """Whether a heading says that what follows ran without drafts."""
     plain: list[Claim] = field(default_factory=list[Claim])
-    """The first requests below a heading that says so."""
+    """The requests below the last heading that says so."""
     alone: list[_Request] = field(default_factory=list[_Request])
     """Of lines of acceptance without times, as people quote them."""
     _open: dict[str, _Request] = field(default_factory=dict[str, _Request])
@@ -383,7 +386,10 @@ class _ServerLog:
             return self._begin_or_end(line)
         elif len(line) < _LONGEST_HEADING and (found := _HEADING.fullmatch(line)):
             ended = next(self.rest(), None)
-            self.told_plain = any(found.groups())
+            plain = any(found.groups())
+            if plain and self.told_plain is False:
+                self.plain.clear()  # those of another pair
+            self.told_plain = plain
             return ended
         return None
 
@@ -412,7 +418,8 @@ class _ServerLog:
             request, before = self._printing(slot, task)
             ended = ended or before
             request.decode = (float(found.group(1)), int(found.group(2)))
-            request.printed_rate = float(found.group(3)) if found.group(3) is not None else None
+            if found.group(3) is not None:
+                request.interval, request.printed_rate = found.group(3), float(found.group(4))
             request.counts_forwards = _FORWARDS in line
         else:
             if "eval time" in line and (request := self._open.get(self._last_slot)) is not None:
@@ -510,16 +517,24 @@ class _ServerLog:
         return self._paired(claim_of(source=self.source, row=row, **self._values(request)))
 
     def _paired(self, claim: Claim) -> Claim:
-        """A request below the heading that says `with`, beside the one of the same prompt below `without`."""
-        if self.told_plain and not claim.drafted and len(self.plain) <= 1:
+        """A request below the heading that says `with`, beside those of the same prompt below `without`.
+
+        Several of these are pooled, and so are several of other prompts, where none is of the same one.
+        """
+        if self.told_plain and not claim.drafted and claim.decode_rate and len(self.plain) < _MAX_ALONE:
             self.plain.append(claim)
-        if self.told_plain is False and claim.drafted and len(self.plain) == 1:
-            plain = self.plain[0]
-            if plain.decode_rate and plain.prompt_n == claim.prompt_n and plain.window == claim.window:
-                rounding = {**claim.rounding, "baseline_rate": plain.rounding["decode_rate"]}
-                changes = {"baseline_rate": plain.decode_rate, "baseline_from": plain.row, "rounding": rounding}
-                return claim.model_copy(update=changes)
-        return claim
+        if self.told_plain is not False or not claim.drafted:
+            return claim
+        alike = [it for it in self.plain if len({it.window, claim.window} - {"unknown"}) <= 1]
+        alike = [it for it in alike if it.prompt_n == claim.prompt_n] or (alike if len(alike) > 1 else [])
+        if not alike:
+            return claim
+        rates = [it.decode_rate or 0.0 for it in alike]
+        pooled = fmean(rates, [it.predicted_ms or 1.0 for it in alike])
+        half = max(abs(rate - pooled) + it.rounding["decode_rate"] for rate, it in zip(rates, alike, strict=True))
+        where = alike[0].row if len(alike) == 1 else f"mean of {len(alike)} requests"
+        rounding = {**claim.rounding, "baseline_rate": half}
+        return claim.model_copy(update={"baseline_rate": pooled, "baseline_from": where, "rounding": rounding})
 
     def _values(self, request: _Request) -> dict[str, Any]:
         signs = self.signs.signs()
@@ -539,6 +554,9 @@ class _ServerLog:
             values["decode_rate"] = request.printed_rate
             values["window"] = _window(request.printed_rate, decode_ms, predicted)
             rounding["decode_rate"] = 0.005
+        if float(request.interval or 0):
+            values["ms_per_token"] = float(request.interval)
+            rounding["ms_per_token"] = 0.5 * 10.0 ** -len(request.interval.partition(".")[2])
         if request.prompt is not None:
             values["prompt_ms"], values["prompt_n"] = request.prompt[0] or None, request.prompt[1]
         notes = [*self._drafting(request, values, rounding), *self._failed(request, values)]
