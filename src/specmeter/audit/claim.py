@@ -96,7 +96,7 @@ class Claim(Record):
     """Tokens per second of the draft model by itself."""
     speed_ratio: Positive | None = None
     """Draft rate / target rate, where a source gives only their ratio."""
-    ms_per_token: Positive | None = None
+    token_ms: Positive | None = None
     """The same as a time, where the source prints that, too."""
     token_interval_ms: Positive | None = None
     """Mean time between tokens of one request, where `decode_rate` sums up several requests."""
@@ -451,7 +451,9 @@ _LENGTH = re.compile(
     re.I,
 )
 _LENGTH_OF_METHOD = re.compile(
-    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})[ ,(]{1,3}n ?= ?(\d{1,2})\b(?!\.\d|%)", re.I
+    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})[ ,(]{1,3}n ?= ?(\d{1,2})\b"
+    r"(?!\.\d|%| (?:prompt|run|sample|request))",
+    re.I,
 )
 """`n` alone may count samples; behind a method it is its draft length."""
 _P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)

@@ -246,7 +246,7 @@ def check_window(claim: Claim) -> BoundOutcome | None:
 
 def check_interval(claim: Claim) -> BoundOutcome | None:
     """Whether one run's count and time give its time per token, of all tokens or of all but the first."""
-    said, time = printed(claim, "ms_per_token"), printed(claim, "predicted_ms")
+    said, time = printed(claim, "token_ms"), printed(claim, "predicted_ms")
     if said is None or time is None or not claim.predicted_n or claim.runs != 1:
         return None
     counts = [count for count in (claim.predicted_n, claim.predicted_n - 1) if count]

@@ -555,8 +555,8 @@ class _ServerLog:
             values["window"] = _window(request.printed_rate, decode_ms, predicted)
             rounding["decode_rate"] = 0.005
         if float(request.interval or 0):
-            values["ms_per_token"] = float(request.interval)
-            rounding["ms_per_token"] = 0.5 * 10.0 ** -len(request.interval.partition(".")[2])
+            values["token_ms"] = float(request.interval)
+            rounding["token_ms"] = 0.5 * 10.0 ** -len(request.interval.partition(".")[2])
         if request.prompt is not None:
             values["prompt_ms"], values["prompt_n"] = request.prompt[0] or None, request.prompt[1]
         notes = [*self._drafting(request, values, rounding), *self._failed(request, values)]

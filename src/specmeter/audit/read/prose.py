@@ -46,7 +46,7 @@ def _speed(heading: str, plain: str, printed: str, unit: str = "") -> _Speed:
         re.compile(
             rf"({_N})(?:{printed})?\s?(?:(?:up |down )?to|→|[-=]+>)\s?({_N}){printed}"
             rf"|{printed} \w+ from ({_N}) to ({_N})"
-            rf"|[从由]\s?({_N})(?:{printed})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至]\s?({_N}){printed}",
+            rf"|[从由]\s?({_N})(?:{printed})?\s?[提升高增加涨变降低下了快慢]{{0,4}}[到至为]\s?({_N}){printed}",
             re.I,
         ),
         unit,
@@ -76,8 +76,9 @@ _CLAUSE = re.compile(
 )
 _SPEEDUP = re.compile(
     rf"({_N}\s?[x×])\s?(?:speed|faster|as fast|gain|boost|uplift|improve)"
-    rf"|speed-?up (?:of |is |was |= ?|: ?)?({_N}\s?[x×])"
-    r"|speed-?up (?:of |is |was |= ?|: ?)(\d{1,2}[.,]\d{1,3})(?=\s?(?:[,;)]|\.(?:\s|$)|$|(?:at|with|for|over|on|and) ))"
+    rf"|speed[- ]?up (?:of |is |was |= ?|: ?)?({_N}\s?[x×])"
+    r"|speed[- ]?up (?:of |is |was |= ?|: ?)(\d{1,2}[.,]\d{1,3})"
+    r"(?=\s?(?:[,;)]|\.(?:\s|$)|$|(?:at|with|for|over|on|and) ))"
     rf"|加速比?[\s为是约达了到:]{{0,3}}({_N}\s?(?:[x×]|倍))"
     rf"|(\+?{_N}\s?%)\s?(?:speed-?up|uplift)"
     rf"|{_UNIT}\s?\((?!1(?:[.,]0+)?\s?[x×])({_N}\s?[x×])\s?[),;]",
@@ -89,7 +90,7 @@ _EXACTLY = "".join(
 _CHANGE = re.compile(
     rf"{_EXACTLY}(?<![\w.,~≈–-])(\d{{1,4}}(?:[.,]\d{{1,2}})?\s?%)\s?(?:faster|quicker)"
     r"(?! (?:prompt|prefill|pp\b|ttft)| than (?!(?:the |my )?(?:baseline|plain|vanilla|stock|no |without|before)))"
-    rf"|(?:(?:faster|quicker) by|快了?)\s?(\d{{1,4}}(?:[.,]\d{{1,2}})?\s?%)",
+    rf"|(?:(?:faster|quicker) by|快了?|速度提升了?)\s?(\d{{1,4}}(?:[.,]\d{{1,2}})?\s?%)",
     re.I,
 )
 """`60% faster` needs no sign: its speedup is 1.6."""
@@ -111,8 +112,8 @@ _COUNTS = re.compile(
     rf"(?<![\d.,])(\d{{1,9}}) {_OF}(\d{{1,9}}) (?:draft\w*|proposed)(?: tokens)?(?: were| was| got)? accepted"
     rf"(?:\s?\((?P<behind>{_PERCENT})\))?"
     rf"|\baccepted[ :=]{{1,3}}(\d{{1,9}}) {_OF}(\d{{1,9}}) (?:draft|proposed)"
-    rf"|(?P<before>accept(?:ance|ed)?(?: rate| ratio)?{_IS}{_PERCENT}|{_PERCENT}\s?(?:draft |token )?accept\w{{0,4}})"
-    rf"\s?\((\d{{1,9}})(?:\s?/\s?| {_OF})(\d{{1,9}})(?: draft\w*)?(?: tokens)?\)"
+    rf"|(?P<before>accept(?:ance|ed)?(?: rate| ratio)?{_IS}{_N}\s?%?|{_PERCENT}\s?(?:draft |token )?accept\w{{0,4}})"
+    rf"\s?\((\d{{1,9}})(?: accepted)?(?:\s?/\s?| {_OF})(\d{{1,9}})(?: draft\w*| generated)?(?: tokens)?\)"
     r"|\bdrafted[ :=]{1,3}(?P<drafted>\d{1,9})[, ]{1,2}(?:and )?accepted[ :=]{1,3}(?P<accepted>\d{1,9})\b(?!\.\d|%)",
     re.I,
 )
@@ -128,6 +129,7 @@ _LENGTHS = re.compile(
 )
 _TOLD = {"speedup": _SPEEDUP, "change": _CHANGE, "acceptance fraction": _SHARE, "acceptance length": _LENGTH}
 """Heading -> how a text says a number of it."""
+_GAINS = (_SPEEDUP, _CHANGE, _PERCENT_OF)
 _SPEEDUPS = frozenset({"speedup", "change"})
 _TIMED = re.compile(rf"(?<![\d.,])(\d{{1,6}}) tok(?:en)?s? in ({_N})\s?s(?:ec(?:onds?)?)?\b", re.I)
 _ITEM = re.compile(rf"\s*(?:[-*+>#]+|\d{{1,2}}[.)])\s|[^:：\n]{{1,60}}[:：] ?{_N}{_UNIT}", re.I)
@@ -210,8 +212,12 @@ def _claimed(text: str) -> dict[str, str]:
 
 
 def _once(pattern: re.Pattern[str], text: str) -> str:
-    """The number that a text says in this way; empty where it says several, or none."""
-    found = {_number(match) for match in pattern.finditer(text)}
+    """The number that a text says in this way, gains of prompts aside; empty where it says several, or none."""
+    found = {
+        _number(match)
+        for match in pattern.finditer(text)
+        if pattern not in _GAINS or not _OF_PROMPTS.search(_CLAUSE.split(text[: match.start()])[-1])
+    }
     return found.pop() if len(found) == 1 else ""
 
 
