@@ -123,12 +123,14 @@ _LENGTHS = re.compile(
     r"(?<!of )(?<!of the )\b(\d{1,2}) draft(?:ed)? tokens\b"
     r"|\b(\d{1,2})[ -]tok(?:en)?s? drafts?\b|\b(\d{1,2}) tok(?:en)?s? (?:per|a|each) draft\b"
     r"|\bdraft(?:s|ing)? (?:(?:length|depth)[ :=]{1,3}(?:of )?|of |up to )(\d{1,2})\b(?!\.\d|%)"
-    rf"|\b(?:{METHODS_IN_HEADINGS.pattern})(?: model)?\s?[,(]\s?(\d{{1,2}}) tok(?:en)?s?\b(?!\s?(?:/|per |in ))"
+    rf"|\b(?:{METHODS_IN_HEADINGS.pattern})(?: model)?\s?[,(]\s?(\d{{1,2}}) tok(?:en)?s?\b"
+    r"(?!\s?(?:/|per |in |accept|generat))"
     r"|草稿长度[\s为是:=]{0,3}(\d{1,2})(?![\d.%])|(?<!\d)(\d{1,2})\s?个?草稿\s?(?:token|词元|标记)",
     re.I,
 )
 _TOLD = {"speedup": _SPEEDUP, "change": _CHANGE, "acceptance fraction": _SHARE, "acceptance length": _LENGTH}
 """Heading -> how a text says a number of it."""
+_OF_ELSE = re.compile(rf"{_OF_PROMPTS.pattern}|\b(?:load|start|compil|build|train|download)\w*", re.I)
 _GAINS = (_SPEEDUP, _CHANGE, _PERCENT_OF)
 _SPEEDUPS = frozenset({"speedup", "change"})
 _TIMED = re.compile(rf"(?<![\d.,])(\d{{1,6}}) tok(?:en)?s? in ({_N})\s?s(?:ec(?:onds?)?)?\b", re.I)
@@ -187,7 +189,7 @@ def _claimed(text: str) -> dict[str, str]:
     cells = _speeds(text)
     said = {name: _once(pattern, text) for name, pattern in _TOLD.items()}
     if ratio := _once(_PERCENT_OF, text):
-        said["speedup"] = f"{float(ratio.replace(',', '.')) / 100:.2f}x"
+        said["speedup"] = f"{float(ratio.strip('~≈').replace(',', '.')) / 100:.2f}x"
     share = said["acceptance fraction"]
     if share and "%" not in share and float(share.strip("~≈ ").replace(",", ".")) > 1:
         said["acceptance fraction"] = ""
@@ -212,11 +214,11 @@ def _claimed(text: str) -> dict[str, str]:
 
 
 def _once(pattern: re.Pattern[str], text: str) -> str:
-    """The number that a text says in this way, gains of prompts aside; empty where it says several, or none."""
+    """The number that a text says in this way, gains of something else aside; empty where it says several, or none."""
     found = {
         _number(match)
         for match in pattern.finditer(text)
-        if pattern not in _GAINS or not _OF_PROMPTS.search(_CLAUSE.split(text[: match.start()])[-1])
+        if pattern not in _GAINS or not _OF_ELSE.search(_CLAUSE.split(text[: match.start()])[-1])
     }
     return found.pop() if len(found) == 1 else ""
 
