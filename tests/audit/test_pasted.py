@@ -58,6 +58,7 @@ TOLD = {
     "counts and their share": "Without drafts 23 t/s, with k=4 41 t/s: 71 of 100 drafted tokens were accepted (71%).",
     "share and its counts": "Without drafts 23 t/s, with k=4 41 t/s, acceptance 71% (71 of 100).",
     "n in a heading": table("Prompt|no MTP|MTP n=4", "code|23|41 (1.78x, 71% accept)"),
+    "n in the heading of a side": table("Prompt|MTP off|MTP on (n=4)|acceptance", "code|23|41|71%"),
     "Chinese headings": table("模型|关闭MTP|开启MTP(n=4)|接受率", "Q|23|41|71%"),
     "Chinese cells": table("方法|草稿长度|速度 (t/s)|接受率", "无||23|-", "草稿|4|41|71%"),
     "rows under a heading of their own": table("test|tok/s|acceptance|n", "base|23||0", "a|41|71%|4"),
@@ -165,6 +166,14 @@ def test_words_of_drafting_are_no_method_beside_one_with_a_name(text: str, metho
     assert claim.method == method
     assert joined(claim) is ("+" in method)
     assert not may_be_tree(claim) or joined(claim)
+
+
+def test_a_length_in_a_heading_or_label_is_not_overruled(tmp_path: Path) -> None:
+    columns = table("Prompt|no MTP|MTP n=2|MTP n=3", "a|22.4|60.1|70.1")
+    labels = table("config|tok/s|acceptance", "none|23|-", "MTP, draft-max 4|41|71%")
+    found = [it for text in (columns, labels) for it in drafting(text, tmp_path)]
+    assert [row_defaults(gamma=5).complete(it).gamma for it in found] == [2, 3, 4]
+    assert not any(map(joined, found))
 
 
 def test_what_a_sentence_says_twice_is_left_out(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ _LENGTH = re.compile(
     re.I,
 )
 _LENGTH_OF_METHOD = re.compile(
-    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})[ ,(]{1,3}n ?= ?(\d{1,2})\b"
+    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})(?: on| enabled)?[ ,(]{1,3}n ?= ?(\d{1,2})\b"
     r"(?!\.\d|%| (?:prompt|run|sample|request))",
     re.I,
 )
