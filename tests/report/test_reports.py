@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,30 @@ def test_the_interval_of_the_answer_is_that_of_its_row(sweep: Path, capsys: pyte
         re.findall(rf"{low} to {high}: 95% interval .*?had it been the only one, (\S+) to (\S+) ", said)
     )
     assert other > low
+    run = read_run(sweep)
+    cited = {arm.arm_id: run.cited(arm) for arm in (*run.summary.arms, *run.summary.controls)}
+    assert run.predictions
+    assert all(it.measured == cited[it.prediction.arm_id] for it in run.predictions)
+    account = read_document(sweep).account
+    assert account is not None
+    assert all(arm.speedup == cited[arm.arm_id] for arm in account.arms)
     row = next(it for it in specmeter.load(sweep).table("summary") if it["arm_id"] == "dense/draft-simple/small/g8")
     assert f"{row['speedup_low']:.2f}" == low
     assert f"{row['speedup_alone_low']:.2f}" == other
+
+
+def test_where_none_helps_each_interval_is_said_to_be_its_own(sweep: Path) -> None:
+    run = read_run(sweep)
+    assert str(run_report.interval_to_cite(run)).endswith("it allows for picking the best")
+    off = replace(run, answers=tuple(it.model_copy(update={"decision": "do not speculate"}) for it in run.answers))
+    assert str(run_report.interval_to_cite(off)).endswith("except where none helps (dense, moe): there each is its own")
+    assert all(off.cited(arm) == arm.speedup for arm in off.summary.arms)
+
+
+def test_a_run_that_stopped_when_it_was_decided_says_so(sweep: Path) -> None:
+    run = read_run(sweep)
+    found = run.findings[0].model_copy(
+        update={"check": "stopped-when-decided", "severity": "note", "message": Message("stopped-when-decided.found")}
+    )
+    told = run_report.report(replace(run, findings=(*run.findings, found))).sections
+    assert any(isinstance(it, Text) and it.said == found.message for part in told for it in part.blocks)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import specmeter_studies as studies
 from claims_of import ruled, values
-from ratio_data import Made, data
+from ratio_data import Made, data, estimate
 from said import all_said, codes
 from specmeter.experiments.file import load
 from specmeter.messages import Message
@@ -16,6 +17,7 @@ from specmeter.theory.cost import break_even_rate
 from specmeter.workloads.spec import BenchWorkload, StudiesWorkload
 from specmeter_studies.pairings import pairings
 from specmeter_studies.rungs import faster, named, rungs
+from specmeter_studies.show.tables import configurations, rulings
 from specmeter_studies.study import ModelUsed, StudyData
 
 RATES = {"9B_Q8": 40.0, "0.8B_Q8": 132.0, "2B_Q8": 104.0}
@@ -279,3 +281,18 @@ def test_a_quick_run_becomes_findings(tmp_path: Path) -> None:
     assert all(pair.line.tau is not None and pair.line.tau.point > 1.5 for pair in pairs)
     assert [len(table.rows) for table in found.tables] == [4, 12]
     assert len(found.claims) == 4
+
+
+def test_tables_and_figures_cite_what_the_run_itself_shows() -> None:
+    made = sd(Made("9B_Q8", "0.8B_Q8", 4, 1.4, 0.6), Made("9B_Q8", "2B_Q8", 4, 1.2, 0.6))
+    wide = estimate(1.4, 1.2)
+    lines = [it.model_copy(update={"looks": 3, "cited": wide if it.speedup else None}) for it in made.arms]
+    found = studies.findings("apple-sd", replace(made, arms=tuple(lines)))
+    place = [str(it) for it in found.tables[0].columns].index("speedup")
+    assert [row[place].value for row in found.tables[0].rows] == [wide, wide]
+    assert all(it.low == wide.low for figure in found.figures[:1] for it in figure.points)
+    shown = configurations(found.data)
+    place = [it.key for it in shown.columns].index("speedup")
+    assert [row.cells[place].estimate for row in shown.rows if row.cells[place].estimate] == [wide, wide]
+    assert "all 3 looks" in str(rulings(found.claims, found.data).about)
+    assert "1.40 [1.17, 1.68]" not in str(found.claims[0].found), "rulings widen the arm's own"

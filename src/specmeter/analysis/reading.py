@@ -93,14 +93,15 @@ class RunReport:
         """Arms whose verdict is invalid."""
         return _invalid(self.certificate)
 
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Baselines over which the answer is that no arm helps: there each arm's own interval is to be cited."""
+        return _refused(self.answers)
+
     def cited(self, arm: ArmSummary) -> Estimate | None:
         """An arm's speedup with the interval to cite: that of the answer, holding for all arms that compete; its own
         where the answer is that none of them helps."""
-        refused = {it.baseline_id for it in self.answers if it.decision == "do not speculate" and not it.kind}
-        own = arm.speedup
-        if own is None or own.low is None or arm.choice is None or arm.baseline_id in refused:
-            return own
-        return simultaneous(own, arm.choice.compared)
+        return _cited(arm, self.refused)
 
     @property
     def simulated(self) -> bool:
@@ -130,6 +131,17 @@ class RunReport:
         return worst([*found, *(self.certificate.arms.get(arm_id, "invalid") for arm_id in arm_ids)])
 
 
+def _refused(found: Iterable[Answer]) -> tuple[str, ...]:
+    return tuple(it.baseline_id for it in found if it.decision == "do not speculate" and not it.kind)
+
+
+def _cited(arm: ArmSummary, refused: Collection[str]) -> Estimate | None:
+    own = arm.speedup
+    if own is None or own.low is None or arm.choice is None or arm.baseline_id in refused:
+        return own
+    return simultaneous(own, arm.choice.compared)
+
+
 def _resuming(answer: Answer, state: RunState, design: Mapping[str, object]) -> Answer:
     """The same, saying whether going on with the run gives it units enough."""
     planned = int(str(design[f"{answer.unit}s"]))
@@ -157,7 +169,8 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
-        state = store.state()
+        state, found = store.state(), answers(summary, arms)
+        cited = {arm.arm_id: _cited(arm, _refused(found)) for arm in (*summary.arms, *summary.controls)}
         try:
             experiment = json.loads(store.experiment_json)
         except ValueError as error:
@@ -170,7 +183,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             arms=arms,
             models=models,
             summary=summary,
-            answers=tuple(_resuming(it, state, experiment["design"]) for it in answers(summary, arms)),
+            answers=tuple(_resuming(it, state, experiment["design"]) for it in found),
             certificate=certificate,
             certificate_sha256=store.certificate_sha256() if certificate is not None else None,
             findings=findings,
@@ -182,7 +195,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
                 for kind, part in arm.kinds.items()
                 if part.speedup
             },
-            predictions=outcomes(store.predictions(), summary),
+            predictions=outcomes(store.predictions(), cited),
             commands=_commands(store, arms, models),
             cells=cells,
             crossovers=crossovers(summary, arms, cells),

@@ -286,13 +286,12 @@ def footprint(document: Document) -> Figure | None:
     found: list[Estimate] = []
     for arm in document.run.summary.arms:
         asked = document.arms[arm.arm_id]
-        if arm.speedup is None or arm.load is not None or asked.target not in read:
+        cited = document.run.cited(arm)
+        if cited is None or arm.load is not None or asked.target not in read:
             continue
-        found.append(arm.speedup)
+        found.append(cited)
         series = {f"series_{it}": document.names.render(arm.arm_id, words(it)) for it in LANGUAGES}
-        data.append(
-            {**who(document, arm.arm_id), **series, **shown(arm.speedup, 2), "gigabytes": read[asked.target] / 1e9}
-        )
+        data.append({**who(document, arm.arm_id), **series, **shown(cited, 2), "gigabytes": read[asked.target] / 1e9})
     if len({datum["gigabytes"] for datum in data}) < 3:
         return None
     axis = ratio_axis(found)

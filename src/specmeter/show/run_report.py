@@ -22,6 +22,7 @@ from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, hints
 from specmeter.show.run_tables import brief
 from specmeter.show.run_words import (
+    at_load,
     blocks_set_aside,
     cautions,
     crossover_sentence,
@@ -187,15 +188,26 @@ def _numbers(run: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, 
     return rate, estimate_cell(speedup, 2, mark=mark), accepted
 
 
+def interval_to_cite(run: RunReport) -> Message | None:
+    """What the brackets of speedups are, and where they do not allow for a choice; None with one block."""
+    several = run.summary.invocations > 1
+    if not several and run.summary.blocks <= 1:
+        return None
+    refused = [it for it in run.answers if it.baseline_id in run.refused]
+    off = [at_load(it, it.load) if it.load else it.baseline_id.replace("/none", "", 1) for it in refused if not it.kind]
+    return Message(
+        "run.interval.invocations" if several else "run.interval",
+        count=run.summary.invocations if several else run.summary.blocks,
+        but=Message("run.interval.but", targets=off) if off else "",
+    )
+
+
 def _explained(run: RunReport) -> Iterator[Message]:
     """What the brackets are, what a block is, what is accepted, and over which prompts."""
-    summary = run.summary
-    if summary.invocations > 1:
-        yield Message("run.interval.invocations", count=summary.invocations)
-    elif summary.blocks > 1:
-        yield Message("run.interval", count=summary.blocks)
+    if (said := interval_to_cite(run)) is not None:
+        yield said
     yield Message("run.accepted")
-    if any(arm.left_out for arm in summary.arms):
+    if any(arm.left_out for arm in run.summary.arms):
         yield Message("run.left_out")
 
 
@@ -305,6 +317,7 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
     lines = [Text(crossover_sentence(it, names)) for it in run.crossovers]
     for answer in run.answers:
         lines += [Text(sentence(answer, names)), *(Text(it, "faint", indent=2) for it in details(answer, names))]
+    lines += [Text(it.message, "faint") for it in run.findings if it.check == "stopped-when-decided"]
     yield [*lines]
     if run.certificate is not None:
         yield [verdict_of(run.certificate), *found(run.findings, with_notes=False)]

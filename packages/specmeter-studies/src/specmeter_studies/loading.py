@@ -21,7 +21,7 @@ from specmeter_studies import builders
 from specmeter_studies.naming import of_stand_ins
 from specmeter_studies.rules import carrying
 from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
-from specmeter_studies.study import StudyFindings, only_of, ruling
+from specmeter_studies.study import StudyFindings, citing, only_of, ruling
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -115,11 +115,13 @@ class Study:
 
     def tables(self, data: StudyData) -> tuple[StudyTable, ...]:
         """The tables that this data fills."""
+        data = citing(data)
         made = [self._made(data, it, builders.table) for it in self._allowed(self.form.tables)]
         return tuple(table for table in made if table is not None and table.rows)
 
     def figures(self, data: StudyData) -> tuple[StudyFigure, ...]:
         """The figures that this data fills."""
+        data = citing(data)
         made = [self._made(data, it, builders.figure) for it in self._allowed(self.form.figures)]
         return tuple(figure for figure in made if figure is not None and figure.points)
 

@@ -158,8 +158,8 @@ def outcome(speedup: Estimate | None) -> GainOrLoss:
 def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt: bool = False) -> tuple[Pairing, ...]:
     """Every speculative arm over all prompts (or of each kind of text), of these targets only where given.
 
-    Speedups of several arms over all prompts get intervals that hold for all of them together, since claims are about
-    the best or the worst of them.
+    Speedups of several arms get intervals that hold for all of them together, since claims are about the best or the
+    worst of them; in tables and figures they keep those to cite.
     """
     wanted = None if targets is None else set(targets)
     lines = [
@@ -177,7 +177,7 @@ def pairings(data: StudyData, targets: Iterable[str] | None = None, *, by_prompt
     }
     return tuple(
         Pairing(
-            line=_jointly(line, len(lines)),
+            line=line if data.as_cited else _jointly(line, len(lines)),
             target_rate=plain.get(line.target),
             draft_rate=plain.get(line.draft or ""),
             ratio=_ratio(data, line, plain.get(line.target), plain.get(line.draft or "")),

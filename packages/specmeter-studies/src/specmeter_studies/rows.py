@@ -113,6 +113,7 @@ class RunRows:
             baseline=arm.baseline_id,
             decode_rate=part.load.throughput if isinstance(part, ArmSummary) and part.load else part.decode_rate,
             speedup=part.speedup,
+            cited=self.report.cited(part) if isinstance(part, ArmSummary) else None,
             claimed_speedup=withheld.point if withheld else None,
             acceptance=part.acceptance,
             tau=part.tau,

@@ -24,7 +24,7 @@ does not apply where others were measured (`only_of`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -157,6 +157,8 @@ class ArmResult(Record):
     """tok/s."""
     speedup: Estimate | None = None
     """Over plain decoding; None for baselines, without a baseline, and where the verdict is invalid."""
+    cited: Estimate | None = None
+    """The same with the interval to cite (`RunReport.cited`), which tables and figures show: see `citing`."""
     baseline: str | None = None
     """The configuration that it is compared with; None where the document does not say."""
     one_by_one: Requests | None = None
@@ -313,11 +315,19 @@ class StudyData:
     parts: tuple[Ran, ...] = ()
     notes: tuple[Message | str, ...] = ()
     """What a reader has to know before any number."""
+    as_cited: bool = False
+    """Whether speedups have the interval to cite: claims widen the arm's own by what they compare."""
 
     @property
     def stands_in(self) -> bool:
         """Whether other models than the document's were measured."""
         return any(model.stand_in for model in self.models)
+
+
+def citing(data: StudyData) -> StudyData:
+    """What tables and figures are made of: speedups of whole configurations with the interval to cite."""
+    arms = (it.model_copy(update={"speedup": it.cited}) if it.cited is not None else it for it in data.arms)
+    return replace(data, arms=tuple(arms), as_cited=True)
 
 
 # --- what is said about it -------------------------------------------------------------------------------------------

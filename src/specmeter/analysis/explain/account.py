@@ -294,7 +294,7 @@ def explain(
     tallies = read_tallies(run) if tallies is None else tallies
     models = {model.name: model for model in report.models}
     verdicts = report.certificate.arms if report.certificate else {}
-    speedups = {arm.arm_id: arm.speedup for arm in (*report.summary.arms, *report.summary.controls)}
+    speedups = {arm.arm_id: report.cited(arm) for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
     steps = [it for it in run.probes() if it.rounds]
     unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}

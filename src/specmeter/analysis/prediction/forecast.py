@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.speedup import AtGamma
-    from specmeter.analysis.summary import RunSummary
     from specmeter.probe import Probe
     from specmeter.record import EngineIdentity, EngineSettings, Host, StepProbe
 
@@ -387,7 +386,7 @@ class PredictionOutcome(Record):
 
     prediction: Prediction
     measured: Estimate | None
-    """The arm's speedup; None where it has none, or none that can be believed."""
+    """The arm's speedup, with the interval to cite; None where it has none, or none that can be believed."""
 
     @property
     def error(self) -> float | None:
@@ -427,9 +426,10 @@ class Accuracy(Record):
     """Arms whose measured speedup lies within the predicted interval."""
 
 
-def outcomes(predictions: Iterable[Prediction], summary: RunSummary) -> tuple[PredictionOutcome, ...]:
-    """Each prediction with what `summary` says about its arm, controls included."""
-    measured = {arm.arm_id: arm.speedup for arm in (*summary.arms, *summary.controls)}
+def outcomes(
+    predictions: Iterable[Prediction], measured: Mapping[str, Estimate | None]
+) -> tuple[PredictionOutcome, ...]:
+    """Each prediction with the speedup that was `measured` of its arm, by its id."""
     return tuple(PredictionOutcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
 
 

@@ -391,7 +391,11 @@ _SUMMARY = (
         lambda it: it.run.certificate and it.run.certificate.arms.get(it.arm.arm_id),
     ),
     *estimated("decode_tok_s", "Tokens per second while decoding.", lambda it: it.part.decode_rate),
-    *estimated("speedup", "With the interval to cite, which allows for picking the best arm.", lambda it: it.cited),
+    *estimated(
+        "speedup",
+        "With the interval to cite, which allows for picking the best arm; its own where none helps, and by kind.",
+        lambda it: it.cited,
+    ),
     *estimated("speedup_alone", "The same as if the arm had been the only one.", lambda it: it.part.speedup),
     *estimated("with_prompt", "Speedup, prompts included.", lambda it: it.part.gain and it.part.gain.with_prompt),
     *estimated("acceptance", "Accepted / drafted tokens, interval over prompts.", lambda it: it.part.acceptance),

@@ -30,6 +30,7 @@ from specmeter.show.names import Names
 from specmeter.show.page.document import choices
 from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
+from specmeter.show.run_report import interval_to_cite
 from specmeter.show.run_words import (
     at_load,
     best_of,
@@ -111,6 +112,7 @@ def run_page(
         crossover_of=crossover_of,
         foreseen=crossover_outcomes(run.crossovers, run.predictions),
         foreseen_of=foreseen_of,
+        cite=interval_to_cite(run),
         window=window_span(run),
         cells_left_out=left_out(run),
         certified=certified,

@@ -91,7 +91,7 @@ class StudyDocument:
     @property
     def claims(self) -> Table:
         """Every claim with its ruling."""
-        return study_tables.rulings(self.findings.claims)
+        return study_tables.rulings(self.findings.claims, self.findings.data)
 
     @cached_property
     def configurations(self) -> Table:

@@ -11,6 +11,7 @@ from specmeter.show.table import Cell, Column, Row, Table, Tone, counted, estima
 from specmeter.store.environment import private
 from specmeter.text import amount
 from specmeter_studies.show.figures import slug, verdict_word
+from specmeter_studies.study import citing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
 
 def configurations(data: StudyData) -> Table:
     """Every configuration over all its prompts, then by kind and by length of prompt, and why a number is false."""
-    lines = data.arms
+    lines = citing(data).arms
     optional = {
         "suite": any(line.suite for line in lines),
         "prompt": any(line.prompt for line in lines),
@@ -77,11 +78,15 @@ def configurations(data: StudyData) -> Table:
     )
     kept = [place for place, column in enumerate(columns) if optional.get(column.key, True)]
     rows = [Row(tuple(_line(line, data.origin)[place] for place in kept), line.of_rate) for line in lines]
-    return Table("configurations", tuple(columns[place] for place in kept), rows)
+    about = Message("study.cited") if any(line.cited for line in lines) else ""
+    return Table("configurations", tuple(columns[place] for place in kept), rows, about=about)
 
 
-def rulings(claims: Sequence[ClaimRuling]) -> Table:
+def rulings(claims: Sequence[ClaimRuling], data: StudyData) -> Table:
     """Every claim, what was found, and what that says about it."""
+    looks = max((line.looks for line in data.arms), default=1)
+    held = Message("study.ruled.looks", looks=looks) if looks > 1 else ""
+    about = Message("study.ruled", looks=held) if any(line.cited for line in data.arms) else ""
     table = made(
         "claims",
         claims,
@@ -93,7 +98,7 @@ def rulings(claims: Sequence[ClaimRuling]) -> Table:
         ("code", "text", lambda claim: Cell(claim.found.code, code=True)),
     )
     columns = (replace(it, narrow="drop") if it.key in ("where", "rests_on", "code") else it for it in table.columns)
-    return replace(table, columns=tuple(columns))
+    return replace(table, columns=tuple(columns), about=about)
 
 
 def parts(data: StudyData) -> Table:

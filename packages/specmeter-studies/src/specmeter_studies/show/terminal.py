@@ -129,7 +129,7 @@ def report(folder: StudyFolder, found: StudyFindings, page: Path | None, *, tabl
     rulings = Counter(claim.ruling for claim in found.claims)
     told = {"supported": rulings["supported"], "contradicted": rulings["contradicted"], "open": rulings["cannot tell"]}
     summary = Message("study.counts", **told, elsewhere=rulings["does not apply here"])
-    claims = [Tabled(study_rulings(found.claims), caption=False), Text(summary)] if found.claims else []
+    claims = [Tabled(study_rulings(found.claims, data), caption=False), Text(summary)] if found.claims else []
     places = [Text(Message("study.folder", folder=str(folder.path)), at="screen", whole=True)]
     places += [] if page is None else [Text(Message("study.page", page=str(page)), at="screen", whole=True)]
     return Report(
