@@ -16,6 +16,7 @@ from said import codes, said_of
 from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
 from specmeter.analysis.prediction.forecast import CrossoverOutcome
 from specmeter.analysis.prediction.speedup import expected_crossover
+from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, words
 from specmeter.record import Arm, Estimate, Load
@@ -95,6 +96,17 @@ def test_the_page_tells_it_and_leaves_what_assumes_one_request(run: Path) -> Non
     page = run_page(document)
     assert 'id="load"' in page
     assert 'id="comparison"' not in page
+
+
+def test_its_numbers_are_a_table_for_papers(run: Path, tmp_path: Path) -> None:
+    command = ["report", str(run), "--tables", str(tmp_path), "--lang", "en", "--columns", "load,speedup,throughput"]
+    assert invoke(command) == 0
+    report = read_run(run)
+    cited = {arm.arm_id: report.cited(arm) for arm in report.summary.arms}
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "load.csv").read_text(encoding="utf-8"))))
+    told = {row["arm"]: row["speedup_low"] for row in rows if row["speedup"]}
+    assert told == {arm_id: repr(it.low) for arm_id, it in cited.items() if it is not None}
+    assert "target & load & speedup" in (tmp_path / "load.tex").read_text(encoding="utf-8")
 
 
 def test_cells_and_sendings_are_tables(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

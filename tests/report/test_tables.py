@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ from specmeter.show.figure import numbers, ratio
 from specmeter.show.fit import fitted
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
-from specmeter.show.table import Column, Row, Table, csv_text, estimate_cell, latex, markdown
+from specmeter.show.table import Cell, Column, Row, Table, csv_text, estimate_cell, latex, markdown, text
+from specmeter.show.table import numbers as numbers_of
 
 
 def test_all_forms_are_written_and_requests_with_them(sweep: Path, tmp_path: Path) -> None:
     assert invoke(["report", str(sweep), "--tables", str(tmp_path / "tables"), "--lang", "en"]) == 0
     names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert "load.csv" not in names
     for stem in ("summary", "kinds", "prompts", "parts", "checks", "models"):
         assert {f"{stem}.{ending}" for ending in ("md", "csv", "tex")} <= names
     assert {"requests.jsonl", "requests.parquet"} <= names
@@ -68,13 +71,37 @@ def test_markdown_strikes_out_what_is_false_and_says_why(sweep: Path) -> None:
 def test_latex_balances_and_uses_booktabs(sweep: Path) -> None:
     text = latex(results(read_document(sweep)), words("en"))
     assert r"\toprule" in text
-    assert r"\sout{" in text
+    assert "sout" not in text, "no paper prints a false number"
     body = text[text.index(r"\begin{tabular}") :]
     plain = body.replace(r"\{", "").replace(r"\}", "")
     assert plain.count("{") == plain.count("}")
     columns = len(re.findall("[lr]", re.findall(r"\\begin\{tabular\}\{(\w+)\}", body)[0]))
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert all(len(re.findall(r"(?<!\\)&", line)) == columns - 1 for line in lines)
+
+
+def test_latex_marks_what_is_suspect_and_says_why_whatever_the_columns() -> None:
+    number = estimate_cell(Estimate(point=1.5, low=1.25, high=1.75, n=4, unit="x", method="m"), 2)
+    columns = (*text("arm"), *numbers_of("speedup"), Column("verdict"))
+    rows = [
+        Row((Cell("a"), number, Cell("suspect")), "suspect", why=("it & that",)),
+        Row((Cell("b"), number, Cell("valid")), "valid"),
+        Row((Cell("c"), replace(number, struck=True), Cell("invalid")), "invalid"),
+        Row((Cell("d"), replace(number, struck=True, printed=True), Cell("invalid")), "invalid"),
+    ]
+    shown = latex(Table("results", columns, rows).only(["arm", "speedup"]), words("en"))
+    assert r"a & 1.50\textsuperscript{\dag} {\footnotesize [1.25, 1.75]} \\" in shown
+    assert r"b & 1.50 {\footnotesize" in shown
+    assert r"c & - \\" in shown
+    assert r"d & \textcolor{gray}{\sout{1.50}} \\" in shown
+    assert r"\par{\footnotesize \textsuperscript{\dag} suspect: it \& that}" in shown
+
+
+def test_long_texts_take_lines_in_latex() -> None:
+    rows = [Row((Cell("a"), Cell("b" * 64), Cell("c" * 256)))]
+    assert r"\begin{tabular}{lp{0.27\linewidth}p{0.53\linewidth}}" in latex(
+        Table("results", text("x", "y", "z"), rows), words("en")
+    )
 
 
 @pytest.mark.parametrize("write", [markdown, csv_text, latex])

@@ -8,7 +8,7 @@ from specmeter.messages import Message
 from specmeter.record.verdict import VERDICTS
 from specmeter.show.report import Report, Section, Tabled, Text, moment
 from specmeter.show.run_report import found, verdict_of
-from specmeter.show.run_tables import looks_for
+from specmeter.show.run_words import looks_for
 from specmeter.show.table import TONES, Cell, Column, Row, Table, row
 from specmeter.store.integrity import FILES
 
@@ -101,7 +101,9 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
         why = list(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
         status = Message("status.idle") if idle else Message(f"status.{outcome.status}")
         reasons = Message("check.reasons", reasons=why)
-        rows.append(row(outcome.check, status, *([looks_for(outcome)] if every else []), reasons if why else ""))
+        rows.append(
+            row(outcome.check, status, *([looks_for(outcome.check) or "-"] if every else []), reasons if why else "")
+        )
     columns = (Column("check"), Column("status"), *([Column("threat")] if every else []), Column("unchecked"))
     text = Text(Message("check.counts", all=len(outcomes), **counts, **counted))
     return [text, *([Tabled(Table("checks", columns, rows), caption=False)] if rows else [])]

@@ -10,7 +10,7 @@ from specmeter.show.names import Names, label
 from specmeter.show.page.document import filed
 from specmeter.show.report import judged
 from specmeter.show.run_figures import PARTS, part_name
-from specmeter.show.run_words import load_table
+from specmeter.show.run_words import load_table, looks_for, why_suspect
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, made, numbers, sized, text
 from specmeter.store.environment import private
 from specmeter.text import percent, printable
@@ -66,6 +66,7 @@ def results(document: Document) -> Table:
             ),
             verdict(document, arm.arm_id),
             filed=filed(document, arm.arm_id),
+            why=why_suspect(document.run, arm.arm_id),
         )
         for group in document.targets()
         for arm in group
@@ -87,6 +88,7 @@ def kinds(document: Document) -> Table:
             ),
             verdict(document, arm.arm_id),
             filed=filed(document, arm.arm_id, kind),
+            why=why_suspect(document.run, arm.arm_id),
         )
         for group in document.targets()
         for arm in group
@@ -114,6 +116,7 @@ def prompts(document: Document) -> Table:
         (_repeated(document).key, "number", lambda it: counted(it[2].n)),
         ("verdict", "text", lambda it: verdict_cell(document, it[1])),
         verdict=lambda it: verdict(document, it[1]),
+        why=lambda it: why_suspect(document.run, it[1]),
         filed=lambda it: filed(document, it[1], kinds.get(it[0], "")),
     )
 
@@ -154,7 +157,8 @@ def parts(document: Document) -> Table:
             Cell(Message(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Message(f"means.{arm.means}")),
         )
-        rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id)))
+        why = why_suspect(document.run, arm.arm_id)
+        rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id), why=why))
     return Table("parts", columns, rows)
 
 
@@ -179,6 +183,7 @@ def energy(document: Document) -> Table:
         ("ratio_above_idle", "number", lambda it: over_baseline(it[0], it[1].ratio_above_idle)),
         ("energy_why", "text", lambda it: it[1].why or "-"),
         verdict=lambda it: verdict(document, it[0].arm_id),
+        why=lambda it: why_suspect(document.run, it[0].arm_id),
         filed=lambda it: filed(document, it[0].arm_id),
     )
 
@@ -227,6 +232,7 @@ def predictions(document: Document) -> Table:
         ("error", "number", error),
         ("inside", "text", inside),
         verdict=lambda it: verdict(document, it.prediction.arm_id),
+        why=lambda it: why_suspect(document.run, it.prediction.arm_id),
         filed=lambda it: filed(document, it.prediction.arm_id),
     )
 
@@ -244,6 +250,7 @@ def controls(document: Document) -> Table:
             ),
             verdict(document, arm.arm_id),
             filed=filed(document, arm.arm_id),
+            why=why_suspect(document.run, arm.arm_id),
         )
         for arm in document.run.summary.controls
     ]
@@ -257,7 +264,7 @@ def checks(document: Document) -> Table:
         "checks",
         certificate.checks if certificate else (),
         ("check", "text", lambda it: Cell(it.check, code=True)),
-        ("threat", "text", looks_for),
+        ("threat", "text", lambda it: looks_for(it.check) or "-"),
         ("status", "text", lambda it: Message(f"status.{_status(it)}")),
         ("unchecked", "text", _reasons),
         verdict=lambda it: "invalid" if it.invalid else "suspect" if it.suspect else None,
@@ -345,12 +352,6 @@ def _target(document: Document, arm_id: str) -> str:
 def _beginning(text: str) -> str:
     line = " ".join(text[: 4 * _TEXT_SHOWN].split())
     return line if len(line) <= _TEXT_SHOWN else line[:_TEXT_SHOWN] + "..."
-
-
-def looks_for(outcome: CheckOutcome) -> str | Message:
-    """What goes wrong in measurements, that a check looks for; of checks of other versions nothing is known."""
-    code = f"threat.{outcome.check}"
-    return Message(code) if code in words() else "-"
 
 
 def _reasons(outcome: CheckOutcome) -> str | Message:

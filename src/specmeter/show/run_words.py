@@ -647,8 +647,21 @@ def load_table(report: RunReport) -> Table:
                     counted(it.cells),
                     judged(verdict, simulated=report.simulated),
                 )
-                rows.append(Row(cells, verdict, filed={"target": printable(target)}))
+                of = {"target": printable(target)}
+                rows.append(Row(cells, verdict, filed=of, why=why_suspect(report, arm.arm_id)))
     return Table("load", columns, rows)
+
+
+def looks_for(check: str) -> Message | None:
+    """What goes wrong in measurements, that a check looks for; of checks of other versions nothing is known."""
+    code = f"threat.{check}"
+    return Message(code) if code in words() else None
+
+
+def why_suspect(report: RunReport, arm_id: str) -> tuple[str | Message, ...]:
+    """What makes an arm suspect, as notes below a table have it."""
+    suspect = report.certificate is not None and report.certificate.arms.get(arm_id) == "suspect"
+    return tuple(looks_for(it.check) or it.check for it in report.because(arm_id)) if suspect else ()
 
 
 def _speedup(report: RunReport, arm: ArmSummary) -> Cell:

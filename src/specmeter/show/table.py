@@ -124,6 +124,8 @@ class Row:
     """What readers of a page may filter it by: `target`, `method`, `kind`, `document`, `ruling`."""
     id: str = ""
     """What cells of other tables on its page link to."""
+    why: tuple[str | Message, ...] = ()
+    """What makes its verdict suspect, where its cells do not say it."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,12 @@ def made(
     items: Iterable[T],
     *columns: tuple[str, Kind, Callable[[T], Cell | Message | str]],
     verdict: Callable[[T], Standing | None] = lambda _: None,
+    why: Callable[[T], tuple[str | Message, ...]] = lambda _: (),
     filed: Callable[[T], Mapping[str, str]] = lambda _: {},
 ) -> Table:
     """A table of one row per item; each column is its key, its kind and what it shows of an item."""
-    rows = [row(*(show(item) for _, _, show in columns), verdict=verdict(item), filed=filed(item)) for item in items]
+    shown = ((item, tuple(show(item) for _, _, show in columns)) for item in items)
+    rows = [replace(row(*cells, verdict=verdict(it), filed=filed(it)), why=why(it)) for it, cells in shown]
     return Table(name, tuple(Column(key, kind) for key, kind, _ in columns), rows)
 
 
@@ -290,22 +294,32 @@ def csv_text(table: Table, words: Words) -> str:
 
 
 def latex(table: Table, words: Words) -> str:
-    """A `tabular` for booktabs, without a float around it; the LaTeX document needs `\\usepackage{booktabs}`."""
+    """A `tabular` for booktabs, without a float around it; the LaTeX document needs `\\usepackage{booktabs}`. A suspect
+    number has a dagger, which a line below explains; a false one is left out, or struck out where a document had it."""
 
-    def shown(cell: Cell) -> str:
+    def shown(cell: Cell, row: Row) -> str:
         text = _tex(words.render(cell.text))
         if cell.struck:
-            return rf"\textcolor{{gray}}{{\sout{{{text}}}}}"
+            return rf"\textcolor{{gray}}{{\sout{{{text}}}}}" if cell.printed else "-"
+        if doubtful(cell, row):
+            text += _DAGGER
         if cell.low is not None:  # a paper has no room for what is not known
             return rf"{text} {{\footnotesize {_tex(cell.interval)}}}"
         return rf"\texttt{{{text}}}" if cell.code else text
 
-    shape = "".join("r" if column.kind == "number" else "l" for column in table.columns)
+    def doubtful(cell: Cell, row: Row) -> bool:
+        return cell.mark == "suspect" or (row.verdict == "suspect" and cell.estimate is not None)
+
+    shape = "".join(_shape(table, place, words) for place in range(len(table.columns)))
     head = " & ".join(_tex(words.render(column.heading)) for column in table.columns)
     # After a line's end, LaTeX takes a bracket for an option.
-    lines_of = (" & ".join(shown(cell) for cell in row.cells) for row in table.rows)
+    lines_of = (" & ".join(shown(cell, row) for cell in row.cells) for row in table.rows)
     rows = [("{}" if line.startswith("[") else "") + line + r" \\" for line in lines_of]
-    struck = any(cell.struck for row in table.rows for cell in row.cells)
+    struck = any(cell.struck and cell.printed for row in table.rows for cell in row.cells)
+    suspect = [row for row in table.rows if any(doubtful(cell, row) for cell in row.cells)]
+    why = list(dict.fromkeys(words.render(it) for row in suspect for it in row.why))
+    marks = ("legend.suspect",) if struck else ("legend.suspect", "legend.struck")
+    note = words.render(Message("legend.dagger", why=why) if why else Message("legend.dagger.alone"))
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     lines = [
         f"% {words.render(table.caption)}",
@@ -318,9 +332,28 @@ def latex(table: Table, words: Words) -> str:
         *rows,
         r"\bottomrule",
         r"\end{tabular}",
-        *(f"% {words.render(phrase)}" for phrase in table.legend),
+        *([rf"\par{{\footnotesize {_DAGGER} {_tex(note)}}}"] if suspect else []),
+        *(f"% {words.render(phrase)}" for phrase in table.legend if phrase.code not in marks),
     ]
     return "\n".join(lines) + "\n"
+
+
+_LONG = 40
+"""Characters beyond which a text takes lines."""
+_DAGGER = r"\textsuperscript{\dag}"
+
+
+def _shape(table: Table, place: int, words: Words) -> str:
+    """The letter of a column in a `tabular`; columns of long texts share the line by the roots of their lengths."""
+
+    def root(place: int) -> float:
+        longest = max((len(words.render(row.cells[place].text)) for row in table.rows), default=0)
+        return longest**0.5 if table.columns[place].kind == "text" and longest > _LONG else 0.0
+
+    if table.columns[place].kind == "number":
+        return "r"
+    of = root(place)
+    return rf"p{{{0.8 * of / sum(map(root, range(len(table.columns)))):.2f}\linewidth}}" if of else "l"
 
 
 def html(table: Table, words: Words) -> str:

@@ -26,6 +26,7 @@ from specmeter.show.export import RunTable
 from specmeter.show.figure import figures
 from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
+from specmeter.show.run_words import load_table
 from specmeter.show.table import FORMATS
 from specmeter.store.integrity import sealed
 from specmeter.store.locate import sort_of
@@ -143,8 +144,8 @@ def write_tables(document: Document, folder: Path, languages: Sequence[str], onl
     """Write every table as Markdown, CSV and LaTeX, and every request as JSON Lines, and as Parquet with pyarrow."""
     written: list[Path] = []
     with whole_folder(folder):
-        for make in (results, kinds, prompts, parts, predictions, checks, models):
-            table = make(document)
+        made = (make(document) for make in (results, kinds, prompts, parts, predictions, checks, models))
+        for table in (*made, load_table(document.run)):
             name = "summary" if table.name == "results" else table.name
             written += write_table(table, name, folder, languages, only)
         if document.study is not None:

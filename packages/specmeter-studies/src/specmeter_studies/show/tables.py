@@ -77,7 +77,9 @@ def configurations(data: StudyData) -> Table:
         Column("why"),
     )
     kept = [place for place, column in enumerate(columns) if optional.get(column.key, True)]
-    rows = [Row(tuple(_line(line, data.origin)[place] for place in kept), line.of_rate) for line in lines]
+    rows = [
+        Row(tuple(_line(it, data.origin)[n] for n in kept), it.of_rate, why=(it.why,) if it.why else ()) for it in lines
+    ]
     about = Message("study.cited") if any(line.cited for line in lines) else ""
     return Table("configurations", tuple(columns[place] for place in kept), rows, about=about)
 
