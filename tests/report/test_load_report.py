@@ -98,6 +98,13 @@ def test_the_page_tells_it_and_leaves_what_assumes_one_request(run: Path) -> Non
     assert 'id="comparison"' not in page
 
 
+def test_suspect_cells_are_marked_beside_their_number_and_only_false_ones_crossed(run: Path) -> None:
+    panel = document_figures(read_document(run))["load_matrix"].panels[0]
+    layers = specification(panel, words("en"), PAGE)["layer"]
+    over = {it["mark"]["type"]: it["transform"][0]["filter"] for it in layers if "verdict" in str(it.get("transform"))}
+    assert over == {"rule": "datum.verdict == 'invalid'", "text": "datum.verdict == 'suspect'"}
+
+
 def test_its_numbers_are_a_table_for_papers(run: Path, tmp_path: Path) -> None:
     command = ["report", str(run), "--tables", str(tmp_path), "--lang", "en", "--columns", "load,speedup,throughput"]
     assert invoke(command) == 0

@@ -218,6 +218,7 @@ def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:
         assert 1 in ticks
         assert all(low <= tick <= high for tick in ticks)
         assert all(b / a > (high / low) ** (1 / 10) for a, b in pairwise(ticks))
+    assert ratio_axis([0.65, 1.34])[1][-1] == 1.2, "the last that fits is there"
 
 
 def test_steps_and_routing_become_charts(real: Path) -> None:

@@ -170,6 +170,7 @@ def specification(panel: Panel, words: Words, palette: Palette, *, width: int | 
     if width is None:
         _explain_once(spec, panel.explained)
     else:
+        _explain_drawn(spec, panel.data)
         legend = fitted(spec, width)
         look = config(palette, type_px(width))
         look |= {"background": palette.paper, "legend": look["legend"] | legend}
@@ -191,6 +192,17 @@ def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
         told = encoding["scale"]["domain"][0] if encoding.get("field") == "mark" else "series"
         if encoding.get("legend") and told in explained:
             encoding["legend"] = None
+
+
+def _explain_drawn(spec: Spec, data: Sequence[Datum]) -> None:
+    """Leave series out of the legends of a panel by itself that are not drawn in it."""
+    layers: list[dict[str, dict[str, Any]]] = spec["layer"]
+    every: list[Any] = [it for layer in layers for it in layer["encoding"].values()]
+    for look in (cast("Spec", it) for it in every if isinstance(it, dict)):
+        field = str(look.get("field"))
+        if look.get("legend") and any(field in datum for datum in data):
+            drawn = set(distinct((datum for datum in data if field in datum), field))
+            look["legend"] = {**look["legend"], "values": [it for it in look["scale"]["domain"] if it in drawn]}
 
 
 def shown(estimate: Estimate | None, digits: int, scale: float = 1.0) -> Datum:
@@ -229,9 +241,10 @@ def ratio_axis(values: Iterable[Estimate | float]) -> tuple[list[float], list[fl
         high = max(high, min(value.point * 2.5, value.high or value.point))
     low, high = low / 1.06, high * 1.06
     ticks: list[float] = []
-    for tick in sorted(RATIOS, key=lambda tick: abs(log(tick))):
+    inside = [tick for tick in RATIOS if low <= tick <= high]
+    for tick in (1, inside[0], inside[-1], *sorted(inside, key=lambda tick: abs(log(tick)))):
         room = log(high / low) / 9
-        if low <= tick <= high and all(abs(log(tick / other)) >= room for other in ticks):
+        if all(abs(log(tick / other)) >= room for other in ticks):
             ticks.append(tick)
     return [low, high], sorted(ticks)
 

@@ -124,7 +124,8 @@ def _explained(encoding: Spec) -> Iterator[str]:
         if told := legend and legend.get("labelExpr"):
             yield from re.findall("'([^']*)'", told)
         elif legend is not None:
-            yield from (it for it in look.get("scale", {}).get("domain", ()) if isinstance(it, str))
+            domain = look.get("scale", {}).get("domain", ())
+            yield from (it for it in cast("Spec", legend).get("values", domain) if isinstance(it, str))
 
 
 def _lines(text: str, ems: float) -> list[str]:

@@ -139,7 +139,8 @@ def drawing(cells: list[Datum], target: str, across: Callable[[Words], Spec]) ->
             "height": {"step": 34},
             "layer": [
                 heated(palette, at),
-                *(_stroke(x, y, palette, verdict, up=up) for verdict, up in _STRUCK),
+                *(_stroke(x, y, palette, up=up) for up in (True, False)),
+                _doubted(x, y, palette),
                 {
                     "transform": [{"filter": "isValid(datum.cell)"}],
                     "mark": {"type": "text", "fontSize": 13},
@@ -151,11 +152,15 @@ def drawing(cells: list[Datum], target: str, across: Callable[[Words], Spec]) ->
     return draw
 
 
-_STRUCK = (("suspect", True), ("invalid", True), ("invalid", False))
-"""Verdict -> a line through its cells, upwards or downwards."""
+def _doubted(x: Spec, y: Spec, palette: Palette) -> Spec:
+    """The mark of suspect numbers, in the corner of their cells."""
+    place = {"x": {**x, "bandPosition": 0.9}, "y": {**y, "bandPosition": 0.28}}
+    mark: Spec = {"type": "text", "text": "?", "fontSize": 12, "fontWeight": "bold", "color": palette.ink}
+    return {"transform": [{"filter": "datum.verdict == 'suspect'"}], "mark": mark, "encoding": place}
 
 
-def _stroke(x: Spec, y: Spec, palette: Palette, verdict: str, *, up: bool) -> Spec:
+def _stroke(x: Spec, y: Spec, palette: Palette, *, up: bool) -> Spec:
+    """A line through cells that are false, upwards or downwards."""
     first, last = (0.9, 0.1) if up else (0.1, 0.9)
     ends = {
         "x": {**x, "bandPosition": 0.06},
@@ -163,6 +168,5 @@ def _stroke(x: Spec, y: Spec, palette: Palette, verdict: str, *, up: bool) -> Sp
         "y": {**y, "bandPosition": first},
         "y2": {"field": y["field"], "bandPosition": last},
     }
-    colour = palette.bad if verdict == "invalid" else palette.muted
-    mark: Spec = {"type": "rule", "stroke": colour, "strokeWidth": 1.5, "opacity": 0.8}
-    return {"transform": [{"filter": f"datum.verdict == '{verdict}'"}], "mark": mark, "encoding": ends}
+    mark: Spec = {"type": "rule", "stroke": palette.bad, "strokeWidth": 1.5, "opacity": 0.8}
+    return {"transform": [{"filter": "datum.verdict == 'invalid'"}], "mark": mark, "encoding": ends}

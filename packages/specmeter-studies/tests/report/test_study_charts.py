@@ -109,6 +109,18 @@ def test_panels_share_their_scales_and_are_told_apart() -> None:
     assert low < 1 < 1.07 * (1.05 + 0.05 * 16) < high
 
 
+def test_marks_that_stand_aside_stay_inside_and_a_file_explains_only_what_it_draws() -> None:
+    made = figures("valid")[0]
+    beside = [it.model_copy(update={"y": 1.5, "x": 4, "series": name}) for it in made.points[:1] for name in "abcd"]
+    elsewhere = made.points[0].model_copy(update={"facet": "other", "series": "a", "x": 8})
+    figure = drawn(made.model_copy(update={"points": (*beside, elsewhere)}), "measured", "f")
+    most = max(abs(float(datum["dodge"] or 0)) for datum in figure.panels[0].data)
+    told = [specification(it, words("en"), PRINT, width=320)["layer"] for it in figure.panels]
+    of = [next(it["encoding"] for it in layers if "shape" in it["encoding"]) for layers in told]
+    assert [it["x"]["scale"]["padding"] > most > 0 for it in of] == [True, True]
+    assert [it["shape"]["legend"]["values"] for it in of] == [["a", "b", "c", "d"], ["a"]]
+
+
 def test_names_keep_the_order_they_are_given_and_numbers_their_own() -> None:
     rows = spec_of(of("figure-3"))["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert rows == ["zh", "fact", "code"]

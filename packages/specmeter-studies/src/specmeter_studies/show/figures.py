@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import floor, log10
 from typing import TYPE_CHECKING, Literal
@@ -383,6 +384,13 @@ class _PanelStyle:
                 found[place] = {"lane": f"{self.series.index(series):04d}.{lane:04d}"}
         return found
 
+    @cached_property
+    def aside(self) -> float:
+        """How far marks of any panel are moved, in pixels: room that the axis needs at its ends."""
+        points = self.figure.points
+        panels = ([it for it in points if it.facet == facet] for facet in dict.fromkeys(it.facet for it in points))
+        return max(abs(float(place.get("dodge") or 0)) for panel in panels for place in self.places(panel))
+
     def _extents(self, panel: Sequence[Point], *, across: bool = False) -> list[Extent]:
         """Where marks and their intervals lie; `across`: the number alone decides, names stand in rows."""
         shown = [_ends(point) for point in self.figure.points]
@@ -444,6 +452,8 @@ class _PanelStyle:
         else:
             numbers = [float(point.x) for point in self.figure.points]
             x = self._number_axis("x", self.figure.x, numbers, words)
+            if self.aside:
+                x.setdefault("scale", {})["padding"] = self.aside + APART_PX
         y["axis"] = {**y.get("axis", {}), "ticks": True, "domain": True, "grid": True}
         look = self._series(words, palette)
         tips = self._tips(words, data, named=False)
