@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from said import said_of
-from specmeter.advise.advice import AdviceQuestion
+from specmeter.advise.advice import AdviceQuestion, Fate
 from specmeter.advise.question import changed, grid
+from specmeter.advise.race import without_room
 from specmeter.advise.screen import HAIR, Outlook, Shortlist, choose, explore, look, pilots, simplicity
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.messages import Message
@@ -151,6 +152,12 @@ def test_the_simplest_of_neighbours_leads_and_nothing_that_may_win_is_called_a_l
     chosen = choose(spread)
     assert len(chosen.kept) == 5
     assert set(codes(chosen).values()) == {"no-room"}
+
+
+@pytest.mark.parametrize(("point", "code"), [(0.88, "cannot-gain"), (1.0, "no-room")])
+def test_what_is_not_raced_for_want_of_room_follows_its_interval(point: float, code: str) -> None:
+    fate = Fate(arm_id="n", predicted=outlook("n", point).predicted, code="open", stage="screen")
+    assert without_room(fate).code == code
 
 
 def test_nothing_is_raced_where_nothing_gains() -> None:

@@ -119,6 +119,20 @@ def test_every_arm_has_a_fate_with_what_was_measured(whole: tuple[Advice, Path, 
             assert fate.raced is not None
 
 
+def test_predictions_of_all_arms_are_on_one_scale(tmp_path: Path) -> None:
+    heard = Heard()
+    advice = advise(ASKED, grid_of(gamma=range(1, 17)), tmp_path / "a", heard)
+    predicted = {fate.arm_id: fate.predicted.point for fate in advice.fates if fate.predicted}
+    held = [it for it in advice.fates if it.stage == "screen" and it.than and it.ratio]
+    assert held
+    for it in held:
+        assert it.ratio and it.than
+        assert predicted[it.arm_id] / predicted[it.than] == pytest.approx(it.ratio.point), it.arm_id
+    first = heard.answers[0]
+    assert first.speedup and first.arm
+    assert first.speedup.point < predicted[first.arm.id], "the first line has what its arm owes to luck taken off"
+
+
 def test_each_stage_is_a_run_folder_that_says_what_it_is(whole: tuple[Advice, Path, Heard]) -> None:
     advice, folder, _ = whole
     assert [stage.stage for stage in advice.stages] == ["screen", "race", "confirm"]

@@ -438,11 +438,11 @@ def screen(ledger: AdviseSession) -> None:
         outlooks = look(whole, store, goal=ledger.advice.asked.goal)
     kinds = {kind for it in outlooks for kind in it.by_kind}
     choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
-    known, luck = {it.arm.id: it for it in outlooks}, owed_to_luck(outlooks)
+    known = {it.arm.id: it for it in outlooks}
     kept = [
         Fate(
             arm_id=it.arm.id,
-            predicted=None if it.predicted is None else scaled(it.predicted, 1 / luck),
+            predicted=it.predicted,
             by_kind=dict(it.by_kind),
             basis=it.basis,
             code="open",
@@ -452,14 +452,15 @@ def screen(ledger: AdviseSession) -> None:
     ]
     ledger.set_fates([*kept, *choice.fates])
     best = next(iter(kept), None) or max(choice.fates, key=expected, default=None)
-    gains = bool(kept) and above(kept[0].predicted, 1)
+    best_of_many = None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
+    gains = bool(kept) and above(best_of_many, 1)
     decision: Decision = "speculate" if gains else "undecided" if kept else "off"
     told = known[best.arm_id] if best else None
     ledger.answer(
         decision,
         "predicted",
         best.arm_id if best else None,
-        best.predicted if best else None,
+        best_of_many,
         tau=None if told is None or told.tau is None else bare(told.tau, "tokens/forward", "expected by the screen"),
     )
 

@@ -306,10 +306,14 @@ def _with_room(ledger: AdviseSession, kept: Sequence[str]) -> tuple[list[str], i
             break
         count -= 1
     out = set(kept[max(count, 1) :])  # the first one can be confirmed without a race
-    ledger.set_fates(
-        [it.model_copy(update={"code": "no-room"}) if it.arm_id in out else it for it in ledger.advice.fates]
-    )
+    ledger.set_fates([without_room(it) if it.arm_id in out else it for it in ledger.advice.fates])
     return list(kept[:count]), min(blocks, MOST_BLOCKS) if count else 0
+
+
+def without_room(fate: Fate) -> Fate:
+    """An arm that is not raced after all; one that was kept for a kind of text alone may not gain on all of them."""
+    high = None if fate.predicted is None else fate.predicted.high
+    return fate.model_copy(update={"code": "cannot-gain" if high is not None and high <= 1 else "no-room"})
 
 
 def answers_of(
