@@ -21,7 +21,7 @@ from specmeter.advise.session import PATIENCE, Silent
 from specmeter.analysis.load.summary import measured_cells
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.errors import UsageError
+from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load as load_experiment
 from specmeter.host.telemetry import (
     CpuTime,
@@ -33,7 +33,7 @@ from specmeter.host.telemetry import (
     share,
     wait_for_calm,
 )
-from specmeter.laboratory.run import prepare, run
+from specmeter.laboratory.run import Prepared, choose_folder, prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
 from specmeter.record import Disturbance, Finding, Telemetry
@@ -244,7 +244,7 @@ def test_the_screen_says_who_disturbed_and_what_all_blocks_would_say(
     assert "block 2 set aside: blender took 51% of the machine; measuring it again" in said.err
     aside = run_words.set_aside(read_run(tmp_path / "run").disturbances[0], 300)
     assert "; waiting for calm, 5 min 00 s at most, then measuring it again; " in str(aside)
-    assert str(aside).endswith("SPECMETER_DISTURBED=keep would count it, as suspect")
+    assert str(aside).endswith("the same command with SPECMETER_DISTURBED=keep")
     assert "3 blocks were set aside; in the worst one blender took 51% of the machine; with them" in " ".join(
         said.out.split()
     )
@@ -367,6 +367,44 @@ def test_what_is_disturbed_may_count(tmp_path: Path) -> None:
     measured(write(tmp_path, disturbed="keep"), tmp_path / "run")
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         assert store.disturbances() == []
+
+
+class Stopping(Silent):
+    """Ctrl-C while a calm machine is waited for."""
+
+    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
+        raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("disturbing")
+@pytest.mark.parametrize("named", [True, False])
+def test_who_does_not_wait_goes_on_by_the_same_command_and_counts_disturbed_blocks(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SPECMETER_DISTURBED", raising=False)
+    file = write(tmp_path)
+    Path(file).write_text(Path(file).read_text().replace("  disturbed: repeat\n", ""), encoding="utf-8")
+
+    def begun() -> tuple[Prepared, Path]:
+        whole = prepare(load_experiment(file))
+        asked = whole.experiment.model_dump_json()
+        return whole, choose_folder("mocked", asked, out=tmp_path / "run" if named else None)[0]
+
+    whole, folder = begun()
+    with pytest.raises(KeyboardInterrupt):
+        run(whole, folder, Stopping())
+    monkeypatch.setenv("SPECMETER_DISTURBED", "keep")
+    whole, again = begun()
+    assert again == folder
+    assert run(whole, folder, Silent()).state == "complete"
+    with RunStore.open(folder, readonly=True) as store:
+        assert [(it.block, it.attempt) for it in store.disturbances()] == [(1, 1)], "and the others count"
+        assert store.experiment().design.disturbed == "keep"
+        assert {it.check for it in store.findings()}.isdisjoint({"experiment-differs", "data-changed"})
+    measured(write(tmp_path), tmp_path / "written")
+    with pytest.raises(StoreError, match=r"cannot be resumed(.|\n)*disturbed: repeat -> keep"):
+        measured(write(tmp_path, disturbed="keep"), tmp_path / "written")
 
 
 # --- advice ----------------------------------------------------------------------------------------------------------

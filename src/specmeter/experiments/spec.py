@@ -208,7 +208,8 @@ class Design(Record):
     disturbed: Literal["repeat", "keep"] = Field(default_factory=disturbed_by_default)
     """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
     aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
-    (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`.
+    (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`; a run that is resumed
+    follows the variable anew, and what was set aside stays so.
     Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
     a fifth of the samples, of the block or of a session (of a session shorter than three seconds 20%); a GPU was slowed
     in 5% of them; or the processor's clock was a fifth lower in one session than in another with as many threads. A

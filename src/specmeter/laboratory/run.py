@@ -6,11 +6,11 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specmeter import workloads
 from specmeter.analysis.prediction.drafts import table_of
@@ -20,7 +20,7 @@ from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, heard_stops
 from specmeter.experiments import schedule
-from specmeter.experiments.file import LoadedExperiment
+from specmeter.experiments.file import LoadedExperiment, parse
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.reference import AbsentModel
     from specmeter.probe import Probe
+    from specmeter.store import RunReader
     from specmeter.workloads.spec import WorkloadSpec
 
 Then = Callable[[RunStore], Sequence[Turn] | None]
@@ -406,7 +407,7 @@ def choose_folder(
         for folder in reversed(find_runs(runs, name)):
             try:
                 with RunStore.open(folder, readonly=True) as store:
-                    same = store.experiment_json == experiment_json
+                    same = json.loads(store.experiment_json) == _as_begun(store, json.loads(experiment_json))
                     if same and not store.state().is_finished(checked=store.certificate() is not None):
                         return folder, True
             except StoreError:
@@ -414,12 +415,22 @@ def choose_folder(
     return new_folder(name, runs), False
 
 
+def _as_begun(store: RunReader, experiment: dict[str, Any]) -> dict[str, Any]:
+    """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
+    environment: blocks that were set aside stay so, and those that come follow the rule that is in force then."""
+    with suppress(ExperimentError):
+        if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:
+            rule = json.loads(store.experiment_json)["design"]["disturbed"]
+            return experiment | {"design": experiment["design"] | {"disturbed": rule}}
+    return experiment
+
+
 def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
 
     if RunStore.exists(folder):
         store = RunStore.open(folder)
         try:
-            store.refuse_changes(identity)
+            store.refuse_changes(replace(identity, experiment=_as_begun(store, identity.experiment)))
             refuse_changed_data(store)
         except BaseException:
             store.close()
@@ -430,6 +441,7 @@ def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIde
         )
     # First of all: a certificate must not outlive what it certifies, not even in a run that is stopped at once.
     store.begin(time.time())
+    store.set_experiment(work.experiment.model_dump_json())
     store.set_models(identity.models)
     store.set_arms(identity.arms)
     store.set_prompts(identity.prompts)

@@ -241,6 +241,11 @@ class RunStore(RunReader):
             if last != (text,):
                 db.execute("INSERT INTO host (json) VALUES (?)", (text,))
 
+    def set_experiment(self, experiment_json: str) -> None:
+        """The experiment as it is gone on with: it may say anew what becomes of disturbed blocks."""
+        with self._transaction() as db:
+            db.execute("UPDATE run SET experiment_json = ?", (experiment_json,))
+
     def set_models(self, models: Iterable[ModelIdentity]) -> None:
         self._replace("model", "name", ((model.name, model.model_dump_json()) for model in models))
 
