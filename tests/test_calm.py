@@ -36,7 +36,7 @@ from specmeter.host.telemetry import (
 from specmeter.laboratory.run import Prepared, choose_folder, prepare, run
 from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
-from specmeter.record import Disturbance, Finding, Telemetry
+from specmeter.record import Disturbance, Finding, Host, Request, Telemetry
 from specmeter.record.measured import threads_beside
 from specmeter.show import run_words
 from specmeter.show.advice_words import would_decide
@@ -233,6 +233,32 @@ def test_a_program_that_takes_a_core_for_half_a_minute_costs_a_block_or_two(
     speedups = [it.speedup for it in (*report.summary.arms, *quiet.summary.arms) if it.speedup is not None]
     assert [it.n for it in speedups] == [BLOCKS, BLOCKS]
     assert speedups[0].point == pytest.approx(speedups[1].point, rel=0.02)
+
+
+class Listening(Silent):
+    """Remembers the order of what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def request_done(self, request: Request) -> None:  # noqa: ARG002
+        self.heard.append("request")
+
+    def machine_sampled(self, sample: Telemetry, host: Host) -> None:  # noqa: ARG002
+        self.heard.append("sample")
+
+
+def test_a_slow_warm_up_is_watched_as_well_and_none_of_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, listening = prepare(load_experiment(write(tmp_path, disturbed="keep"))), Listening()
+    monkeypatch.setattr(Work, "simulated", False)
+    monkeypatch.setattr(loop, "TelemetrySampler", Sampled(prepared.engine.clock, 0, 0))
+    run(prepared, tmp_path / "run", listening)
+    assert listening.heard[0] == "sample", "before there is an answer"
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        first, *_ = store.sessions()
+        assert min(it.at for it in store.telemetry()) > first.started_at + (first.warmup_ms or 0) / 1000
 
 
 @pytest.mark.usefixtures("disturbing")

@@ -22,6 +22,7 @@ from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.show.advice_words import headline, names_of
 from specmeter.show.page.live import Pages
+from specmeter.show.advice_words import would_decide
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
 from specmeter.store.locate import find_advice, find_folders, find_run
@@ -192,6 +193,8 @@ def test_the_budget_is_refused_where_it_cannot_be_enough_and_kept_where_it_can(t
     with pytest.raises(UsageError, match=r"budget of 20 s is too small.*need about") as error:
         advise(small, grid_of(), tmp_path / "a", Silent())
     assert "--budget" in error.value.fix
+    told = would_decide(read_advice(tmp_path / "a"), tmp_path / "a")
+    assert str(told) == "To decide it: allow more time than 20 s (`--budget`)."
     # The same question with more time goes on there, and what was measured counts.
     advice = advise(ASKED, grid_of(), tmp_path / "a", Silent())
     assert advice.decision == "speculate"

@@ -10,6 +10,7 @@ import pytest
 from specmeter.advise import pipeline, session
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
 from specmeter.advise.pipeline import Silent, advise
+from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.messages import words
 from specmeter.show.advice_words import headline, names_of
@@ -64,3 +65,14 @@ def test_a_first_answer_rests_on_half_of_the_texts_and_on_sizes_and_says_so(
         assert len({row.prompt_id for row in store.rows()}) == 4
         assert list(store.probes())
     assert again.advice.fates
+
+
+def test_a_budget_that_half_of_the_texts_show_to_be_too_small_is_refused_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LEAST_KEPT_BYTES", 0)
+    asked = ASKED.model_copy(update={"budget_s": 0.01})
+    with pytest.raises(UsageError, match="is too small"):
+        advise(asked, load(GRID), tmp_path / "advice", Silent())
+    with RunStore.open(tmp_path / "advice" / "screen", readonly=True) as store:
+        assert len(list(store.rows())) == 2

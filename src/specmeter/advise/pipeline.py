@@ -422,11 +422,11 @@ def screen(ledger: AdviseSession) -> None:
     def then(store: RunStore) -> Sequence[Turn] | None:
         refuse_failing(ledger, store)
         block = max(turn.block for turn in store.cells()) + 1
+        refuse_too_small(ledger, store, block / experiment.design.blocks)
         if block < experiment.design.blocks:
             if 2 * ledger.spent() + ALLOWANCE_S > FIRST_S:
                 _first_answer(ledger, store, host)
             return next_block(experiment, list(store.arms()), block)
-        refuse_too_small(ledger, store)
         refuse_busy(ledger, store)
         explore(whole, store, host=host)
         return None
@@ -452,7 +452,9 @@ def screen(ledger: AdviseSession) -> None:
     ]
     ledger.set_fates([*kept, *choice.fates])
     best = next(iter(kept), None) or max(choice.fates, key=expected, default=None)
-    best_of_many = None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
+    best_of_many = (
+        None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
+    )
     gains = bool(kept) and above(best_of_many, 1)
     decision: Decision = "speculate" if gains else "undecided" if kept else "off"
     told = known[best.arm_id] if best else None
@@ -534,11 +536,14 @@ def beyond(ledger: AdviseSession) -> str:
     return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
 
 
-def refuse_too_small(ledger: AdviseSession, store: RunStore) -> None:
-    """Raise `UsageError` where the budget has no room for a block of two arms and the confirmation."""
+def refuse_too_small(ledger: AdviseSession, store: RunStore, share: float) -> None:
+    """Raise `UsageError` where the budget has no room for a block of two arms and the confirmation, by the `share` of
+    the prompts that was measured."""
     cell, budget_s = cell_s(store, ledger.baseline.id), ledger.advice.asked.budget_s
-    need = ledger.spent() + cell * (2 + 2 * least_units(1))
-    if need > budget_s:
+    least, spent = cell * (2 + 2 * least_units(1)), ledger.spent()
+    if spent + least > budget_s:
+        cell, need = cell / share, (spent + least) / share
+        ledger.tell(decision="undecided", why_undecided="budget")
         minutes = int(need * (len(ledger.advice.asked.clients) or 1) / 60) + 1  # loads share it
         busy = _others(ledger, store)
         raise UsageError(

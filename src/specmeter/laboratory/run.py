@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -415,13 +415,13 @@ def choose_folder(
     return new_folder(name, runs), False
 
 
-def _as_begun(store: RunReader, experiment: dict[str, Any]) -> dict[str, Any]:
+def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, Any]:
     """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
     environment: blocks that were set aside stay so, and those that come follow the rule that is in force then."""
     with suppress(ExperimentError):
         if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:
             rule = json.loads(store.experiment_json)["design"]["disturbed"]
-            return experiment | {"design": experiment["design"] | {"disturbed": rule}}
+            return {**experiment, "design": {**experiment["design"], "disturbed": rule}}
     return experiment
 
 

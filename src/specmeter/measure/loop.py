@@ -14,7 +14,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -372,14 +372,20 @@ class _Bench:
             try:
                 self._refuse_too_long(session, arm)
                 if not warm:
-                    record = record.model_copy(update=self._warm_up(session, arm, cell, first))
-                if self.work.watched:
-                    stack.enter_context(TelemetrySampler(self._tells(samples), pids=facts.pids))
+                    with self._sampled(SimpleQueue(), facts.pids):  # told, not kept: nothing of a warm-up counts
+                        record = record.model_copy(update=self._warm_up(session, arm, cell, first))
+                stack.enter_context(self._sampled(samples, facts.pids))
                 yield session, samples
             finally:
                 stack.close()
                 self.store.update_session(record.model_copy(update={"ended_at": self.engine.clock()}))
                 self.store.add_telemetry(_drain(samples))
+
+    def _sampled(
+        self, samples: SimpleQueue[Telemetry], pids: Sequence[int]
+    ) -> AbstractContextManager[TelemetrySampler | None]:
+        """The machine is sampled meanwhile, where it is the one that computes."""
+        return TelemetrySampler(self._tells(samples), pids=pids) if self.work.watched else nullcontext()
 
     def _tells(self, samples: SimpleQueue[Telemetry]) -> Callable[[Telemetry], None]:
         """Keep a sample, and tell the observer."""
