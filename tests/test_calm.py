@@ -350,7 +350,9 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
 
     def wait(*_: object) -> bool:
         if not seen:
-            seen.append(Pages(tmp_path / "specmeter-runs", ["en"]).page("/mocked-1/").text)
+            pages = Pages(tmp_path / "specmeter-runs", ["en"])
+            seen.append(pages.page("/mocked-1/").text)
+            assert "1 block set aside" in pages.page("/").text
             capsys.readouterr()
             for command in (["show", str(folder)], ["list"]):
                 invoke(command)

@@ -16,6 +16,8 @@ import specmeter
 from pasted_line import timings_of
 from specmeter.cli import all_commands, invoke, root
 from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.file import parse
+from specmeter.laboratory.plan import too_few
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -136,3 +138,11 @@ def test_options_that_pages_show_are_those_of_the_commands() -> None:
                     param.type_cast_value(context, given[param.name or ""])
             seen += 1
     assert seen > 80
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_an_experiment_file_that_a_page_shows_can_answer(page: str) -> None:
+    texts = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    found = [parse(text) for text in texts if "targets:" in text]
+    assert found
+    assert [told for it in found for told in too_few(it, it.expand())] == []

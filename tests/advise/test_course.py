@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import specmeter
-from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
+from specmeter.advise.advice import Advice, AdviceQuestion, read_advice, write_advice
 from specmeter.advise.pipeline import Silent, advise, choose_folder
 from specmeter.advise.schedule import find_single_run, runs_of
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.experiments.file import load
-from specmeter.show.advice_words import headline, names_of
+from specmeter.show.advice_words import headline, names_of, would_decide
 from specmeter.show.page.live import Pages
-from specmeter.show.advice_words import would_decide
 from specmeter.show.page.site import write_site
 from specmeter.store import RunStore
 from specmeter.store.locate import find_advice, find_folders, find_run
@@ -127,10 +126,12 @@ def test_predictions_of_all_arms_are_on_one_scale(tmp_path: Path) -> None:
     held = [it for it in advice.fates if it.stage == "screen" and it.than and it.ratio]
     assert held
     for it in held:
-        assert it.ratio and it.than
+        assert it.ratio is not None
+        assert it.than is not None
         assert predicted[it.arm_id] / predicted[it.than] == pytest.approx(it.ratio.point), it.arm_id
     first = heard.answers[0]
-    assert first.speedup and first.arm
+    assert first.speedup is not None
+    assert first.arm is not None
     assert first.speedup.point < predicted[first.arm.id], "the first line has what its arm owes to luck taken off"
 
 
@@ -296,6 +297,14 @@ def test_an_advice_is_a_page_of_the_site(whole: tuple[Advice, Path, Heard], tmp_
         stage = page.parent / link / "report.html"
         back = re.findall(r'class="brand" href="([^"]+)"', stage.read_text("utf-8"))
         assert [(stage.parent / it).resolve() for it in back] == [index]
+
+
+def test_the_card_of_an_unfinished_advice_says_so(whole: tuple[Advice, Path, Heard], tmp_path: Path) -> None:
+    write_advice(whole[0].model_copy(update={"finished": False}), tmp_path / "a")
+    index, _ = write_site(tmp_path / "public", [tmp_path / "a"], ("en",))
+    assert "<li>unfinished</li>" in index.read_text("utf-8")
+    index, _ = write_site(tmp_path / "other", [whole[1]], ("en",))
+    assert "<li>complete</li>" in index.read_text("utf-8")
 
 
 def test_an_advice_that_is_served_leads_to_its_stages(whole: tuple[Advice, Path, Heard]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from specmeter import workloads
 from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
 from specmeter.advise.controllers import certify as rule
 from specmeter.analysis.answer import least_units
@@ -267,6 +268,8 @@ def command(
     else:
         asked = [_loaded(described, what, changes, variants, save)]
     screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
+    if save is not None:
+        screen.say(f"experiment saved: {save}", wrap=False)
     probes = [(file.name, load_probe(file)) for file in probe_files]
     for name, probe in probes:
         screen.say_all(probe_report.warnings(probe, name), wrap=False)
@@ -429,6 +432,8 @@ def _described(
     loaded = load(keys, changes)
     if save is None:
         return loaded
+    files = [spec for spec in loaded.experiment.workloads if not workloads.needs_tokenizer(spec)]
+    workloads.load(files, base_dir=save.parent.absolute())  # what is saved can be run
     if kept not in (None, loaded.text.encode()):
         raise UsageError(
             f"--save {save}: is there already, and another experiment", fix="name another file, or remove it"

@@ -19,6 +19,7 @@ from specmeter.show.advice_words import (
     fate_told,
     headline,
     is_elsewhere,
+    is_open,
     names_of,
     notes,
     reason,
@@ -93,8 +94,8 @@ def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
 
 
 def _to_paste(advice: Advice) -> Iterator[Block]:
-    if advice.basis == "predicted" and not advice.fates:
-        return  # a first guess is not to be served by
+    if is_open(advice) or (advice.basis == "predicted" and not advice.fates):
+        return  # neither the best so far nor a first guess is to be served by
     for program, line in commands(advice).items():
         if is_elsewhere(program):
             yield Text(Message("advised.elsewhere", program=program), "faint")

@@ -77,6 +77,8 @@ class Entry(NamedTuple):
     state: str
     done: int = 0
     planned: int = 0
+    aside: int = 0
+    """Blocks that were set aside."""
     started: str = ""
     headline: Message | None = None
     problem: str = ""
@@ -282,8 +284,8 @@ def entry_of(place: Path) -> Entry:
     sort = sort_of(place) or "parts"
     if sort == "run":
         with RunStore.open(place, readonly=True) as store:
-            state = store.state()
-        told = {"state": state.told(written=is_written(place)), "done": state.ok, "planned": state.planned}
+            state, told["aside"] = store.state(), len(store.disturbances())
+        told |= {"state": state.told(written=is_written(place)), "done": state.ok, "planned": state.planned}
         if state.started_at is not None:
             told["started"] = moment(state.started_at)
     elif sort in ADVISED:

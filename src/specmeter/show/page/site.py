@@ -75,6 +75,7 @@ class SiteAdvice(NamedTuple):
     place: Path
     """The folder that it was measured into."""
     report: Report
+    state: str
     cpu: str
     write: Callable[..., list[Path]]
     """Writes its page, and those of its stages below it."""
@@ -152,7 +153,8 @@ def _read(place: Path, taken: set[str]) -> _Entry:
         advices = found.advices if isinstance(found, Schedule) else (found,)
         cpu = next((it.host.cpu for it in advices if it.host), "")
         write = partial(write_advised_page, found, place)
-        return SiteAdvice(_slug(place.resolve().name, taken), place, report_of(found, own(place)), cpu, write)
+        slug, state = _slug(place.resolve().name, taken), "complete" if found.finished else "partial"
+        return SiteAdvice(slug, place, report_of(found, own(place)), state, cpu, write)
     if sort != "study":
         document = read_document(place)
         return SiteRun(_slug(place.resolve().name, taken), document)
