@@ -289,6 +289,14 @@ def test_progress_on_a_terminal_keeps_the_first_answer() -> None:
     assert "so far: dense: undecided" in text
 
 
+def test_a_terminal_breaks_no_word_of_a_line() -> None:
+    stream, text = io.StringIO(), "first answer: probably small draft, 4 tokens: 1.95x predicted, nothing compared yet"
+    AdviceProgress(Screen(file=stream, width=20, force_terminal=True), 600).note(text)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 4
+    assert " ".join(it.strip() for it in lines) == text
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_it_shows_itself_in_a_notebook(name: str) -> None:
     shown = ShownAdvice(**vars(ALL[name]))

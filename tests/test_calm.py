@@ -366,6 +366,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     assert "waiting for calm" in page
     assert "Being measured: 4 of 16 requests so far." in show
     assert "give the command again" not in show
+    assert "specmeter check" not in show
     assert "mocked-1 being measured 4/16" in listed
     capsys.readouterr()
     invoke(["list"])

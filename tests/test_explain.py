@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from advices import est
 from mock_probe import mock_probe, written
 from records import header
 from said import all_said, codes, said_of
@@ -33,6 +34,7 @@ from specmeter.record import (
     TextRouting,
     UnionPoint,
 )
+from specmeter.show.run_tables import ms_per_token
 from specmeter.store import RequestRow, RunStore
 from test_measure import faults, measured, write
 
@@ -540,7 +542,7 @@ def test_a_run_in_which_nothing_was_measured(tmp_path: Path) -> None:
         measured(write(tmp_path, engine=engine), tmp_path / "run")
     with pytest.raises(UsageError, match="nothing was measured") as refused:
         account(tmp_path / "run")
-    assert f"--out {tmp_path / 'run'}" in refused.value.fix
+    assert refused.value.fix == "give the command again that began it; it resumes the run"
 
 
 def test_the_command_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -611,3 +613,9 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert it.speedup.low is not None
         assert it.speedup.low < it.speedup.point
         assert codes(it.cost) & {"costs.headers", "costs.probe", "costs.steps"}
+
+
+@pytest.mark.parametrize(("half", "noisy"), [(4.0, True), (0.1, False)])
+def test_a_time_whose_interval_is_wider_than_tenfold_is_no_number(half: float, noisy: bool) -> None:
+    cell = ms_per_token(est(10.0, half), struck=False)
+    assert (cell.text == Message("cell.too_noisy")) == noisy

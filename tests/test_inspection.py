@@ -290,6 +290,16 @@ def test_a_run_is_never_certified_over_a_file_that_refutes_it(
         measured(write(folder.parent, design={"blocks": 3}), folder)
 
 
+def test_what_cannot_be_resumed_is_not_told_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remove_block(folder, from_plan=False)
+    for command in ("check", "show"):
+        invoke([command, str(folder)])
+        told = " ".join(capsys.readouterr().out.split())
+        assert "the run folder is not what was certified" in told
+        assert "to resume" not in told
+        assert "give the command again" not in told
+
+
 def test_a_file_that_a_stopped_certification_left_is_believed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Killed between the file and the row: nothing was changed, so the run is certified, and can go on."""
     forget(folder)

@@ -319,6 +319,10 @@ def test_models_of_the_mock_engine_are_models_and_imply_it(capsys: pytest.Captur
     described = ["run", "mock:dense", "--draft", "mock:small", "--gamma", "2", "--max-tokens", "8"]
     Path("kept").mkdir()
     assert invoke([*described, "--save", "kept/mine.yaml", "--dry-run"]) == 0
+    assert "experiment saved: kept/mine.yaml" in capsys.readouterr().err
+    Path("empty.txt").write_text("", encoding="utf-8")
+    said(*described, "--prompts", "empty.txt", "--save", "kept/other.yaml", capsys=capsys)
+    assert not Path("kept/other.yaml").exists(), "its prompts are refused"
     kept = load("kept/mine.yaml").experiment
     assert (kept.engine.kind, kept.targets, kept.drafts) == ("mock", {"dense": "mock:dense"}, {"small": "mock:small"})
     for engine in ((), ("--engine", "mock")):

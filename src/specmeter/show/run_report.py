@@ -89,7 +89,7 @@ def main_answers(run: RunReport) -> list[Answer]:
 def _answer(run: RunReport, names: Names) -> Iterator[Block]:
     """For each target whether to speculate, or up to how many clients, and the line to paste."""
     state = run.state
-    if run.written or state.state != "complete":
+    if run.written or (state.state != "complete" and not refusal_to_resume(run.findings)):
         code = "measuring" if run.written else "unfinished"
         yield Text(Message(f"note.{code}", ok=state.ok, planned=state.planned), "doubtful")
         if state.reason:
@@ -247,7 +247,7 @@ def notes(run: RunReport, names: Names) -> Iterator[Text]:
     groups = [it for it in grouped(run.findings) if it.first.severity != "note" or it.first.check == "memory-fit"]
     concerned = [it for it in groups if not it.arms or answered & set(it.arms)]
     yield from (_finding(it, names) for it in concerned)
-    if run.certificate is None:
+    if run.certificate is None and not run.written:
         yield Text(Message("note.unchecked", folder=quoted(str(run.folder))), "doubtful")
     against = _against(run.answers, told)
     yield from (Text(sentence(it, names)) for it in against)
@@ -291,8 +291,19 @@ def _named(group: Group, names: Names) -> list[str | Message]:
     return [*(names.in_full(arm_id) for arm_id in group.arms[:_ARMS_NAMED]), *rest]
 
 
+def refusal_to_resume(findings: Iterable[Finding]) -> Finding | None:
+    """Why a run cannot be gone on with: what was certified was changed."""
+    return next((it for it in findings if it.check == "data-changed" and it.severity == "invalid"), None)
+
+
 def found(findings: Iterable[Finding], *, with_notes: bool = True) -> list[Text]:
     """Findings, one paragraph per group: severity, check, where, what, and what to do about it."""
+    findings = list(findings)
+    if (changed := refusal_to_resume(findings)) is not None:
+        findings = [
+            it.model_copy(update={"remedy": changed.remedy}) if it.check == "incomplete-matrix" else it
+            for it in findings
+        ]
     lines: list[Text] = []
     for group in grouped(findings):
         first = group.first

@@ -152,7 +152,7 @@ def parts(document: Document) -> Table:
         cells = (
             Cell(_target(document, arm.arm_id)),
             document.named(arm.arm_id),
-            estimate_cell(arm.ms_per_token, 2, struck=struck),
+            ms_per_token(arm.ms_per_token, struck=struck),
             *(estimate_cell(parts.get(name), 2, struck=struck) for name in used),
             Cell(Message(f"reason.{arm.reason}")) if arm.reason and not struck else Cell("-"),
             Cell(Message(f"means.{arm.means}")),
@@ -160,6 +160,13 @@ def parts(document: Document) -> Table:
         why = why_suspect(document.run, arm.arm_id)
         rows.append(Row(cells, verdict(document, arm.arm_id), filed=filed(document, arm.arm_id), why=why))
     return Table("parts", columns, rows)
+
+
+def ms_per_token(found: Estimate | None, *, struck: bool) -> Cell:
+    """A time per token; what an interval wider than tenfold holds is no number."""
+    if found is not None and found.low is not None and found.high is not None and found.high > 10 * found.low:
+        return Cell(Message("cell.too_noisy"), tone="doubtful")
+    return estimate_cell(found, 2, struck=struck)
 
 
 def energy(document: Document) -> Table:

@@ -38,7 +38,6 @@ from specmeter.numbers.stats import pooled_ratio
 from specmeter.probe import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
 from specmeter.store.database import DATABASE_NAME, damaged
-from specmeter.text import quoted
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
@@ -333,7 +332,7 @@ def explain(
     if not found:
         raise UsageError(
             f"{run.folder}: nothing was measured yet",
-            fix=f"resume the run: the same command with --out {quoted(str(run.folder))}",
+            fix="give the command again that began it; it resumes the run",
         )
     return Account(report.name, tuple(found), probe_name if probes else None)
 

@@ -134,7 +134,7 @@ class LiveProgress(ABC):
             self._line(told)
 
     def _line(self, text: str) -> None:
-        self._screen.say(text, wrap=False)
+        self._screen.say(text, wrap=self._screen.is_terminal)  # a terminal would break words
 
     @abstractmethod
     def _called(self, arm_id: str) -> str: ...
