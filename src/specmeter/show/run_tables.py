@@ -163,7 +163,7 @@ def parts(document: Document) -> Table:
 
 
 def ms_per_token(found: Estimate | None, *, struck: bool) -> Cell:
-    """A time per token; what an interval wider than tenfold holds is no number."""
+    """A time per token; too noisy where its interval is wider than tenfold."""
     if found is not None and found.low is not None and found.high is not None and found.high > 10 * found.low:
         return Cell(Message("cell.too_noisy"), tone="doubtful")
     return estimate_cell(found, 2, struck=struck)
