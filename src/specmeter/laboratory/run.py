@@ -418,7 +418,7 @@ def choose_folder(
 def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, Any]:
     """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
     environment: blocks that were set aside stay so, and those that come follow the rule that is in force then."""
-    with suppress(ExperimentError):
+    with suppress(ExperimentError, KeyError):  # of a file that is damaged, or of another version
         if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:
             rule = json.loads(store.experiment_json)["design"]["disturbed"]
             return {**experiment, "design": {**experiment["design"], "disturbed": rule}}
