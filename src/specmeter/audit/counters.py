@@ -166,8 +166,8 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
             code = "audit.least_with_steps" if claim.steps else "audit.least"
             line = Message(code, accepted=accepted, steps=claim.steps, decoded=decoded)
             yield _broken(line, () if excess > cut else _longer_last_draft(excess, usual, runs))
-        elif claim.runs is None and excess > max(1, longest):
-            needs = Message("audit.needs_cut_drafts", least=math.ceil(excess / max(1, longest)), gamma=longest)
+        elif claim.runs is None and 2 * (cut_off := math.ceil(excess / max(1, longest))) > max(2, runs):
+            needs = Message("audit.needs_cut_drafts", least=cut_off, gamma=longest)
             line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
             yield _broken(line, (Assumption(name="last-draft", needs=needs),))
 
