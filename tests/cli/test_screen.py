@@ -57,6 +57,15 @@ def test_more_columns_than_words_fit_are_turned_and_none_is_cut() -> None:
     assert len(lines) == 19 + 1 + 19
 
 
+def test_no_column_breaks_a_word_for_the_words_beside_it() -> None:
+    columns = (*text("stage"), *(column for place in "abcde" for column in text(place)))
+    lines = shown(Table("words", columns, [row("draft-small-by-layers", *["one two three four"] * 5)]), 60)
+    assert max(map(len, lines)) <= 60
+    assert {word for line in lines for word in line.split()} == {
+        *("stage", *"abcde", "draft-small-by-layers", "one", "two", "three", "four")
+    }
+
+
 def test_marks_are_explained_below_the_table_that_has_them() -> None:
     assert shown(results(suspect=True), 80)[1:] == [
         "draft/g4       27.1  58.4 [56.1, 60.7]  2.16 [2.08, 2.24] ?",

@@ -38,6 +38,8 @@ _BROAD = 110
 """Columns of a screen on which names are not cut in halves."""
 _MANY = 6
 """Columns of a table that is turned on its side where it does not fit; fewer are wrapped."""
+_LONGEST_WORD, _GAP = 40, 2
+"""Of a column, that is kept whole; and between columns."""
 STYLES: dict[Tone, str] = {
     "": "",
     "good": "green",
@@ -86,12 +88,28 @@ class Screen(Console):
             self.say(table.caption, tone="strong")
         # Where not even the longest words of all columns fit, they would be cut letter by letter.
         turned = heads and len(kept) >= _MANY and self.measure(drawn, options=unbounded).minimum > self.width
-        self._turned(table, english) if turned else self.print(drawn)
+        self._turned(table, english) if turned else self.print(self._fitted(drawn))
         if narrow and not turned and any(column.narrow != "keep" for column in table.columns):
             self.say("a wider screen shows more of this table", tone="faint")
         if table.about:
             self.say(english.render(table.about), tone="faint")
         self.say_all(table.legend, tone="faint")
+
+    def _fitted(self, drawn: Drawn) -> Drawn:
+        """Every column gets its longest word before any gets more; rich would take from all alike, and break words."""
+        unbounded = self.options.update(max_width=_ENDLESS)
+        least: list[int] = []
+        wanted: list[int] = []
+        for column in drawn.columns:
+            sizes = [self.measure(cell, options=unbounded) for cell in (column.header, *column.cells)]
+            word, most = (max(getattr(it, end) for it in sizes) for end in ("minimum", "maximum"))
+            least.append(min(word, _LONGEST_WORD))
+            wanted.append(max(0, min(most, column.max_width or most) - least[-1]))
+        room = self.width - sum(least) - _GAP * (len(least) - 1)
+        if 0 <= room < sum(wanted):
+            for column, word, more in zip(drawn.columns, least, wanted, strict=True):
+                column.width = word + room * more // sum(wanted)
+        return drawn
 
     def _turned(self, table: Table, english: Words) -> None:
         """Headings down the side, as many rows beside each other as fit, the others below them."""
