@@ -281,7 +281,7 @@ def test_numbers_of_a_request_that_cannot_be_read_are_not_given_to_the_one_befor
 
 
 @pytest.mark.parametrize(
-    ("without", "with_"), [("Without MTP", "With MTP:"), ("## no draft", "## draft"), ("MTP off", "MTP on")]
+    ("without", "with_"), [("Without MTP", "With MTP:"), ("## no draft", "## draft"), ("MTP off", "MTP on (n=2)")]
 )
 def test_headings_of_a_paste_say_which_request_is_the_baseline(tmp_path: Path, without: str, with_: str) -> None:
     plain = "prompt eval time = 100.00 ms / 20 tokens\n       eval time = 4000.00 ms / 100 tokens ( 40.00 ms per token, 25.00 tokens per second)\n"

@@ -249,6 +249,8 @@ def _understood(text: str) -> Heading | None:
     return None
 
 
+WHOLE_RUN = re.compile(r"\be2e\b|end[- _]?to[- _]?end|\bwall|\btotal\b", re.I)
+"""A speedup of more than decoding."""
 _METHOD = (
     r"(?:sd|spec(?:ulation|ulative)?(?:_dec(?:od(?:e|ing))?)?|mtp|eagle_?[0-9]?|drafts?|drafting|draft_model|n_?gram"
     r"|flag)"
@@ -500,7 +502,7 @@ _WORDS = {
     "相对基线": "vs baseline", "较基线": "vs baseline", "提升": "gain", "增益": "gain",
     "基线": "baseline", "基准": "baseline", "不投机": "no spec", "有草稿": "with draft", "原始": "original",
     "原生": "vanilla", "自回归": "ar", "关闭": "off", "未开启": "off", "开启": "on", "禁用": "off", "不开启": "off",
-    "不使用": "without", "使用": "with", "启用": "on", "无": "no",
+    "不开": "off", "不使用": "without", "使用": "with", "启用": "on", "无": "no",
     "推测解码": "spec", "投机解码": "spec", "投机采样": "spec", "推测": "spec", "投机": "spec",
     "草稿模型": "draft model", "草稿长度": "draft length", "草稿数": "draft tokens",
     "草稿token数": "draft tokens", "投机步数": "num speculative steps", "推测步数": "num speculative steps",

@@ -68,7 +68,7 @@ _FLAGS = {
 _HEADING = re.compile(
     r"[\W_]{0,8}(?:(?P<no>without |w/o |no )|with )?(?:a |the )?"
     r"(?:mtp|draft(?:s|er|ing| model)?|spec(?:ulation|(?:ulative)? decoding)|sd|eagle\S{0,3}|dflash)"
-    r"(?:[ :=]{1,3}(?:(?P<off>off|disabled|false)|on|enabled|true))?[\W_]{0,8}"
+    r"(?:[ :=]{1,3}(?:(?P<off>off|disabled|false)|on|enabled|true))?(?:\s?\([^()]{0,40}\))?[\W_]{0,8}"
     r"|[\W_]{0,8}(?P<plain>baseline|vanilla|plain)[\W_]{0,8}",
     re.I,
 )

@@ -14,7 +14,7 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from specmeter.audit.claim import draft_lengths, family_by_name
-from specmeter.audit.read.columns import METHODS_IN_HEADINGS, in_english
+from specmeter.audit.read.columns import METHODS_IN_HEADINGS, WHOLE_RUN, in_english
 from specmeter.audit.read.grid import Grid
 
 _LONGEST = 4_000
@@ -56,7 +56,9 @@ def _speed(heading: str, plain: str, printed: str, unit: str = "") -> _Speed:
 _RATES = _speed("decode_rate", "baseline_rate", _UNIT)
 _TIMES = _speed("ms_per_token", "baseline_ms_per_token", _MS, " ms")
 _PER_TOKEN = re.compile(
-    r"\btpot\b|\b(?:time|latency) per (?:output |generated )?token\b|(?<![a-z])ms\s?(?:/|per\s)\s?tok", re.I
+    r"\btpot\b|\b(?:time|latency) per (?:output |generated )?token\b|(?<![a-z])ms\s?(?:/|per\s)\s?tok"
+    r"|每个?\s?(?:token|词元)\s?的?(?:耗时|时间|延迟)",
+    re.I,
 )
 _BARE = re.compile(
     rf"{_UNIT}(?: (?:up |down )?to|.{{0,60}}?(?:\b(?:vs\.?|versus)|\bwith (?:the|a|my) (?:drafts?(?: model)?|drafter)))"
@@ -66,8 +68,8 @@ _BARE = re.compile(
 """A speed that leaves its unit to the one before it."""
 _RANGE = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _PLAIN = re.compile(
-    r"\b(?:baseline|without|w/o|vanilla|off|before|stock|plain|ohne|no (?:drafts?|spec\w*|sd|mtp|eagle\S*)"
-    r"|base(?=\s*[:=(~≈\d|]|\s(?:is|was|at|speed|rate)\b))(?!\w)",
+    r"\b(?:baseline|without|w/o|vanilla|autoregressive|off|before|stock|plain|ohne"
+    r"|no (?:drafts?|spec\w*|sd|mtp|eagle\S*)|base(?=\s*[:=(~≈\d|]|\s(?:is|was|at|speed|rate)\b))(?!\w)",
     re.I,
 )
 _OF_PROMPTS = re.compile(r"\b(?:prompt|prefill|pp\d*|input|ttft)\b", re.I)
@@ -114,9 +116,11 @@ _COUNTS = re.compile(
     rf"|\baccepted[ :=]{{1,3}}(\d{{1,9}}) {_OF}(\d{{1,9}}) (?:draft|proposed)"
     rf"|(?P<before>accept(?:ance|ed)?(?: rate| ratio)?{_IS}{_N}\s?%?|{_PERCENT}\s?(?:draft |token )?accept\w{{0,4}})"
     rf"\s?\((\d{{1,9}})(?: accepted)?(?:\s?/\s?| {_OF})(\d{{1,9}})(?: draft\w*| generated)?(?: tokens)?\)"
+    r"|(?<![\d.,])(?P<drafts>\d{1,9}) (?:drafted|proposed)(?: tokens)?[, ]{1,2}(?:and )?(?P<kept>\d{1,9}) accepted\b"
     r"|\bdrafted[ :=]{1,3}(?P<drafted>\d{1,9})[, ]{1,2}(?:and )?accepted[ :=]{1,3}(?P<accepted>\d{1,9})\b(?!\.\d|%)",
     re.I,
 )
+_COUNTED = (("accepted", "kept"), ("drafted", "drafts"))
 _PER_STEP = re.compile(rf"(?<![\d.,])(\d{{1,2}}\.\d{{1,3}}) {_OF}(\d{{1,2}}) (?:draft\w*|proposed)(?: tokens)?\b", re.I)
 """Accepted tokens with decimals are a mean over steps, not a count."""
 _LENGTHS = re.compile(
@@ -131,6 +135,8 @@ _LENGTHS = re.compile(
 _TOLD = {"speedup": _SPEEDUP, "change": _CHANGE, "acceptance fraction": _SHARE, "acceptance length": _LENGTH}
 """Heading -> how a text says a number of it."""
 _OF_ELSE = re.compile(rf"{_OF_PROMPTS.pattern}|\b(?:load|start|compil|build|train|download)\w*", re.I)
+_OF_THE_WHOLE = re.compile(rf"{_OF_ELSE.pattern}|{WHOLE_RUN.pattern}|\b(?:whole|entire)\b|整体|整个|端到端|总", re.I)
+"""Beside rates of decoding, which tell the gain of that themselves, a gain of the whole run is another one."""
 _GAINS = (_SPEEDUP, _CHANGE, _PERCENT_OF)
 _SPEEDUPS = frozenset({"speedup", "change"})
 _TIMED = re.compile(rf"(?<![\d.,])(\d{{1,6}}) tok(?:en)?s? in ({_N})\s?s(?:ec(?:onds?)?)?\b", re.I)
@@ -187,8 +193,9 @@ def _claimed(text: str) -> dict[str, str]:
     counts = list(_COUNTS.finditer(text))
     text = _COUNTS.sub(lambda it: it["before"] or (f"accepted: {it['behind']}" if it["behind"] else " "), text)
     cells = _speeds(text)
-    said = {name: _once(pattern, text) for name, pattern in _TOLD.items()}
-    if ratio := _once(_PERCENT_OF, text):
+    other = _OF_THE_WHOLE if len(cells) > 1 else _OF_ELSE
+    said = {name: _once(pattern, text, other) for name, pattern in _TOLD.items()}
+    if ratio := _once(_PERCENT_OF, text, other):
         said["speedup"] = f"{float(ratio.strip('~≈').replace(',', '.')) / 100:.2f}x"
     share = said["acceptance fraction"]
     if share and "%" not in share and float(share.strip("~≈ ").replace(",", ".")) > 1:
@@ -203,7 +210,7 @@ def _claimed(text: str) -> dict[str, str]:
     own = [name for name, family in families.items() if family != "model"]  # in `MTP, 4 draft tokens` MTP drafts
     said["method"] = " + ".join(own or [*families][:1])
     if len(counts) == 1:
-        accepted, drafted = counts[0]["accepted"], counts[0]["drafted"]
+        accepted, drafted = (counts[0][name] or counts[0][other] for name, other in _COUNTED)
         if accepted is None:
             accepted, drafted = (it for it in counts[0].groups() if it and it.isdecimal())
         said |= {"accepted": accepted, "drafted": drafted}
@@ -213,12 +220,13 @@ def _claimed(text: str) -> dict[str, str]:
     return {"label": shorten(whole, 60, placeholder=" …"), **cells, **said}
 
 
-def _once(pattern: re.Pattern[str], text: str) -> str:
-    """The number that a text says in this way, gains of something else aside; empty where it says several, or none."""
+def _once(pattern: re.Pattern[str], text: str, other: re.Pattern[str]) -> str:
+    """The number that a text says in this way, gains of something `other` aside; empty where it says several, or
+    none."""
     found = {
         _number(match)
         for match in pattern.finditer(text)
-        if pattern not in _GAINS or not _OF_ELSE.search(_CLAUSE.split(text[: match.start()])[-1])
+        if pattern not in _GAINS or not other.search(_CLAUSE.split(text[: match.start()])[-1])
     }
     return found.pop() if len(found) == 1 else ""
 

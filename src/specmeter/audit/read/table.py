@@ -34,6 +34,7 @@ from specmeter.audit.read.columns import (
     COLUMNS,
     CONDITIONS,
     OTHER,
+    WHOLE_RUN,
     Heading,
     heading_of,
     in_english,
@@ -200,6 +201,7 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
             raise UnreadableError(fields.left[0].code, **fields.left[0].values)
     except ValueError as error:
         return ClaimRow(empty.model_copy(update={"label": label, "problem": problem_of(error)}), texts)
+    _short_counts(fields, readings)
     _finish(fields, texts, plain, notes)
     if fields.beside is not None:
         change, left_out = fields.beside
@@ -221,7 +223,6 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     return ClaimRow(claim, texts, length, speaks_of=_what_changed(readings, cells))
 
 
-_WHOLE_RUN = re.compile(r"\be2e\b|end[- _]?to[- _]?end|\bwall|\btotal\b", re.I)
 _PER_TOKEN = re.compile(r"tpot|per[ _-]token|ms/tok", re.I)
 _GAIN = re.compile(r"gain|improve|uplift|faster|提升|增益", re.I)
 
@@ -236,7 +237,7 @@ def _what_changed(readings: Sequence[ColumnReading], cells: list[str]) -> tuple[
         return "ratio", speedup.text
     said = speedup or change or by_name.get("ms_per_token")
     text = "" if said is None else said.text
-    if said is not None and _WHOLE_RUN.search(text):
+    if said is not None and WHOLE_RUN.search(text):
         return ("rates" if "baseline_wall_ms" in by_name else "whole run"), text
     if speedup is not None:
         return ("token time" if not times and _PER_TOKEN.search(text) else "rates"), text
@@ -472,6 +473,18 @@ def _told(texts: dict[str, str], readings: Sequence[ColumnReading], group: str) 
     if {"arm_id", "prompt_id"} <= {one.text for one in readings}:  # a request of `specmeter export`
         found |= {"runs": 1, "window": "all but the first"}
     return found
+
+
+def _short_counts(fields: Fields, readings: Sequence[ColumnReading]) -> None:
+    """`draft_n: 2` beside 412 accepted tokens is a draft length, though llama.cpp counts tokens by that name."""
+    values = fields.values
+    drafted, accepted = values.get("drafted"), values.get("accepted") or 0
+    named = any(one.name == "drafted" and one.text == "draft_n" for one in readings)
+    if named and "gamma" not in values and drafted and drafted <= _LONGEST_DRAFT and accepted > 2 * drafted:
+        values["gamma"] = values.pop("drafted")
+
+
+_LONGEST_DRAFT = 64
 
 
 def _finish(fields: Fields, texts: dict[str, str], plain: bool, notes: list[Message | str]) -> None:

@@ -107,8 +107,10 @@ class Screen(Console):
             wanted.append(max(0, min(most, column.max_width or most) - least[-1]))
         room = self.width - sum(least) - _GAP * (len(least) - 1)
         if 0 <= room < sum(wanted):
-            for column, word, more in zip(drawn.columns, least, wanted, strict=True):
-                column.width = word + room * more // sum(wanted)
+            for done, place in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+                more = min(wanted[place], room // (len(wanted) - done))  # who wants little gets it all
+                drawn.columns[place].width = least[place] + more
+                room -= more
         return drawn
 
     def _turned(self, table: Table, english: Words) -> None:
