@@ -86,7 +86,7 @@ def test_what_it_became_can_be_loaded_and_is_the_same(file: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        (["nope"], "--variant 'nope'"),
+        (["nope"], "has no variant 'nope'"),
         (["broken"], r"design\.bloks: unknown key; did you mean 'blocks'"),
         (["\x1b[31m" + "x" * 1000], "has no variant"),
     ],

@@ -237,7 +237,7 @@ def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", ""], "one of the arguments is empty"),
+        (["show", ""], "specmeter show: its first argument is empty"),
         (["compare", "a", "b", "--threshold", "nan"], "'nan' is not a number"),
         (["run", "demo", "--set", "design.blocks=2020-01-01"], "(given: 2020-01-01)"),
     ],

@@ -204,7 +204,8 @@ try:
 except StoreError as error:
     print(error.message)
 """
-    above = [folder for folder in store.folder.parents if Path(tempfile.gettempdir()) in folder.parents]
+    root = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()))
+    above = [folder for folder in store.folder.parents if root in folder.parents]
     paths = (*above, store.folder, *store.folder.iterdir())
     modes = [path.stat().st_mode for path in paths]
     for path in paths:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -325,14 +326,12 @@ def _kv_bytes(facts: ModelFacts, context: int) -> int:
 
 def _beside(target: Path) -> Iterator[FoundModel]:
     """GGUF files in the target's folder, of split models the first part; links are followed to files only."""
-    try:
-        with os.scandir(target.parent) as entries:
-            for entry in islice(entries, MOST):
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in islice(entries, MOST):
+            with suppress(OSError):  # a link that leads to itself hides no other file
                 if entry.name.lower().endswith(".gguf") and first_part(entry.name) and entry.is_file():
                     path = Path(entry.path)
                     yield FoundModel(path.stem, path, entry.stat().st_size, "beside the target")
-    except OSError:
-        return
 
 
 def _alike(name: str, target: Path) -> bool:

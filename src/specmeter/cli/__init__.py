@@ -116,8 +116,11 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         import difflib
 
-        if "" in args:
-            raise UsageError("one of the arguments is empty", fix="see whether a variable of the shell is not set")
+        if len(args) > 1 and not args[1]:
+            raise UsageError(
+                f"specmeter {args[0]}: its first argument is empty",
+                fix="see whether a variable of the shell is not set",
+            )
         known = all_commands()
         if args and args[0] not in known and not args[0].startswith("-"):
             if args[0] in extensions.OF_STUDIES:

@@ -260,7 +260,7 @@ def test_the_command_goes_on_with_an_interrupted_report(
         (["bench:dense", "--plan", "qat-vs-ptq"], "MODEL beside --plan"),
         (["--plan", "qat-vs-ptq", "--context", "64"], "--context beside --plan"),
         (["--plan", "qat-vs-pt"], "did you mean qat-vs-ptq"),
-        (["--plan", "qat-vs-ptq", "--variant", "absent"], "no such variant"),
+        (["--plan", "qat-vs-ptq", "--variant", "absent"], "has no variant"),
         (["bench:dense", "--variant", "bench"], "--variant and --set need a plan"),
         ([], "name one MODEL or more"),
     ],
