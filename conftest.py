@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+os.environ.pop("COLUMNS", None)  # of the terminal in front: what a test reads is as wide as anywhere
 os.environ["SPECMETER_DISTURBED"] = "keep"  # tests run beside each other: the machine is never calm
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     # Programs under test start hundreds of times, and would compile all that they import each time.

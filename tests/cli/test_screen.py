@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from specmeter.record import Estimate
 from specmeter.show.table import Cell, Column, Table, estimate_cell, numbers, row, text
-from specmeter.show.terminal.console import Screen
+from specmeter.show.terminal.console import Screen, output
 
 RATE = Estimate(point=58.4, low=56.1, high=60.7, n=3, unit="tok/s", method="m")
 SPEEDUP = Estimate(point=2.157, low=2.08, high=2.24, n=3, unit="1", method="m")
@@ -64,6 +66,15 @@ def test_no_column_breaks_a_word_for_the_words_beside_it() -> None:
     assert {word for line in lines for word in line.split()} == {
         *("stage", *"abcde", "draft-small-by-layers", "one", "two", "three", "four")
     }
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 120), ("200", 200), ("5", 120), ("wide", 120), ("12", 40)])
+def test_off_a_terminal_a_screen_is_as_wide_as_it_is_asked_to_be(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    output().say("a " * 200)
+    assert max(map(len, capsys.readouterr().out.splitlines())) in (width, width - 1)
 
 
 def test_marks_are_explained_below_the_table_that_has_them() -> None:

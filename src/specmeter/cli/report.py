@@ -14,7 +14,14 @@ from specmeter.extensions import INSTALL
 from specmeter.probe import load_probe
 from specmeter.show.fit import STYLES
 from specmeter.show.page.document import read_document
-from specmeter.show.page.files import refuse_others, write_figures, write_page, write_report_tables, write_tables
+from specmeter.show.page.files import (
+    refuse_others,
+    whole_folder,
+    write_figures,
+    write_page,
+    write_report_tables,
+    write_tables,
+)
 from specmeter.show.page.page import document_figures
 from specmeter.show.studies import Shown, needed
 from specmeter.show.terminal.console import errors, output
@@ -153,11 +160,12 @@ def command(
 
 
 def _tables(shown: Shown, folder: Path, columns: Sequence[str]) -> list[Path]:
-    written = shown.tables(folder, columns)
-    heads = {name for path in written if path.suffix == ".csv" for name in _head(path)}
-    heads -= {f"{name}_{part}" for name in heads for part in ("low", "high", "level", "n", "of")}
-    if unknown := [name for name in columns if name not in heads]:
-        raise UsageError(f"--columns {unknown[0]}: no table has it", fix=f"choose from {', '.join(sorted(heads))}")
+    with whole_folder(folder):
+        written = shown.tables(folder, columns)
+        heads = {name for path in written if path.suffix == ".csv" for name in _head(path)}
+        heads -= {f"{name}_{part}" for name in heads for part in ("low", "high", "level", "n", "of")}
+        if unknown := [name for name in columns if name not in heads]:
+            raise UsageError(f"--columns {unknown[0]}: no table has it", fix=f"choose from {', '.join(sorted(heads))}")
     return written
 
 

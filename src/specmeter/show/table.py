@@ -156,12 +156,13 @@ class Table:
         return marked + (self._over() if self.told_over else [])
 
     def only(self, names: Sequence[str]) -> Table:
-        """The columns of these names, in this order, as far as it has them; before them the target, of several."""
+        """The columns of these names, in this order, as far as it has them; before them target and load, of several."""
         of = {column.name: place for place, column in enumerate(self.columns)}
         kept = [of[name] for name in names if name in of]
-        target = of.get("target", -1)
-        if kept and target not in kept and target >= 0 and len({row.cells[target].text for row in self.rows}) > 1:
-            kept.insert(0, target)
+        for name in ("load", "target") if kept else ():
+            place = of.get(name, -1)
+            if place >= 0 and place not in kept and len({row.cells[place].text for row in self.rows}) > 1:
+                kept.insert(0, place)
         rows = [replace(row, cells=tuple(row.cells[place] for place in kept)) for row in self.rows]
         return replace(self, columns=tuple(self.columns[place] for place in kept), rows=rows)
 

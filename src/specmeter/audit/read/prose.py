@@ -129,7 +129,7 @@ _LENGTHS = re.compile(
     r"|\bdraft(?:s|ing)? (?:(?:length|depth)[ :=]{1,3}(?:of )?|of |up to )(\d{1,2})\b(?!\.\d|%)"
     rf"|\b(?:{METHODS_IN_HEADINGS.pattern})(?: model)?\s?[,(]\s?(\d{{1,2}}) tok(?:en)?s?\b"
     r"(?!\s?(?:/|per |in |accept|generat))"
-    r"|草稿长度[\s为是:=]{0,3}(\d{1,2})(?![\d.%])|(?<!\d)(\d{1,2})\s?个?草稿\s?(?:token|词元|标记)",
+    r"|每步\s?(?:起草|草拟|推测|预测|猜)?\s?(\d{1,2})\s?个(?!接受|被)|草稿长度[\s为是:=]{0,3}(\d{1,2})(?![\d.%])|(?<!\d)(\d{1,2})\s?个?草稿\s?(?:token|词元|标记)",
     re.I,
 )
 _TOLD = {"speedup": _SPEEDUP, "change": _CHANGE, "acceptance fraction": _SHARE, "acceptance length": _LENGTH}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -165,8 +166,10 @@ class JsonScreen(Screen):
 
 
 def output(width: int = WIDTH) -> Screen:
-    """Standard output; `width` holds off a terminal only."""
-    return Screen(width=None if sys.stdout.isatty() else width)
+    """Standard output; off a terminal it is as wide as COLUMNS says, or else `width`."""
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if re.fullmatch(r"[0-9]{2,4}", columns) else width
+    return Screen(width=None if sys.stdout.isatty() else max(40, asked))
 
 
 def errors(*, quiet: bool = False) -> Screen:
