@@ -72,6 +72,8 @@ def test_latex_balances_and_uses_booktabs(sweep: Path) -> None:
     text = latex(results(read_document(sweep)), words("en"))
     assert r"\toprule" in text
     assert "sout" not in text, "no paper prints a false number"
+    assert "ctex" not in text
+    assert r"\usepackage{ctex}" in latex(results(read_document(sweep)), words("zh"))
     body = text[text.index(r"\begin{tabular}") :]
     plain = body.replace(r"\{", "").replace(r"\}", "")
     assert plain.count("{") == plain.count("}")

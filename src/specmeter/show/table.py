@@ -322,6 +322,8 @@ def latex(table: Table, words: Words) -> str:
     marks = ("legend.suspect",) if struck else ("legend.suspect", "legend.struck")
     note = words.render(Message("legend.dagger", why=why) if why else Message("legend.dagger.alone"))
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
+    if any("\u4e00" <= char <= "\u9fff" for char in head + "".join(rows)):
+        needs += r", \usepackage{ctex} for its Chinese"
     lines = [
         f"% {words.render(table.caption)}",
         *([f"% {words.render(table.about)}"] if table.about else []),
