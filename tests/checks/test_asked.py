@@ -163,6 +163,16 @@ def test_sessions_that_name_another_model(name: str) -> None:
     assert SD in {it.arm_id for it in found(model_differs, started(run_data(), **every))}
 
 
+def test_another_engine_has_its_own_form_of_the_model_on_record() -> None:
+    data = run_data()
+    small = data.models["small"].model_copy(update={"sha256": "5a" * 32})
+    data = replace(data, models={**data.models, "small": small})
+    own = {f"block{block}": {"small": f"/cache/exported/small-hf-{'5a' * 8}"} for block in range(4)}
+    assert not found(model_differs, started(data, **own))
+    other = {f"block{block}": {"small": f"/cache/exported/small-hf-{'5b' * 8}"} for block in range(4)}
+    assert [it.arm_id for it in found(model_differs, started(data, **other))] == [SD]
+
+
 def test_a_baseline_that_was_started_with_a_draft() -> None:
     data = started(run_data())
     drafted = next(it.argv for it in data.sessions.values() if it.arm_id == SD)

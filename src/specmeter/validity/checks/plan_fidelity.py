@@ -205,7 +205,8 @@ def model_differs(data: RunData) -> Findings:
     the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
     and none after it.
 
-    Devices of a fleet have theirs in places of their own, under the same name.
+    Devices of a fleet have theirs in places of their own, under the same name. Engines that read another form of a bench
+    model have it in a folder that is named by the hash of the file it was made from.
 
     Assumes: model files were not renamed while the run was interrupted.
     Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
@@ -237,7 +238,9 @@ def _wrong(data: RunData, arm: Arm, named: Mapping[str, Any], moved: Mapping[str
         expected = data.models[name].path if name is not None and name in data.models else None
         if name is not None and expected is None:
             continue
-        if path != expected and not (path is not None and path in moved.get(name or "", ())):
+        if path == expected or (path is not None and path in moved.get(name or "", ())):
+            continue
+        if path is None or name is None or not _is_form_of(path, data.models[name].sha256):
             yield Message(f"model-differs.{role}", seen=shown(path), expected=shown(expected))
     if (started := named.get("arm")) is not None and started != arm:
         yield Message("model-differs.arm", difference=_difference(started, arm))
@@ -318,6 +321,11 @@ def _moved(data: RunData) -> dict[str, set[str]]:
         if own is not None and (fleet or (own not in paths[: len(earlier)] and own in paths)):
             found[name] = {path for path in earlier if _file_name(path) == _file_name(own)}
     return found
+
+
+def _is_form_of(path: str, sha256: str) -> bool:
+    """Whether an engine's own form was made from the file of this hash (`folders.folder_of_bench`)."""
+    return bool(sha256) and _file_name(path).endswith(f"-{sha256[:16]}")
 
 
 def _file_name(path: str) -> str:
