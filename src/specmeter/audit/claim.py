@@ -97,7 +97,7 @@ class Claim(Record):
     speed_ratio: Positive | None = None
     """Draft rate / target rate, where a source gives only their ratio."""
     token_ms: Positive | None = None
-    """The same as a time, where the source prints that, too."""
+    """Milliseconds per token, where a source prints them beside `decode_rate`."""
     token_interval_ms: Positive | None = None
     """Mean time between tokens of one request, where `decode_rate` sums up several requests."""
     draft_elsewhere: bool = False

@@ -205,8 +205,8 @@ def model_differs(data: RunData) -> Findings:
     the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
     and none after it.
 
-    Devices of a fleet have theirs in places of their own, under the same name. Engines that read another form of a bench
-    model have it in a folder that is named by the hash of the file it was made from.
+    Devices of a fleet have theirs in places of their own, under the same name. Engines that read another form of a
+    bench model have it in a folder that is named by the hash of the file it was made from.
 
     Assumes: model files were not renamed while the run was interrupted.
     Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
