@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import Error
 
 from specmeter.cli import invoke
 from specmeter.store import RunStore
@@ -68,6 +71,24 @@ class Looked:
     def run(self, script: str) -> Any:
         """The value of a script in the page."""
         return self.page.evaluate(script)
+
+    def until(self, script: str) -> None:
+        """Wait until a script in the page is true.
+
+        The page forbids `eval`, which Playwright's own waiting uses from its second look on.
+        """
+        deadline = time.monotonic() + 30
+        while not self._holds(script):
+            assert time.monotonic() < deadline, script
+            self.page.wait_for_timeout(20)
+
+    def _holds(self, script: str) -> bool:
+        try:
+            return bool(self.run(script))
+        except Error as error:  # the page is just being replaced by the next one
+            if "context was destroyed" not in str(error):
+                raise
+            return False
 
 
 def write_hostile(folder: Path) -> None:

@@ -271,7 +271,7 @@ def test_in_a_browser_a_page_goes_on_by_itself_until_the_report_is_there(folder:
             assert looked.page.inner_text(".chip") in ("being measured", "测量中")
         finish(folder)
         looked.page.wait_for_selector("#validity")
-        index.page.wait_for_function("document.querySelectorAll('input').length === 3")
+        index.until("document.querySelectorAll('input').length === 3")
         assert index.run("document.querySelectorAll('input:checked').length") == 1
         assert all(url.startswith((server.address, "data:")) for url in (*looked.asked, *index.asked))
         assert looked.said == index.said == []

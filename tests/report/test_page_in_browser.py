@@ -41,7 +41,7 @@ def test_the_language_switches_everywhere_and_charts_follow(look: Look, pages: d
     assert "Comparison" in looked.page.inner_text("#comparison h2")
     assert "speedup over the baseline" in looked.page.inner_text("[data-chart=comparison]")
     looked.page.click("[data-set-language=zh]")
-    looked.page.wait_for_function("document.documentElement.dataset.drawn === 'zh'")
+    looked.until("document.documentElement.dataset.drawn === 'zh'")
     assert looked.page.inner_text("#comparison h2") == "比较"
     assert "相对同一区组基线的加速比" in looked.page.inner_text("[data-chart=comparison]")
     assert looked.run("document.documentElement.lang") == "zh-Hans"
@@ -133,7 +133,7 @@ def test_every_control_is_reached_by_keyboard(look: Look, pages: dict[str, Path]
     assert any("data-set-theme" in html for html in reached)
     looked.page.focus("[data-set-language=zh]")
     looked.page.keyboard.press("Enter")
-    looked.page.wait_for_function("document.documentElement.dataset.drawn === 'zh'")
+    looked.until("document.documentElement.dataset.drawn === 'zh'")
 
 
 def test_a_tooltip_shows_the_number_of_the_table(look: Look, pages: dict[str, Path]) -> None:

@@ -114,8 +114,8 @@ def test_a_filter_holds_for_tables_and_charts_and_is_kept_in_the_address(look: L
     looked.page.focus("[data-filter=target]")
     looked.page.keyboard.press("m")
     looked.page.keyboard.press("Enter")
-    looked.page.wait_for_function("location.hash === '#&target=moe'")
-    looked.page.wait_for_function(f"{TARGETS}.every((text) => !text.startsWith('dense'))")
+    looked.until("location.hash === '#&target=moe'")
+    looked.until(f"{TARGETS}.every((text) => !text.startsWith('dense'))")
     assert set(looked.run(ROWS)) == {"moe"}
     assert looked.page.locator("figure#figure-matrix .chart svg:visible").count() == 1
     looked.page.click("[data-filter-none]")
@@ -142,12 +142,12 @@ def test_an_address_chooses_and_a_link_within_the_page_keeps_the_choice(look: Lo
     looked = look(pages["sweep"])
     looked.page.goto(pages["sweep"].resolve().as_uri() + "#validity&target=moe&kind=no-such-kind")
     looked.page.reload()
-    looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    looked.until("document.documentElement.dataset.drawn !== undefined")
     assert looked.run("document.querySelector('[data-filter=target]').value") == "moe"
     assert looked.run("document.querySelector('[data-filter=kind]').value") == ""
     assert looked.run("Math.abs(document.querySelector('#validity').getBoundingClientRect().top)") < 200
     looked.page.click("a[href='#check-target-decode-failed'] >> nth=0")
-    looked.page.wait_for_function("location.hash === '#check-target-decode-failed&target=moe'")
+    looked.until("location.hash === '#check-target-decode-failed&target=moe'")
     assert set(looked.run(ROWS)) == {"moe"}
 
 
@@ -155,7 +155,7 @@ def test_an_address_of_any_length_is_read_at_once(look: Look, pages: dict[str, P
     looked = look(pages["sweep"])
     looked.run("location.hash = '#' + '&kind=a'.repeat(200000) + '&x'")
     looked.run("location.hash = '#validity&target=dense&target=moe'")
-    looked.page.wait_for_function("document.querySelector('[data-filter=target]').value === 'moe'")
+    looked.until("document.querySelector('[data-filter=target]').value === 'moe'")
 
 
 def test_an_anchor_unfolds_what_it_leads_to(look: Look, pages: dict[str, Path]) -> None:
@@ -170,7 +170,7 @@ def test_nothing_in_an_address_or_an_option_can_act(look: Look, pages: dict[str,
     attack = "#%3Cimg%20src=x%20onerror=window.attacked=1%3E&target=%E0%A4%A&kind=%3Cscript%3Ewindow.attacked=2"
     looked.page.goto(pages["hostile"].resolve().as_uri() + attack)
     looked.page.reload()
-    looked.page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    looked.until("document.documentElement.dataset.drawn !== undefined")
     looked.page.select_option("[data-filter=target]", index=1)
     looked.page.wait_for_timeout(200)
     assert looked.run("window.attacked") is None
@@ -197,6 +197,4 @@ def test_paper_gets_what_is_unfolded_and_charts_of_its_width(look: Look, pages: 
     assert max(beyond) <= 1
     assert looked.run("getComputedStyle(document.querySelector('.filters')).display") == "none"
     looked.run("window.dispatchEvent(new Event('afterprint'))")
-    looked.page.wait_for_function(
-        "Number(document.querySelector('[data-chart=comparison] svg').getAttribute('width')) > 900"
-    )
+    looked.until("Number(document.querySelector('[data-chart=comparison] svg').getAttribute('width')) > 900")

@@ -71,7 +71,7 @@ def test_an_index_a_page_for_each_study_and_downloads(look: Look, site: Path) ->
     assert len(links) == len(set(links)) == 2
     with looked.page.expect_navigation():
         looked.page.click(".card h2 a >> nth=0")
-    looked.page.wait_for_function("document.documentElement?.dataset.drawn !== undefined")
+    looked.until("document.documentElement?.dataset.drawn !== undefined")
     assert looked.page.inner_text("#downloads h2") == "Downloads"
     downloads = looked.run("[...document.querySelectorAll('#downloads a')].map((a) => a.getAttribute('href'))")
     page = Path(looked.page.url.removeprefix("file://"))

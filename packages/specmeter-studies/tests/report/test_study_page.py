@@ -96,7 +96,7 @@ def test_the_language_switches_and_charts_follow(look: Look, pages: dict[str, Pa
     looked = look(pages["published"])
     assert "claimed, but impossible" in looked.page.inner_text("[data-chart=figure-2]")
     looked.page.click("[data-set-language=zh]")
-    looked.page.wait_for_function("document.documentElement.dataset.drawn === 'zh'")
+    looked.until("document.documentElement.dataset.drawn === 'zh'")
     assert "文献声称，但不可能" in looked.page.inner_text("[data-chart=figure-2]")
     assert looked.page.inner_text("#claims") == "论断"
     assert looked.said == []
