@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Error
-
 from specmeter.cli import invoke
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data
@@ -85,8 +83,8 @@ class Looked:
     def _holds(self, script: str) -> bool:
         try:
             return bool(self.run(script))
-        except Error as error:  # the page is just being replaced by the next one
-            if "context was destroyed" not in str(error):
+        except Exception as error:
+            if "context was destroyed" not in str(error):  # the page is just being replaced by the next one
                 raise
             return False
 
