@@ -18,6 +18,7 @@ after      from the end of the last session to the end of the command: checks, c
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--variant", dest="variants", action="append", default=[], metavar="NAME")
     parser.add_argument("--folder", type=Path, nargs="+", help="account for these instead of measuring")
     args = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every start compiles all that it imports
     results: list[tuple[float, ...]] = []
     for folder in args.folder or ():
         alone = (folder / "run.sqlite").is_file()

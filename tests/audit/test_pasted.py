@@ -29,6 +29,8 @@ TOLD = {
         "mode  tok/s  n_max  drafted  accepted  rate\nbaseline  23  -  -  -  -\nspec  41  4  1000  710  71%\n"
     ),
     "two sentences": "Without spec: 23 t/s. With spec: 41 t/s, acceptance rate 0.71, gamma 4.",
+    "percent in words": "I get 23 t/s plain and 41 t/s with 4 draft tokens, 71 percent acceptance.",
+    "a share of them": "71% of them get accepted; it went from 23 to 41 t/s with 4 drafted tokens.",
     "plain behind": "I see 23 tokens/s without drafts and 41 tokens/s with 4 draft tokens, 71% accepted.",
     "a list": "Mine:\n\n- baseline: 23 t/s\n- draft-max 4: 41 t/s (71% acceptance)\n",
     "lines": "baseline: 23 t/s\nMTP n=4: 41 t/s, 71% accepted\n",

@@ -182,6 +182,8 @@ class _Bench:
     """Arms whose prompts are known to fit the context."""
     lengths: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """(target, prompt id) -> tokens of the prompt."""
+    forwards: dict[tuple[str, int], int | None] = field(default_factory=dict[tuple[str, int], "int | None"])
+    """(arm, batches of a prompt) -> forwards that such a prompt takes, where the engine counts them."""
 
     def recall(self) -> None:
         """What an earlier start of the run left."""
@@ -433,12 +435,12 @@ class _Bench:
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
     def _warm_up(self, session: EngineSession, arm: Arm, cell: Turn, first: Prompt) -> dict[str, object]:
-        """Excluded requests: one of full shape, and one token alone to see how many forwards a prompt takes.
+        """Excluded requests: one of full shape, and in an arm's first session one token alone, to see how many forwards
+        a prompt takes.
 
         Returns what the session's record says of them: their wall time in ms, that number of forwards where the engine
-        counts them, and of a baseline's first session the tokens. The words of the
-        prompt come in reverse order: the shape is the same, but no n-gram table learns from the warm-up what the
-        measured request is about to say.
+        counts them, and of a baseline's first session the tokens. The words of the prompt come in reverse order: the
+        shape is the same, but no n-gram table learns from the warm-up what the measured request is about to say.
         """
         kind = self.work.experiment.design.warmup
         if kind == "none":
@@ -456,13 +458,16 @@ class _Bench:
             prompt = prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
         reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
         one = generation.model_copy(update={"max_tokens": 1})
-        single = session.generate(prompt, one)
+        length = self.lengths.get((arm.target, first.id), 0)
+        alike = (arm.id, -(-length // batch) if isinstance(batch, int) and batch > 0 else length)
+        if alike not in self.forwards:
+            forwards = session.generate(prompt, one).counters.get("n_decode_total")
+            self.forwards[alike] = None if forwards is None else round(forwards)
         if kind == "prompts" and session.facts.server is not None:
             self._read_prompts(session, self.work.prompts[arm.id], one)
-        forwards = single.counters.get("n_decode_total")
         told: dict[str, object] = {
             "warmup_ms": (self.engine.clock() - started) * 1000,
-            "prompt_forwards": None if forwards is None else round(forwards),
+            "prompt_forwards": self.forwards[alike],
         }
         opening = cell.block == 0 and cell.invocation == self.work.experiment.invocations[0]
         if arm.role == "baseline" and opening and "tokens" in self.work.traits.tells:

@@ -292,7 +292,7 @@ class Session(Record):
     draft_layers_offloaded: tuple[int, int] | None = None
     """(offloaded, of how many) for the draft."""
     prompt_forwards: int | None = None
-    """Target forwards that a prompt alone takes, calibrated for the conservation law."""
+    """Target forwards that a prompt alone takes, counted for the conservation law in the arm's first session."""
     warmup: WarmUp | None = None
     """The warm-up of a baseline's first session, from which lookups in a session like it go on; None for others."""
 

@@ -23,6 +23,7 @@ _MOST = 1_000
 """Claims of a text."""
 _N = r"[~≈]?(?<![a-zA-Z0-9_.])\d{1,6}(?:[.,]\d{1,4})?"
 _UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?|tps)(?![a-zA-Z0-9_])"
+_PERCENT_WORD = re.compile(r"(?<=\d)\s?(?:per ?cent|pct)\b", re.I)
 _PUNCTUATION = str.maketrans({"，": ", ", "、": ", ", "。": ". ", "；": "; ", "：": ": ", "（": " (", "）": ") "})
 _MS = r"\s?ms(?:\s?(?:/|per\s)\s?tok(?:en)?)?(?![a-zA-Z0-9_])"
 
@@ -102,6 +103,8 @@ _PERCENT_OF = re.compile(
 _IS = r"(?:\s|of|is|was|at|=|:|~|≈|around|about){1,6}"
 _SHARE = re.compile(
     rf"({_N}\s?%?)\s?(?:draft |token )?accept(?:ance|ed)?\b(?! len)"
+    rf"|({_N}\s?%) of (?:them|(?:the |its |all )?(?:draft\w*|proposed|guessed)(?: tokens)?)"
+    r" (?:(?:is|are|was|were|get|gets|got|being) )?accepted\b"
     rf"|accept(?:ance|ed)?(?: rate| ratio)?{_IS}({_N}\s?%?)"
     rf"|(?:α|\balpha){_IS}({_N}\s?%?)"
     rf"|接受率[\s为是约:]{{0,3}}({_N}\s?%?)",
@@ -236,8 +239,9 @@ def _number(match: re.Match[str]) -> str:
 
 
 def _spelled(text: str) -> str:
-    """A text with the punctuation of English, and with tokens per second where it tells of tokens and their seconds."""
-    text = text.translate(_PUNCTUATION)
+    """A text with the punctuation of English and with %, and with tokens per second where it tells of tokens and their
+    seconds."""
+    text = _PERCENT_WORD.sub("%", text.translate(_PUNCTUATION))
     return text if _RATES.one.search(text) else _TIMED.sub(_rate_of, text)
 
 
