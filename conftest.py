@@ -90,7 +90,7 @@ def _beside_other_tests() -> Iterator[None]:
         for module in ("process", "llama_cpp.engine", "libllama.engine"):
             patch.setattr(f"specmeter.engines.{module}.default_threads", lambda: 1)
         patch.setattr("specmeter_studies.quality.measure.default_threads", lambda: 1)
-        patch.setattr("specmeter.host.machine.read_busy_processes", lambda _: ())
+        patch.setattr("specmeter.host.machine.read_busy_processes", lambda *_: ())
         yield
 
 

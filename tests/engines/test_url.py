@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from specmeter.engines import EngineSession, Launch
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.registry import check_arm
 from specmeter.engines.url import URL, UrlOptions, address
-from specmeter.engines.url.dialects import counters_of, told_by
-from specmeter.engines.url.engine import UrlEngine, served_model
-from specmeter.engines.url.found import key_of
+from specmeter.engines.url.dialects import LLAMA, counters_of, told_by
+from specmeter.engines.url.engine import UrlEngine, refuse_unlike, served_model
+from specmeter.engines.url.found import Found, client_of, key_of
 from specmeter.engines.url.replies import received
 from specmeter.engines.url.session import steps_in
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
@@ -296,8 +297,9 @@ def test_a_url_is_kept_as_an_address(given: str, kept: str) -> None:
 
 @pytest.mark.parametrize("given", ["ftp://h", "http://me:key@h", "http://h/?api_key=1", "http://", "http://h:99999"])
 def test_what_is_no_address_or_holds_a_key_is_refused(given: str) -> None:
-    with pytest.raises(ValueError, match=r"URL|more than"):
+    with pytest.raises(ValueError, match=r"URL|more than") as caught:
         address(given)
+    assert "api_key" not in str(caught.value)
 
 
 def test_an_arm_without_a_server_is_refused() -> None:
@@ -404,8 +406,36 @@ def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[...
     assert "no speedup, since nothing decodes plainly beside it" in told
 
 
+@pytest.mark.parametrize(
+    ("baseline", "speculates", "says"),
+    [
+        ("vllm", True, "speculates, and a baseline decodes plainly fix: name the server without speculation; were"),
+        ("sglang", False, "is SGLang: their ratio is not what speculation gains"),
+    ],
+)
+def test_a_baseline_is_the_same_engine_without_drafts(
+    baseline: str, speculates: bool, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with speaking("vllm") as (url, _), speaking(baseline, speculates=speculates) as (plain, _):
+        assert invoke(["run", "--url", url, "--baseline-url", plain, "--dry-run"]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_baseline_has_the_same_weights() -> None:
+    one = Found("http://a", client_of("http://a", ""), LLAMA, "1", {"m": {"meta": {"n_params": 8, "n_vocab": 2}}})
+    other = replace(one, url="http://b", models={"n": {"meta": {"n_params": 4, "n_vocab": 2}}})
+    refuse_unlike(one, [replace(one, models={"n": {"meta": {"n_params": 8}}})])
+    with pytest.raises(ExperimentError, match=r"serve two models \(n_params is 4 and 8\)"):
+        refuse_unlike(one, [one, other])
+
+
+def test_a_server_that_rests_is_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specmeter.engines.url.engine.processes", lambda url: (len(url),))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert URL.running(UrlOptions(url="http://h", baseline_url="http://he")) == (8, 9)
+
+
 def test_a_server_that_should_speculate_and_does_not_is_no_result(run: Callable[..., str]) -> None:
-    with speaking("vllm", speculates=False) as (url, _), speaking("vllm") as (plain, _):
+    with speaking("vllm", speculates=False) as (url, _), speaking("vllm", speculates=False) as (plain, _):
         told = run("--url", url, "--baseline-url", plain, ends=1)
     assert "speculation-not-active" in told
 
@@ -441,8 +471,9 @@ def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url, "--clients", "2", "--set", "load.rounds=2")
     assert "no speedup, since nothing decodes plainly beside it" in told
+    assert "over plain decoding at the same load" not in told
 
 
 def test_options_for_engines_that_are_started_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["run", "--url", "http://127.0.0.1:1", "--gamma", "4"]) == 2
-    assert "drafts as it was started" in capsys.readouterr().err
+    assert invoke(["run", "--url", "http://127.0.0.1:1", "--gamma", "4", "-t", "2"]) == 2
+    assert "--gamma, -t: a server that runs works as it was started" in capsys.readouterr().err

@@ -258,7 +258,7 @@ def command(
     clients, lengths = load_by(settings), gamma or ()
     described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, settings["engine"])
     described = replace(described, prompts=prompts, load=clients)
-    described = replace(described, servers=_servers(described, urls, baseline_url, certify=certify))
+    described = replace(described, servers=_servers(described, settings, urls, baseline_url, certify=certify))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
     if certify:
@@ -348,7 +348,21 @@ def _rule(folders: Sequence[Path], as_json: bool) -> bool:
     return all(it.passes for it in found)
 
 
-def _servers(described: Described, urls: Sequence[str], baseline_url: str | None, *, certify: bool) -> dict[str, Any]:
+_STARTED_WITH = {
+    "-t": "threads",
+    "-ngl": "gpu_layers",
+    "-ngld": "draft_gpu_layers",
+    "-fa": "flash_attn",
+    "-ctk": "cache_type_k",
+    "-ctv": "cache_type_v",
+    "--binary": "binary",
+}
+"""Options that a server has been started with, by their names among the settings."""
+
+
+def _servers(
+    described: Described, settings: dict[str, Any], urls: Sequence[str], baseline_url: str | None, *, certify: bool
+) -> dict[str, Any]:
     """The servers that are named; none where nothing is. Raises `UsageError` for what only those can be told that
     specmeter starts."""
     if not urls:
@@ -363,10 +377,10 @@ def _servers(described: Described, urls: Sequence[str], baseline_url: str | None
         "--ngram": described.ngram,
         "--method": described.methods,
         "--certify": certify,
-    }
+    } | {option: settings[name] is not None for option, name in _STARTED_WITH.items()}
     if told := [option for option, value in given.items() if value]:
         raise UsageError(
-            f"{', '.join(told)}: a server that runs drafts as it was started", fix="leave it out, or start it so"
+            f"{', '.join(told)}: a server that runs works as it was started", fix="leave it out, or start it so"
         )
     first, *others = addresses(urls)
     found: dict[str, Any] = {"url": first} | ({"others": others} if others else {})

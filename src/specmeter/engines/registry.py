@@ -44,6 +44,11 @@ def _no_command(launch: Launch, started: Sequence[str]) -> tuple[str, ...] | Non
     """Default `serve`: no command."""
 
 
+def _none_runs(options: Any) -> tuple[int, ...]:  # noqa: ARG001
+    """Default `running`: its processes are those of sessions."""
+    return ()
+
+
 class Device(NamedTuple):
     """Something an engine can compute on."""
 
@@ -88,6 +93,8 @@ class EngineSpec:
     serve: Callable[[Launch, Sequence[str]], tuple[str, ...] | None] = _no_command
     """Given an arm with its models, and the command line that its session was started with in a run: the command that
     serves with them, for people to use, without what only measuring needs. None where there is none."""
+    running: Callable[[Any], tuple[int, ...]] = _none_runs
+    """Given its options: processes here that run before any session, and are no other programs."""
     examine: Callable[[Host], EngineStatus] | None = None
     """Given this machine: whether it can be used on it, and on what, for `specmeter doctor`. None: whatever `identify`
     says."""

@@ -112,7 +112,8 @@ class Described:
             for url, name in names.items()
         ]
         return {
-            "targets": {name_of(it): it for it in self.targets} or {next(iter(names.values())): ANY},
+            "targets": {name_of(it): it for it in self.targets}
+            or {"servers" if len(names) > 1 else next(iter(names.values())): ANY},
             "arms": arms if len(arms) > 1 else [{"method": SERVED, **alone}],
             "engine": {"kind": "url", "options": dict(self.servers)},
         }

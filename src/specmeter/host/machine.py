@@ -204,10 +204,10 @@ def parse_system_profiler(text: str) -> tuple[Gpu, ...]:
     return tuple(Gpu(index=at, name=name, vendor=vendors[at], runtime="Metal") for at, name in enumerate(names))
 
 
-def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
+def read_host(*, load_sample_s: float = 0.5, ours: Collection[int] = (), root: Path = Path("/")) -> Host:
     """The machine as it is now; takes a little more than `load_sample_s` seconds. What cannot be told is None.
 
-    `root` is where /proc and /sys are found.
+    `ours` are processes that are no other programs. `root` is where /proc and /sys are found.
     """
     system, system_version = _system()
     cpu, flags = read_cpu(root)
@@ -238,7 +238,7 @@ def read_host(*, load_sample_s: float = 0.5, root: Path = Path("/")) -> Host:
         gpus=read_gpus(root),
         container=container,
         load_average=read_load_average(),
-        busy_processes=read_busy_processes(load_sample_s),
+        busy_processes=read_busy_processes(load_sample_s, ours),
     )
 
 
@@ -556,15 +556,15 @@ _BUSY_SHARE = 0.1
 _MOST_NAMES = 8
 
 
-def read_busy_processes(sample_s: float = 0.5) -> tuple[str, ...]:
-    """Other processes that use at least a tenth of a core, busiest first: `python3 (0.98 cores)`.
+def read_busy_processes(sample_s: float = 0.5, ours: Collection[int] = ()) -> tuple[str, ...]:
+    """Processes, `ours` left out, that use at least a tenth of a core, busiest first: `python3 (0.98 cores)`.
 
     Watches for `sample_s` seconds. Names only: arguments may hold secrets.
     """
     others = OtherPrograms()
-    others.taken()
+    others.taken(ours)
     time.sleep(sample_s)
-    return others.taken()
+    return others.taken(ours)
 
 
 class OtherPrograms:

@@ -73,7 +73,8 @@ class Prepared:
         """The machine now; looking for busy programs takes half a second, so it is read once per start."""
         from specmeter.host.machine import read_host
 
-        return read_host()
+        kind = self.experiment.engine.kind
+        return read_host(ours=spec_of(kind).running(own_options(kind, self.experiment.engine.own_options)))
 
 
 def prepare(

@@ -223,14 +223,15 @@ def _load(run: RunReport) -> Iterator[Block]:
         for table in speedups_by_load(run, target):
             yield Tabled(table, caption=False)
     yield Tabled(load_overview(run), caption=False)
-    yield Text(Message("load.speedup"), "faint")
+    if any(arm.baseline_id for arm in run.arms):
+        yield Text(Message("load.speedup"), "faint")
     if any(it.load.clients is None for it in found):
         yield Text(Message("load.speedup_at_rate"), "faint")
     yield Text(Message("load.latencies"), "faint")
     if any(it.goodput is not None for it in found):
         yield Text(Message("load.goodput"), "faint")
-    if span := window_span(run):
-        yield Text(Message("load.window", least=span[0], most=span[1]), "faint")
+    if (span := window_span(run)) is not None:
+        yield Text(Message("load.window", span=span), "faint")
     for line in left_out(run):
         yield Text(line, "doubtful")
 

@@ -538,7 +538,9 @@ def targets_of(report: RunReport) -> list[str]:
 
 def speedups_by_load(report: RunReport, target: str) -> list[Table]:
     """One target: ways of drafting against loads, a table for clients and one for rates at each depth; in the first row
-    the total tokens per second without speculation."""
+    the total tokens per second without speculation. None where nothing decodes plainly beside it."""
+    if not any(arm.target == target and arm.baseline_id for arm in report.arms):
+        return []
     alike: dict[tuple[int, bool], list[Load]] = {}
     for load in loads_of(report, target):
         alike.setdefault((load.depth, load.clients is None), []).append(load)
@@ -717,10 +719,13 @@ def _latency(found: LatencySummary | None, digits: int, *, far: bool, struck: bo
     return tuple(estimate_cell(it, digits, struck=struck) for it in (values if far else values[:3]))
 
 
-def window_span(report: RunReport) -> tuple[str, str] | None:
+def window_span(report: RunReport) -> Value | None:
     """The least and the largest share of an arm's cells that lies in their steady windows."""
     shares = [it.window_share for _, it in loaded(report) if it.window_share is not None]
-    return (percent(min(shares)), percent(max(shares))) if shares else None
+    if not shares:
+        return None
+    least, most = percent(min(shares)), percent(max(shares))
+    return least if least == most else Message("check.range", low=least, high=most)
 
 
 LONG_TAIL = 0.6

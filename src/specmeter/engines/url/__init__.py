@@ -44,7 +44,8 @@ def address(value: str) -> str:
     if parts.username or parts.password:
         raise ValueError(f"a key does not belong into a URL, which is kept: set {KEY}")
     if parts.query or parts.fragment or not _SAFE_PATH.fullmatch(parts.path):
-        raise ValueError(f"{value[:200]!r} has more than a server's address and a path")
+        before = re.split(r"[?#]", value, maxsplit=1)[0][:200]  # what follows may be a key
+        raise ValueError(f"{before!r} is followed by more than a server's address and a path")
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{parts.scheme}://{parts.netloc.lower()}{path}"
 
@@ -61,6 +62,11 @@ class UrlOptions(Record):
     """Further servers of the same model; an arm is one of them by an `engine.options.url` of its own."""
     baseline_url: Url | None = None
     """The same model without speculation, by another server. None: there is no speedup."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every server, each once."""
+        return tuple(dict.fromkeys(it for it in (self.url, *self.others, self.baseline_url) if it is not None))
 
 
 def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
@@ -92,5 +98,6 @@ URL = EngineSpec(
     model=late("specmeter.engines.url.engine:served_model"),
     options=UrlOptions,
     check_arm=check_arm,
+    running=late("specmeter.engines.url.engine:running"),
     examine=late("specmeter.engines.url.engine:examine"),
 )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from specmeter.engines.registry import EngineStatus
 from specmeter.engines.session import Engine, Launch, SessionFacts
 from specmeter.engines.url import ANY, URL, UrlOptions
-from specmeter.engines.url.dialects import LLAMA, field_of
+from specmeter.engines.url.dialects import DIALECTS, LLAMA, field_of
 from specmeter.engines.url.found import Found, ask, call, client_of, is_here, key_of, models_of, processes
 from specmeter.engines.url.session import FoundLlama, OpenAiSession
-from specmeter.errors import EngineStartError, ModelError
+from specmeter.errors import EngineStartError, ExperimentError, ModelError
 from specmeter.files import without_links
 from specmeter.record import EngineIdentity, ModelIdentity
 
@@ -44,6 +44,45 @@ def served_model(options: UrlOptions, name: str, reference: str) -> ModelIdentit
     )
 
 
+def refuse_unlike(plain: Found, servers: Sequence[Found]) -> None:
+    """A baseline is the same engine with the same model, and decodes plainly. Raises `ExperimentError`."""
+    if plain.speculating:
+        raise ExperimentError(
+            f"--baseline-url: {plain.url} speculates, and a baseline decodes plainly",
+            fix="name the server without speculation; were --url and --baseline-url swapped?",
+        )
+    for it in servers:
+        names = {it.dialect.name, plain.dialect.name}
+        if len(names) > 1 and DIALECTS[-1].name not in names:
+            raise ExperimentError(
+                f"{it.url} is {it.dialect.name}, and its baseline {plain.url} is {plain.dialect.name}: their ratio is "
+                "not what speculation gains",
+                fix="compare two servers of one engine; measure one alone without --baseline-url",
+            )
+        one, other = (_about(server) for server in (it, plain))
+        if told := [name for name in _WEIGHTS if name in one and name in other and one[name] != other[name]]:
+            raise ExperimentError(
+                f"{it.url} and its baseline {plain.url} serve two models ({told[0]} is {one[told[0]]} and "
+                f"{other[told[0]]})",
+                fix="serve one model file by both",
+            )
+
+
+_WEIGHTS = ("n_params", "size", "n_vocab")
+"""What llama-server says of a file, whatever it is called."""
+
+
+def _about(server: Found) -> Mapping[str, Any]:
+    """What a server of a single model says of its weights."""
+    meta: Any = next(iter(server.models.values())).get("meta") if len(server.models) == 1 else None
+    return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+
+
+def running(options: UrlOptions) -> tuple[int, ...]:
+    """Processes of all servers on this machine: those that rest are no other programs either."""
+    return tuple(pid for it in options.all for pid in processes(it))
+
+
 def examine(host: Host) -> EngineStatus:  # noqa: ARG001
     """It needs nothing here."""
     return EngineStatus("ok", "measures a server that runs: specmeter run --url http://HOST:PORT")
@@ -54,11 +93,6 @@ class UrlEngine(Engine):
 
     def __init__(self, options: UrlOptions) -> None:
         self.options = options
-
-    @property
-    def _urls(self) -> Sequence[str]:
-        named = (self.options.url, *self.options.others, self.options.baseline_url)
-        return [it for it in dict.fromkeys(named) if it is not None]
 
     def _found(self, url: str, wanted: str = ANY) -> Found:
         try:
@@ -72,8 +106,11 @@ class UrlEngine(Engine):
             return _asked_once(url, key, next(iter(listed), ANY))
 
     def identify(self) -> EngineIdentity:
-        """Which servers these are, and what all of them can tell. Raises `EngineError`."""
-        servers = [self._found(url) for url in self._urls]
+        """Which servers these are, and what all of them can tell. Raises `EngineError`, and `ExperimentError` for a
+        baseline that is none."""
+        servers = [self._found(url) for url in self.options.all]
+        if (baseline := self.options.baseline_url) is not None:
+            refuse_unlike(self._found(baseline), servers)
         tells = [truth for truth in URL.traits.tells if all(truth in it.tells for it in servers)]
         named = [f"{it.dialect.name} {it.version}" for it in servers]
         return EngineIdentity(
@@ -89,7 +126,7 @@ class UrlEngine(Engine):
         """A session with the server of an arm. Raises `EngineStartError` where it is not what it was."""
         own = UrlOptions.model_validate(launch.arm.engine.options)
         url = own.url if launch.arm.speculates else own.baseline_url
-        if url is None or url not in self._urls:
+        if url is None or url not in self.options.all:
             raise EngineStartError(
                 f"arm {launch.arm.id}: {url or 'its server'} is not among the servers of the run",
                 fix="name all of them under engine.options of the experiment: url, others and baseline_url",
@@ -118,7 +155,7 @@ class UrlEngine(Engine):
                 "here": is_here(urlsplit(url).hostname or ""),
             },
             speculating=found.speculating,
-            pids=tuple(pid for it in self._urls for pid in processes(it)),
+            pids=running(self.options),
             in_flight=found.slots or launch.arm.engine.slots,
             server=hashlib.sha256(url.encode()).hexdigest()[:32],
         )

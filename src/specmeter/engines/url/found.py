@@ -112,10 +112,12 @@ def unreachable(url: str, error: Exception, waited_s: float = _PATIENCE_S) -> En
     if isinstance(error, ssl.SSLError):
         return EngineStartError(
             f"{url}: no trusted TLS connection ({getattr(error, 'verify_message', '') or error.reason or error})",
-            fix="correct the name in the URL, or name the file of its certificate authority in SSL_CERT_FILE",
+            fix="correct the name in the URL, write http:// for a server without TLS, or name the file of its "
+            "certificate authority in SSL_CERT_FILE",
         )
     if isinstance(error, TimeoutError):
-        return EngineStartError(f"{url}: no answer for {waited_s:g} s", fix="check that the server is not busy")
+        plain = ", and that it speaks TLS (http:// does without)" if url.startswith("https:") else ""
+        return EngineStartError(f"{url}: no answer for {waited_s:g} s", fix=f"check that the server is not busy{plain}")
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return EngineStartError(f"{url}: cannot be reached ({why})", fix="check the URL, and that the server runs")
 
@@ -188,7 +190,7 @@ def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
         raise EngineStartError(
             f"{url} does not list its models at /v1/models (status {answer.status}, "
             f"{answer.headers.get('content-type', 'no content type')[:60]})",
-            fix="name a server that speaks OpenAI's interface, by address and port, such as http://127.0.0.1:8080",
+            fix="name a server that speaks OpenAI's interface by its address and port alone, such as http://127.0.0.1:8080",
         )
     entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MOST_MODELS] if isinstance(it, dict))
     return {

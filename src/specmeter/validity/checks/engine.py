@@ -624,6 +624,12 @@ def server_found(data: RunData) -> Findings:
     if not data.traits.asked:
         yield not_applicable(None, Message("unchecked.started_here"))
         return
+    models = {it.arm_id: cast("dict[str, Any]", it.resolved.get("model") or {}) for it in data.sessions.values()}
+    for arm in data.arms.values():
+        mine, plain = models.get(arm.id, {}), models.get(arm.baseline_id or "", {})
+        if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
+            said = Message("server-found.models", what=", ".join(differing))
+            yield of_arm("suspect", arm.id, said, Message("server-found.fix_models"))
     if untold := [TRUTHS[it] for it in _WANTED if it not in data.traits.tells]:
         said = Message("server-found.untold", what=untold)
         yield of_run("suspect", said, Message("server-found.fix_untold"))
@@ -634,12 +640,6 @@ def server_found(data: RunData) -> Findings:
     if len(servers) > len(hosts):
         said = Message("server-found.shared", servers=len(servers), host=min(map(str, hosts)))
         yield of_run("note", said, Message("server-found.fix_shared"))
-    models = {it.arm_id: cast("dict[str, Any]", it.resolved.get("model") or {}) for it in data.sessions.values()}
-    for arm in data.arms.values():
-        mine, plain = models.get(arm.id, {}), models.get(arm.baseline_id or "", {})
-        if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
-            said = Message("server-found.models", what=", ".join(differing))
-            yield of_arm("suspect", arm.id, said, Message("server-found.fix_models"))
 
 
 CHECKS: tuple[Check, ...] = (
