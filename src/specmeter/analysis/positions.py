@@ -252,7 +252,7 @@ def references(
     arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Iterable[RequestKey]
 ) -> Iterator[tuple[RequestKey, RequestKey]]:
     """(request, the one whose text it should equal) for each of the answered requests `keys` that has one."""
-    known = dict.fromkeys(keys)
+    known = {key: key for key in keys}
     by_one, named = alone(arms), {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
     first: dict[tuple[str, str], RequestKey] = {}
     for key in sorted(known):
@@ -268,8 +268,9 @@ def references(
             reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
         else:
             reference = first[arm.id, prompt_id]
-        if reference != key and reference in known:
-            yield key, reference
+        found = known.get(reference)  # that one, which is kept already, for each of many requests
+        if found is not None and found is not key:
+            yield key, found
 
 
 def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Divergence | None:
