@@ -400,6 +400,17 @@ def test_what_cannot_be_advised_of_servers_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_prompt_beyond_the_context_of_a_server_is_refused_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with speaking("vllm") as (url, speaker):
+        speaker.context = TOKENS + 2
+        assert invoke(["run", "--url", url, "--max-tokens", str(TOKENS)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"has room for {TOKENS + 2} fix: start the server with more, or lower max_tokens" in said
+
+
 def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[..., str]) -> None:
     with speaking("vllm", speculates=False) as (url, _):
         told = run("--url", url)

@@ -416,14 +416,18 @@ class _Bench:
         if arm.id in self.fitting or "tokens" not in self.work.traits.tells:
             return
         self._tokenize(session, arm)
+        # A server that runs has the context that it was given.
+        told = session.facts.resolved.get("slot_context") if self.work.traits.asked else None
+        limit = told if isinstance(told, int) else arm.engine.context // arm.engine.slots
         for prompt in self.work.prompts[arm.id]:
-            tokens, limit = self.lengths[arm.target, prompt.id], arm.engine.context // arm.engine.slots
+            tokens = self.lengths[arm.target, prompt.id]
             wanted = tokens + self._generation(prompt).max_tokens
             if wanted > limit:
+                more = f"set engine.context to {needed(arm, wanted)} or" if told is None else "start the server with"
                 raise ExperimentError(
                     f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
                     f"generated, but {arm.id} has room for {limit}",
-                    fix=f"set engine.context to {needed(arm, wanted)} or more, or lower max_tokens",
+                    fix=f"{more} more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)
 
