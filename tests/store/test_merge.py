@@ -114,6 +114,12 @@ def test_parts_that_did_not_measure_the_same_are_refused(parts: list[Part], tmp_
         merged([Part(parts[1].folder, "device-1", 0)], tmp_path / "again")
 
 
+def test_parts_may_follow_other_rules_for_disturbed_blocks(parts: list[Part], tmp_path: Path) -> None:
+    other = measured(tmp_path, "other", "only.invocations=[1]", "design.disturbed=repeat")
+    both = [parts[0], Part(other, "device-1", 1)]
+    assert RunStore.exists(merged(both, tmp_path / "merged", "only.invocations=[0, 1]"))
+
+
 def test_an_invocation_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"only\.invocations: 3 is none of the 3"):
         loaded(tmp_path, "only.invocations=[3]")

@@ -123,19 +123,22 @@ def test_the_embedded_engine_on_two_devices() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_worker_loses_and_doubles_nothing(seed: int) -> None:
     head = subprocess.Popen(
-        [sys.executable, "-m", "specmeter", "fleet", "run", "real.yaml", "--on", "local:2", "--out", "out"],
+        [sys.executable, "-m", "specmeter", "fleet", "run", "real.yaml", "--on", "local:2", "--out", "out", "--json"],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     try:
         victim = _worker_at_work(head.pid)
+        assert {ip.removeprefix("::ffff:") for ip in _listened_on(head.pid)} == {"127.0.0.1"}
         time.sleep(0.3 * seed)
         os.kill(victim, signal.SIGKILL)
-        _, said = head.communicate(timeout=240)
+        answer, said = head.communicate(timeout=240)
     finally:
         head.kill()
     assert head.returncode in (0, 1), said
     assert b"was lost while it measured part" in said
     assert b"goes on with" in said
+    assert json.loads(answer)["fleet"]["parts"], "Ray said something, too"
     with RunStore.open(Path("out"), readonly=True) as store:
         assert store.missing() == []
         assert len(list(store.rows())) == len(store.done_keys()) == 16
@@ -155,6 +158,12 @@ def test_a_killed_head_is_gone_on_with() -> None:
     assert _run("real.yaml", "--on", "local:2", "--out", "out") == 0
     with RunStore.open(Path("out"), readonly=True) as store:
         assert len(list(store.rows())) == len(store.done_keys()) == 16
+
+
+def _listened_on(head: int) -> set[str]:
+    """Addresses that the cluster of a head listens on."""
+    family = [psutil.Process(head), *psutil.Process(head).children(recursive=True)]
+    return {it.laddr.ip for one in family for it in one.net_connections() if it.status == psutil.CONN_LISTEN}
 
 
 def _worker_at_work(head: int) -> int:

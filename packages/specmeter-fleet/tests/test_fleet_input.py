@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from specmeter.cli import invoke
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.experiments.file import load
 from specmeter.record import Arm
-from specmeter_fleet.cluster import INSTALL, refuse_no_ray
-from specmeter_fleet.head import Head
+from specmeter_fleet.cluster import INSTALL, Cluster, refuse_no_ray
+from specmeter_fleet.head import FleetRecord, Head, begun, shipped
 from specmeter_fleet.spec import Device, Fleet, of_cluster, read_fleet
 from specmeter_fleet.spread import _spread, _unlike  # pyright: ignore[reportPrivateUsage]
 from specmeter_fleet.worker import environment
@@ -56,11 +58,47 @@ def test_without_ray_the_install_line_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.fix == INSTALL
 
 
-def test_a_batch_script_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["fleet", "run", "demo", "--on", "slurm", "--set", "design.blocks=5"]) == 0
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        ("--set design.blocks=5", "--out fleet-result --set design.blocks=5"),
+        ("--out o --html p.html --lang zh --json", "--out o --html p.html --lang zh --json"),
+    ],
+)
+def test_a_batch_script_is_printed(capsys: pytest.CaptureFixture[str], asked: str, written: str) -> None:
+    assert invoke(["fleet", "run", "demo", "--on", "slurm", *asked.split()]) == 0
     said = capsys.readouterr().out
     assert said.startswith("#!/bin/bash")
-    assert "specmeter fleet run demo --on auto --design replicate --out fleet-result --set design.blocks=5" in said
+    assert said.endswith(f"specmeter fleet run demo --on auto --design replicate {written}\n")
+
+
+def test_no_batch_script_for_an_experiment_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["fleet", "run", "nothing.yaml", "--on", "slurm"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_rule_for_disturbed_blocks_is_that_of_each_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def order(rule: str, *changes: str) -> tuple[FleetRecord, str]:
+        monkeypatch.setenv("SPECMETER_DISTURBED", rule)
+        sent, _ = shipped(load("demo", changes), 2)
+        fleet = Fleet(devices=(Device(name="a"),))
+        record = begun(tmp_path / rule, "replicate", sent, fleet)
+        head = Head(None, fleet, sent, {}, tmp_path, record, print)  # type: ignore[arg-type]
+        told = head._order(fleet.devices[0], "part")  # pyright: ignore[reportPrivateUsage]
+        return record, told["env"]["SPECMETER_DISTURBED"]
+
+    (first, repeat), (again, keep) = order("repeat"), order("keep")
+    assert (repeat, keep) == ("repeat", "keep")
+    assert first.experiment == again.experiment
+    assert order("repeat", "design.disturbed=keep")[0].experiment != first.experiment
+
+
+@pytest.mark.parametrize(("address", "fix"), [("local", "close other programs"), ("auto", "ray start --head")])
+def test_a_cluster_that_does_not_start_says_what_to_do(monkeypatch: pytest.MonkeyPatch, address: str, fix: str) -> None:
+    monkeypatch.setattr("specmeter_fleet.cluster._ray_module", lambda **_: SimpleNamespace(shutdown=lambda: None))
+    with pytest.raises(SpecmeterError, match="no Ray cluster answers") as caught:
+        Cluster(address, Fleet(address="local", devices=(Device(name="a"),)))
+    assert fix in caught.value.fix
 
 
 def test_unlike_answers_are_refused_by_name() -> None:

@@ -154,6 +154,7 @@ def _copy(db: sqlite3.Connection, run: RunReader, table: str, how: str) -> None:
 
 
 def _without_choice(identity: RunIdentity) -> RunIdentity:
-    """Of a part, what all parts have in common."""
+    """Of a part, what all parts have in common; one that was resumed may follow another rule for disturbed blocks."""
     experiment = {name: value for name, value in identity.experiment.items() if name != "only"}
+    experiment["design"] = {**experiment["design"], "disturbed": None}
     return RunIdentity(experiment, identity.engine, identity.models, identity.prompts, identity.arms)

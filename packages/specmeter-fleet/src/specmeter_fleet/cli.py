@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -104,18 +105,25 @@ def run(
     requests failed, 130 interrupted (run again to go on).
     """
     screen = errors(quiet=quiet)
+    loaded = load(experiment, overrides, variants=variants)
     if on == "slurm":
-        argv = [experiment, "--on", "auto", "--design", design, "--out", "fleet-result"]
-        argv += [it for name in variants for it in ("--variant", name)]
-        argv += [it for name in overrides for it in ("--set", name)]
+        given: dict[str, Sequence[object]] = {
+            "--variant": variants,
+            "--set": overrides,
+            "--html": [html] if html else [],
+        }
+        given["--lang"] = languages if len(languages) == 1 else []
+        argv = [experiment, "--on", "auto", "--design", design, "--out", str(out or "fleet-result")]
+        argv += [str(it) for option, values in given.items() for value in values for it in (option, value)]
+        argv += [f"--{name}" for name, asked in (("watch", watch), ("quiet", quiet), ("json", as_json)) if asked]
         script = files("specmeter_fleet").joinpath("job.sh").read_text("utf-8")
         click.echo(script.replace("COMMAND", shlex.join(argv)), nl=False)
         return 0
-    loaded = load(experiment, overrides, variants=variants)
     fleet = read_fleet(on)
     refuse_no_ray()
     stop_like_ctrl_c()
     with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))  # Ray prints there what its workers die of
         if isinstance(fleet, str):
             cluster = Cluster(fleet)
             stack.callback(cluster.close)

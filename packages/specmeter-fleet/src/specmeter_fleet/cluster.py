@@ -45,10 +45,12 @@ def refuse_no_ray() -> None:
 
 
 def _ray_module(*, own: bool) -> Any:
-    """Ray; of a cluster of our `own` with a token, so that nothing else on this machine may give it orders."""
+    """Ray; of a cluster of our `own` on the loopback, with a token: nothing else may give it orders."""
     if own:
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Whatever its name: without, Ray takes 127.0.0.1 for the address of this machine and listens on all of them.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     # It would carry the folder of `uv run` to the workers, which have a specmeter of their own.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -71,16 +73,18 @@ class Cluster:
                     include_dashboard=False,
                     log_to_driver=False,
                     object_store_memory=_STORE_BYTES,
-                    _node_ip_address="127.0.0.1",
                     _temp_dir=self._scratch.name,
                     logging_level="error",
                 )
             else:
                 self._ray.init(address, log_to_driver=False, logging_level="error")
         except Exception as error:
+            self.close()
             raise SpecmeterError(
                 f"--on {address}: no Ray cluster answers ({_first_line(error)})",
-                fix="start it with `ray start --head`, open its port, and use its token (`ray get-auth-token`)",
+                fix="close other programs and run again"
+                if self._own
+                else "start it with `ray start --head`, open its port, and use its token (`ray get-auth-token`)",
             ) from None
         self._board = self._ray.remote(num_cpus=0)(_Board).remote()
         self._greet = self._task(worker.greet)

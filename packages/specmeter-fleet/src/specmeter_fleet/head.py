@@ -125,7 +125,7 @@ def shipped(loaded: LoadedExperiment, invocations: int) -> tuple[LoadedExperimen
         raise ExperimentError("design.stopping: decided: a fleet's parts are planned", fix="set it to planned")
     if experiment.only.invocations:
         raise ExperimentError("only.invocations: a fleet measures all of them", fix="leave it out")
-    changes = [f"design.invocations={invocations}", f"design.disturbed={experiment.design.disturbed}"]
+    changes = [f"design.invocations={invocations}"]
     for kind, models in (("targets", experiment.targets), ("drafts", experiment.drafts)):
         for name, reference in models.items():
             if not re.match(r"[a-z]{2,}:", reference) and not Path(reference).expanduser().is_absolute():
@@ -361,7 +361,8 @@ class Head:
             "folder": str(self.record.base(self.folder)) if self.shared else None,
             "experiment": text,
             "prompts": dict(self.prompts),
-            "env": device.env,
+            # What the file leaves to the environment is this machine's to say, at each start anew.
+            "env": {**device.env, "SPECMETER_DISTURBED": self.loaded.experiment.design.disturbed},
             "cores": device.cores,
             "send": not self.shared,
         }
