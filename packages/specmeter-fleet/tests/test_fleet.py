@@ -65,7 +65,7 @@ def _run(*words: str) -> int:
 
 def test_two_devices_make_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("mock.yaml", "--on", "local:2", "--out", "out") == 0
-    assert "differs between them" in capsys.readouterr().out
+    assert "no difference between 2 devices" in capsys.readouterr().out
     run = specmeter.load("out")
     assert {it.invocation for it in run.requests()} == {0, 1}
     with RunStore.open(Path("out"), readonly=True) as store:

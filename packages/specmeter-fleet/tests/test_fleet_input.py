@@ -11,11 +11,9 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments.file import load
-from specmeter.record import Arm
 from specmeter_fleet.cluster import INSTALL, Cluster, refuse_no_ray
 from specmeter_fleet.head import FleetRecord, Head, begun, shipped
 from specmeter_fleet.spec import Device, Fleet, of_cluster, read_fleet
-from specmeter_fleet.spread import _spread, _unlike  # pyright: ignore[reportPrivateUsage]
 from specmeter_fleet.worker import environment
 
 
@@ -119,20 +117,3 @@ def test_what_ray_sets_for_its_tasks_does_not_reach_what_is_measured(monkeypatch
     assert "CUDA_VISIBLE_DEVICES" not in found
     assert (found["HIP_VISIBLE_DEVICES"], found["LABEL"]) == ("3", "a")
     assert environment({"CUDA_VISIBLE_DEVICES": "1"})["CUDA_VISIBLE_DEVICES"] == "1"
-
-
-def test_the_odd_one_is_named_and_chance_is_not() -> None:
-    alike = {"a": 0.00, "b": 0.01, "c": -0.01, "d": 0.005, "e": -0.005}
-    assert _unlike(alike, 0.01, 5) == {}
-    assert list(_unlike({**alike, "f": -0.3}, 0.01, 6)) == ["f"]
-    assert _unlike({"a": 0.0, "b": 0.0, "c": 1.0}, 0.01, 3) == {}
-
-
-def test_the_spread_is_a_number_with_an_interval() -> None:
-    arm = Arm(id="dense/none", target="dense", methods=("none",), role="baseline")
-    blocks = {"a": [0.0, 0.02], "b": [0.1, 0.12], "c": [-0.1, -0.08]}
-    found = _spread(arm, blocks, 3)
-    assert found.spread.point == pytest.approx(10.0)
-    assert found.spread.low is not None
-    assert found.spread.low < 10 < (found.spread.high or 0)
-    assert found.noise == pytest.approx(1.0)

@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from specmeter.analysis.reading import RunReport, read_run
-from specmeter.messages import Message
-from specmeter.record import Host
+from specmeter.messages import Message, Value
+from specmeter.numbers.spread import LEAST, Spread
+from specmeter.record import Arm, Host
+from specmeter.show import run_report
 from specmeter.show.names import Names
-from specmeter.show.report import Report, Section, Tabled, Text
+from specmeter.show.report import Block, Report, Section, Tabled, Text, hints
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, row
 from specmeter.text import size
-from specmeter_fleet.head import FleetRecord
-from specmeter_fleet.spread import LEAST, Spread
+from specmeter_fleet.head import FleetRecord, Seen
 
 
-def replicate(record: FleetRecord, folder: Path, run: RunReport, found: Sequence[Spread]) -> Report:
+def replicate(record: FleetRecord, folder: Path, run: RunReport, found: Sequence[tuple[Arm, Spread]]) -> Report:
     """Devices that measured the same experiment, merged into the run in `folder`."""
     names = Names(run.arms)
-    blocks = [
-        Text(Message("fleet.unlike", device=device, ratio=ratio, arm=names.in_full(it.arm.id)), "doubtful")
-        for it in found
+    blocks: list[Block] = [
+        Text(Message("fleet.unlike", device=device, ratio=ratio, arm=names.in_full(arm.id)), "doubtful")
+        for arm, it in found
         for device, ratio in it.unlike.items()
     ]
-    measured = {device for spread in found for device in spread.values}
+    measured = {device for _, it in found for device in it.values}
     if 1 < len(measured) < LEAST:
         blocks.append(Text(Message("fleet.too_few", least=LEAST), "faint"))
+    several = 1 < len(measured) < sum(part.done is not None for part in record.parts)
+    if several:
+        blocks.append(Text(Message("fleet.cite")))
+    blocks += [Tabled(_spread(found, names, mean=several)), Tabled(_devices(record, found))]
     return Report(
         target=folder.name,
         headline=_headline(found, len(measured), names),
         document=lambda: document(record, found),
-        sections=[Section("fleet", [*blocks, Tabled(_spread(found, names)), Tabled(_devices(record, found))])],
+        sections=[Section("fleet", blocks)],
         notes=_notes(record),
         folder=folder,
     )
 
 
-def _headline(found: Sequence[Spread], devices: int, names: Names) -> Message:
-    sped = [it for it in found if it.arm.baseline_id is not None]
-    widest = max(sped or found, key=lambda it: it.spread.point, default=None)
-    if widest is None:
+def _headline(found: Sequence[tuple[Arm, Spread]], devices: int, names: Names) -> Message:
+    if not found:
         return Message("fleet.one", devices=devices)
-    it = widest.spread
-    low, high = (it.point if end is None else end for end in (it.low, it.high))
-    told = {"spread": it.point, "low": low, "high": high, "noise": widest.noise}
-    return Message("fleet.spread", devices=devices, arm=names.in_full(widest.arm.id), **told)
+    sped = [(arm, it) for arm, it in found if arm.baseline_id is not None]
+    arm, it = max(sped or found, key=lambda them: (them[1].differ, them[1].spread.point))
+    if it.noise is None:
+        return Message("fleet.one_block", devices=devices)
+    told: dict[str, Value] = {"devices": devices, "arm": names.in_full(arm.id), "spread": it.spread.point}
+    if not it.differ or it.spread.low is None or it.spread.high is None:
+        return Message("fleet.alike", **told, noise=it.noise)
+    return Message("fleet.spread", low=it.spread.low, high=it.spread.high, **told, noise=it.noise)
 
 
-def _spread(found: Sequence[Spread], names: Names) -> Table:
-    keys = ("fleet_mean", "fleet_spread", "fleet_noise", "fleet_lowest", "fleet_highest")
+def _spread(found: Sequence[tuple[Arm, Spread]], names: Names, *, mean: bool) -> Table:
+    keys = (*(("fleet_mean",) if mean else ()), "fleet_spread", "fleet_noise", "fleet_lowest", "fleet_highest")
     columns = (Column("arm", most=44), *(Column(it, "number") for it in keys))
     rows = [
         row(
-            Cell(names.in_full(it.arm.id), id=it.arm.id),
-            estimate_cell(it.mean, 2),
+            Cell(names.in_full(arm.id), id=arm.id),
+            *((estimate_cell(it.mean, 2),) if mean else ()),
             estimate_cell(it.spread, 1),
-            Cell(f"{it.noise:.1f}", it.noise),
+            Cell("-") if it.noise is None else Cell(f"{it.noise:.1f}", it.noise),
             *(Cell(f"{value:.2f} ({name})", value) for value, name in (ends[0], ends[-1])),
         )
-        for it in found
+        for arm, it in found
         if (ends := sorted((value, name) for name, value in it.values.items()))
     ]
     return Table("fleet_spread", columns, rows)
 
 
-def _devices(record: FleetRecord, found: Sequence[Spread]) -> Table:
+def _devices(record: FleetRecord, found: Sequence[tuple[Arm, Spread]]) -> Table:
     """Who measured what, on which machine."""
     of = {part.name: part.done.device for part in record.parts if part.done is not None}
     rows: list[Row] = []
     for device in record.devices:
         parts = [name for name, by in of.items() if by == device.name]
-        odd = any(device.name in it.unlike for it in found)
-        labels = ", ".join(f"{key} {it}" for key, it in device.labels.items())
+        odd = any(device.name in it.unlike for _, it in found)
         clock = f"{device.offset_s:+.3f} ±{device.within_s:.3f} s"
-        told = (device.name, machine(device.host), labels, str(len(parts)), clock)
+        told = (device.name, machine(device.host), _labels(device), str(len(parts)), clock)
         rows.append(row(*told, tone="doubtful" if odd else ""))
     rows += [
         row(name, Message("fleet.refused", why=why), "", "0", "", tone="bad") for name, why in record.refused.items()
@@ -87,6 +94,10 @@ def machine(host: Host) -> str:
     """A machine in a few words."""
     gpus = ", ".join(gpu.name for gpu in host.gpus)
     return f"{gpus or host.cpu}, {host.usable_cores or host.logical_cores:g} cores, {size(host.memory_bytes)}"
+
+
+def _labels(device: Seen | None) -> str:
+    return ", ".join(f"{key} {it}" for key, it in device.labels.items()) if device else ""
 
 
 def _notes(record: FleetRecord) -> list[Text]:
@@ -110,6 +121,7 @@ def survey(record: FleetRecord, folder: Path, runs: Mapping[str, Path]) -> Repor
     """Unlike machines beside each other, each with its own run and its own answer."""
     read = {name: read_run(run) for name, run in runs.items()}
     rows: list[Row] = []
+    said: list[Block] = []
     seen = {it.name: it for it in record.devices}
     for name, run in read.items():
         names = Names(run.arms)
@@ -121,6 +133,7 @@ def survey(record: FleetRecord, folder: Path, runs: Mapping[str, Path]) -> Repor
             row(
                 name,
                 machine(seen[name].host) if name in seen else "",
+                _labels(seen.get(name)),
                 estimate_cell(None if plain is None else plain.decode_rate, 1),
                 Cell("-") if best is None else Cell(names.in_full(best[0].arm_id), id=best[0].arm_id),
                 estimate_cell(None if best is None else best[1], 2),
@@ -128,39 +141,44 @@ def survey(record: FleetRecord, folder: Path, runs: Mapping[str, Path]) -> Repor
                 verdict=verdict,
             )
         )
+        told = run_report.report(run)
+        doubts = [it for it in told.notes if it.tone in ("bad", "doubtful")][: told.most_notes]
+        texts = [it for it in (*told.answer, *doubts) if isinstance(it, Text)]
+        said += [replace(it, said=Message("arm.of", target=name, name=it.said), row="") for it in texts]
     columns = (
-        *(Column(it, most=48) for it in ("fleet_device", "fleet_machine")),
+        *(Column(it, most=48) for it in ("fleet_device", "fleet_machine", "fleet_labels")),
         Column("fleet_plain", "number"),
         Column("arm", most=44),
         Column("speedup", "number"),
         Column("verdict"),
     )
+    line = f"specmeter compare {' '.join(map(str, runs.values()))} --by speedup"
+    compared = [Text(line, "faint", whole=True)] if 1 < len(runs) <= LEAST else []
     return Report(
         target=folder.name,
         headline=Message("fleet.survey", machines=len(read)),
         document=lambda: document(record, ()) | {"runs": {name: str(run) for name, run in runs.items()}},
-        sections=[Section("fleet", [Tabled(Table("fleet_machines", columns, rows))])],
+        sections=[Section("fleet", [*said, Tabled(Table("fleet_machines", columns, rows))])],
         notes=_notes(record),
-        closing=[Text(f"specmeter compare {' '.join(map(str, runs.values()))} --by speedup", "faint", whole=True)]
-        if 1 < len(runs) <= LEAST
-        else [],
+        closing=[*(hint for run in runs.values() for hint in hints(run)), *compared],
         folder=folder,
     )
 
 
-def document(record: FleetRecord, found: Sequence[Spread]) -> dict[str, object]:
+def document(record: FleetRecord, found: Sequence[tuple[Arm, Spread]]) -> dict[str, object]:
     """For programs."""
     return {
         "fleet": record.model_dump(mode="json", exclude={"experiment"}),
         "spread": [
             {
-                "arm": it.arm.id,
+                "arm": arm.id,
                 "devices": it.values,
                 "mean": it.mean.model_dump(mode="json"),
                 "spread_percent": it.spread.model_dump(mode="json"),
                 "noise_percent": it.noise,
+                "differ": it.differ,
                 "unlike": it.unlike,
             }
-            for it in found
+            for arm, it in found
         ],
     }
