@@ -104,10 +104,20 @@ def test_done_is_not_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_survey_has_a_run_for_each_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("mock.yaml", "--on", "local:2", "--out", "out", "--design", "survey", "--html", "page.html") == 0
-    assert "local-1" in capsys.readouterr().out
-    assert "local-0" in Path("page.html").read_text(encoding="utf-8")
+    Path("fleet.yaml").write_text("address: local\ndevices: [{name: a, labels: {room: north}}, {name: b}]\n")
+    assert _run("mock.yaml", "--on", "fleet.yaml", "--out", "out", "--design", "survey", "--html", "page.html") == 0
+    said, page = capsys.readouterr().out, Path("page.html").read_text(encoding="utf-8")
+    for text in (said, page):
+        assert "room north" in text
+        assert text.count("as fast with") >= 2, "the answer of each"
+    assert "out.fleet/parts/b --details`" in said
     assert not Path("out").exists()
+
+
+def test_a_model_that_is_missing_is_said_once_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("real.yaml", "--on", "local:2", "--out", "out", "--set", "targets.dense=./none.gguf") == 2
+    assert capsys.readouterr().err.count("is not on this machine") == 1
+    assert list(Path().glob("out*")) == []
 
 
 def test_the_embedded_engine_on_two_devices() -> None:
@@ -138,6 +148,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(seed: int) -> None:
     assert head.returncode in (0, 1), said
     assert b"was lost while it measured part" in said
     assert b"goes on with" in said
+    assert b"needs at least 3 invocations" in b" ".join(said.split())
     assert json.loads(answer)["fleet"]["parts"], "Ray said something, too"
     with RunStore.open(Path("out"), readonly=True) as store:
         assert store.missing() == []

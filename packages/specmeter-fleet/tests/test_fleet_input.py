@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments.file import load
+from specmeter.show.terminal.console import errors
+from specmeter_fleet import cli, worker
 from specmeter_fleet.cluster import INSTALL, Cluster, refuse_no_ray
 from specmeter_fleet.head import FleetRecord, Head, begun, shipped
 from specmeter_fleet.spec import Device, Fleet, of_cluster, read_fleet
@@ -107,6 +110,23 @@ def test_unlike_answers_are_refused_by_name() -> None:
     with pytest.raises(UsageError, match="engine is not the same on two devices: x 1 on a, x 2 on b"):
         refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 2"}}})
     refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 1"}}})
+
+
+def test_a_worker_that_waits_for_calm_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "run.log"
+    lines = (
+        {"event": "progress", "done": 6, "planned": 12, "seconds_left": 90.0},
+        {"event": "message", "text": "waits"},
+    )
+    log.write_text("\n".join(["begins", *map(json.dumps, lines), '{"event"']), encoding="utf-8")
+    found = worker._progress(log)  # pyright: ignore[reportPrivateUsage]
+    assert found is not None
+    assert found == {"done": 6, "planned": 12, "left": 90.0, "said": "waits"}
+    tell = cli._progress(errors())  # pyright: ignore[reportPrivateUsage]
+    for _ in range(2):
+        tell({"0000-a": found})
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["0000-a: 6 of 12 requests, about 1 min 30 s left", "0000-a: waits"]
 
 
 def test_what_ray_sets_for_its_tasks_does_not_reach_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

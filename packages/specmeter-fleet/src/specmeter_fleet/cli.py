@@ -17,6 +17,7 @@ from specmeter.cli.settings import language_option
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load, load_text
 from specmeter.files import locked_at_once
+from specmeter.laboratory.plan import too_few
 from specmeter.show import run_report
 from specmeter.show.page.files import write_text
 from specmeter.show.page.page import report_page
@@ -26,8 +27,9 @@ from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
 from specmeter.store.locate import RUNS_FOLDER, new_folder
 from specmeter.store.merge import Part, merge
+from specmeter.text import duration
 from specmeter.validity.inspection import issue
-from specmeter_fleet import report
+from specmeter_fleet import report, worker
 from specmeter_fleet.cluster import Cluster, refuse_no_ray
 from specmeter_fleet.head import Design, FleetRecord, Head, begun, read_record, shipped
 from specmeter_fleet.spec import of_cluster, read_fleet
@@ -88,8 +90,8 @@ def run(
     """Measure EXPERIMENT on every device of a fleet, and merge what they measured into one run.
 
     Each device measures whole invocations (all arms, all blocks), one at a time and with nothing else on it. Intervals
-    of the merged run are over invocations, so that they hold for this kind of machine. `show`, `check`, `report`,
-    `export` and `compare` read it like any run; OUT.fleet keeps the parts.
+    of the merged run are over invocations: with one on each device they hold for this kind of machine. `show`, `check`,
+    `report`, `export` and `compare` read it like any run; OUT.fleet keeps the parts.
 
     Where a worker, a node or this machine is lost, the same command goes on with what is left.
 
@@ -137,9 +139,12 @@ def run(
         folder = merged.with_name(merged.name + BESIDE)
         if merged.exists() and any(merged.iterdir()) and not folder.is_dir():
             raise StoreError(f"{merged}: is not empty, and no fleet run", fix="name a new folder with --out")
+        is_new = not folder.exists()
         stack.enter_context(_locked(folder))
         record = begun(folder, design, sent, fleet)
         if not _is_done(record):
+            for warning in too_few(sent.experiment, sent.experiment.expand()):
+                screen.say(f"warning: {warning}", tone="doubtful")
             if cluster is None:
                 cluster = Cluster(fleet.address, fleet)
                 stack.callback(cluster.close)
@@ -153,6 +158,10 @@ def run(
                 head.measure(_progress(screen))
             except KeyboardInterrupt:
                 screen.say(f"stopped; the same command goes on with {folder}", wrap=False)
+                raise
+            except UsageError:
+                if is_new and not any(part.attempts for part in head.record.parts):
+                    shutil.rmtree(folder, ignore_errors=True)
                 raise
             record = head.record
             cluster.close()
@@ -211,15 +220,20 @@ def _locked(folder: Path) -> ExitStack:
     return stack
 
 
-def _progress(screen: Screen) -> Callable[[Mapping[str, Mapping[str, int]]], None]:
+def _progress(screen: Screen) -> Callable[[Mapping[str, worker.Said]], None]:
     said: dict[str, int] = {}
+    told: dict[str, str] = {}
 
-    def tell(now: Mapping[str, Mapping[str, int]]) -> None:
+    def tell(now: Mapping[str, worker.Said]) -> None:
         for part, done in now.items():
             tenth = 10 * done["done"] // max(1, done["planned"])
             if said.get(part, 0) < tenth < 10:
-                screen.say(f"{part}: {done['done']} of {done['planned']} requests", wrap=False)
+                left = f", about {duration(done['left'])} left" if done["left"] else ""
+                screen.say(f"{part}: {done['done']} of {done['planned']} requests{left}", wrap=False)
             said[part] = max(said.get(part, 0), tenth)
+            if (text := done["said"]) and text != told.get(part):
+                screen.say(f"{part}: {text}", wrap=False)
+            told[part] = text
 
     return tell
 

@@ -16,7 +16,7 @@ from specmeter.errors import SpecmeterError, UsageError
 from specmeter_fleet import worker
 from specmeter_fleet.spec import Device, Fleet
 
-INSTALL = "pip install 'specmeter[fleet]'"
+INSTALL = "pip install 'specmeter[fleet]', or `uv sync --extra fleet` in a clone"
 _STORE_BYTES = 200 * 2**20
 _CLOCK_ASKED = 5
 
@@ -149,7 +149,7 @@ class Cluster:
         except ConnectionError as error:
             raise _gone(error) from None
 
-    def progress(self) -> Mapping[str, Mapping[str, int]]:
+    def progress(self) -> Mapping[str, worker.Said]:
         """Part -> how far it has come, as far as is known."""
         try:
             return self._ray.get(self._board.read.remote(), timeout=5)
@@ -161,20 +161,20 @@ class _Board:
     """Where workers say how far they have come."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Mapping[str, int]] = {}
+        self.said: dict[str, worker.Said] = {}
 
-    def say(self, part: str, done: Mapping[str, int]) -> None:
+    def say(self, part: str, done: worker.Said) -> None:
         self.said[part] = done
 
-    def read(self) -> dict[str, Mapping[str, int]]:
+    def read(self) -> dict[str, worker.Said]:
         return self.said
 
 
 def _measured(order: worker.Order, board: Any) -> worker.Answer:
     """What runs on a worker."""
-    last: dict[str, Mapping[str, int]] = {}
+    last: dict[str, worker.Said] = {}
 
-    def say(done: Mapping[str, int]) -> None:
+    def say(done: worker.Said) -> None:
         if last.get("said") != done:
             last["said"] = done
             board.say.remote(order["part"], done)

@@ -242,11 +242,12 @@ class Head:
             )
             for name, device in self.usable.items()
         )
+        if not seen:
+            whys = {why: name for name, why in refused.items()}  # a model that is missing is so on all of them
+            told = "\n".join(f"{name}: {why}" if len(whys) > 1 else why for why, name in whys.items())
+            raise UsageError(f"no device can measure: {told}", fix="mend that, and start again")
         for name, why in refused.items():
             self.tell(f"{name} measures nothing: {why}")
-        if not seen:
-            first = next(iter(refused))
-            raise UsageError(f"no device can measure; {first}: {refused[first]}", fix="mend that, and start again")
         self._keep(devices=seen, refused=refused)
 
     def _refuse_unlike(self, answers: Mapping[str, worker.Answer]) -> None:
@@ -269,7 +270,7 @@ class Head:
                         fix="give every device the same files and versions; machines may be unlike, measurements not",
                     )
 
-    def measure(self, progress: Callable[[Mapping[str, Mapping[str, int]]], None]) -> None:
+    def measure(self, progress: Callable[[Mapping[str, worker.Said]], None]) -> None:
         """Measure all parts that are not done, as long as there is a device that can."""
         running: dict[Any, tuple[FleetPart, Device]] = {}
         todo = deque(part for part in self.record.parts if part.done is None or part.done.code == 3)

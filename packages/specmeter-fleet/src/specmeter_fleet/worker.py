@@ -29,6 +29,8 @@ from specmeter.store.run import ENVIRONMENT_NAME, EXPERIMENT_NAME, LOGS_NAME
 
 Order = dict[str, Any]
 Answer = dict[str, Any]
+Said = Mapping[str, Any]
+"""How far a part has come: requests `done` of those `planned`, seconds `left`, `said`: what its run told since."""
 
 EXPERIMENT = "asked.yaml"
 _ASKED = ".asked"
@@ -70,7 +72,7 @@ def greet(order: Order) -> Answer:
     return {"specmeter": __version__, "error": f"its process ended with {code}: {log[-400:].strip()}"}
 
 
-def measure(order: Order, say: Callable[[Mapping[str, int]], None]) -> Answer:
+def measure(order: Order, say: Callable[[Said], None]) -> Answer:
     """Measure a part, or go on with it where it was left; what came of it, with its files where they are wanted."""
     try:
         folder = _laid_out(order)
@@ -101,7 +103,7 @@ def _laid_out(order: Order) -> Path:
     return folder
 
 
-def _run_child(order: Order, argv: list[str], log: Path, say: Callable[[Mapping[str, int]], None]) -> int:
+def _run_child(order: Order, argv: list[str], log: Path, say: Callable[[Said], None]) -> int:
     """Run a module of Python on the device's cores; its exit code."""
     pinned = ["taskset", "-c", order["cores"]] if order["cores"] and shutil.which("taskset") else []
     child = EngineProcess([*pinned, sys.executable, "-P", "-m", *argv], env=environment(order["env"]), log_path=log)
@@ -123,13 +125,16 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **own, "PYTHONUNBUFFERED": "1"}
 
 
-def _progress(log: Path) -> Mapping[str, int] | None:
-    """How far the run has come, by the last line that says so."""
+def _progress(log: Path) -> Said | None:
+    """How far the run has come, by the last line that says so, and what it told since: that it waits for calm."""
+    said = ""
     for line in reversed(_last(log).splitlines()):
-        if line.startswith('{"event": "progress"'):
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                document = json.loads(line)
-                return {"done": int(document["done"]), "planned": int(document["planned"])}
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            document = json.loads(line)
+            if document["event"] == "progress":
+                done, planned, left = (document[it] for it in ("done", "planned", "seconds_left"))
+                return {"done": int(done), "planned": int(planned), "left": left, "said": said}
+            said = said or str(document["text"])[:_LAST]
     return None
 
 
