@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
-FLEET = "install specmeter-fleet: `pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
+FLEET = "`pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
 OF_STUDIES = ("study", "quality")
 """Commands that come with the package of studies."""
 OWN_CODE = "specmeter_study_"

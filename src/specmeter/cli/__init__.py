@@ -126,7 +126,10 @@ class _LazyGroup(click.Group):
             if args[0] in extensions.OF_STUDIES:
                 raise extensions.not_installed(f"specmeter {args[0]}")
             if args[0] == "fleet":
-                raise UsageError("specmeter fleet: a package of its own, which is not installed", fix=extensions.FLEET)
+                raise UsageError(
+                    "specmeter fleet: a package of its own, which is not installed",
+                    fix=f"install specmeter-fleet: {extensions.FLEET}",
+                )
             near = difflib.get_close_matches(args[0], known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
