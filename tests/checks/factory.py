@@ -45,7 +45,7 @@ from specmeter.record import (
 )
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow, RunStore
-from specmeter.validity.checks.run_data import RequestData, RunData, Sample, read_run_data
+from specmeter.validity.checks.run_data import RequestData, RunData, Sample, by_cell, read_run_data
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
 """Ids of the two arms that a run has when nothing else is asked for."""
@@ -119,7 +119,7 @@ def run_data(
         pairs={(t, d): pair(t, d) for t, d in itertools.product(asked.targets, asked.drafts)},
         prompts={name: prompt(name) for name in prompt_ids},
         planned=dict.fromkeys(by_id, design.blocks * design.invocations * len(prompt_ids)),
-        plan=frozenset(it.key for it in requests),
+        plan=by_cell(it.key for it in requests),
         sessions=sessions,
         logs=logs,
         requests=tuple(requests),

@@ -88,13 +88,13 @@ def test_the_merged_run_has_every_request_once(parts: list[Part], tmp_path: Path
 def test_each_device_is_looked_at_by_itself(parts: list[Part], tmp_path: Path) -> None:
     with RunStore.open(merged(parts, tmp_path / "merged"), readonly=True) as store:
         data = read_run_data(store)
-    (first, one), (second, other) = data.by_device
+    (first, one), (second, other) = data.devices()
     assert (first, second) == ("device-0", "device-1")
     assert {it.row.invocation for it in one.requests} == {0, 2}
     assert {it.invocation for it in other.sessions.values()} == {1}
     assert len(one.plan) == 2 * len(other.plan)
     assert other.predictions == ()
-    assert one.by_device == (("", one),)
+    assert list(one.devices()) == [("", one)]
 
 
 def test_a_part_that_is_missing_is_said_by_the_experiment(parts: list[Part], tmp_path: Path) -> None:
@@ -139,5 +139,5 @@ def test_samples_say_whose_they_are(parts: list[Part], tmp_path: Path) -> None:
         made.append(part._replace(folder=place))
     with RunStore.open(merged(made, tmp_path / "merged", "only.invocations=[0, 1]"), readonly=True) as store:
         assert [it.invocation for it in store.telemetry()] == [0, 1]
-        (_, one), (_, other) = read_run_data(store).by_device
+        (_, one), (_, other) = read_run_data(store).devices()
     assert [len(it.telemetry) for it in (one, other)] == [1, 1]

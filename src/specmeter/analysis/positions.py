@@ -33,7 +33,7 @@ does not count.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.analysis.requests import Tallies, read_tallies
@@ -198,38 +198,40 @@ class Divergence(NamedTuple):
         return UNKNOWN_TOKEN not in self.before
 
 
-class RunText(NamedTuple):
-    """A stored text by its digest."""
+def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, bytes]) -> list[Divergence]:
+    """All differences among the answered requests `texts`, in their order; each different text is read once.
 
-    request_id: int
-    """Row of the request in the database."""
-    output: bytes
-    """Digest of its token ids; empty for a text without any."""
-
-
-def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, RunText]) -> list[Divergence]:
-    """All differences among the answered requests `texts`, in their order; each different text is read once."""
+    `texts` has the digest of each text's token ids, empty for a text without any.
+    """
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
     for key, reference in references(arms, run.prompts(), texts):
-        if texts[key].output != texts[reference].output:
+        if texts[key] != texts[reference]:
             pairs[key.prompt_id].append((key, reference))
+    rows = _rows_of(run, {key for of_prompt in pairs.values() for pair in of_prompt for key in pair})
     found: dict[RequestKey, Divergence] = {}
     for of_prompt in pairs.values():
-        wanted = {texts[key].output: texts[key].request_id for pair in of_prompt for key in pair}
-        ids = _read_token_ids(run, wanted)
+        ids = _read_token_ids(run, {texts[key]: rows[key] for pair in of_prompt for key in pair})
         for key, reference in of_prompt:
-            difference = _compare(key, reference, ids[texts[key].output], ids[texts[reference].output])
+            difference = _compare(key, reference, ids[texts[key]], ids[texts[reference]])
             if difference is not None:
                 found[key] = difference
     return [found[key] for key in texts if key in found]
 
 
-def read_texts(run: RunReader) -> dict[RequestKey, RunText]:
+def _rows_of(run: RunReader, keys: Collection[RequestKey]) -> dict[RequestKey, int]:
+    """Where the requests lie in the database."""
+    if not keys:
+        return {}
+    rows = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
+    return {key: row_id for row_id, *values in rows if (key := RequestKey(*values)) in keys}
+
+
+def read_texts(run: RunReader) -> dict[RequestKey, bytes]:
     """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
-    query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+    query = "SELECT invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
     rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
-    keyed = ((row_id, RequestKey(*key), bulk) for row_id, *key, bulk in rows)
-    return {key: RunText(row_id, output_digest(_token_ids(run, key, bulk))) for row_id, key, bulk in keyed}
+    keyed = ((RequestKey(*key), bulk) for *key, bulk in rows)
+    return {key: output_digest(_token_ids(run, key, bulk)) for key, bulk in keyed}
 
 
 def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -249,15 +251,14 @@ def alone(arms: Mapping[str, Arm]) -> dict[str, str]:
 
 
 def references(
-    arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Iterable[RequestKey]
+    arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Mapping[RequestKey, object]
 ) -> Iterator[tuple[RequestKey, RequestKey]]:
     """(request, the one whose text it should equal) for each of the answered requests `keys` that has one."""
-    known = {key: key for key in keys}
     by_one, named = alone(arms), {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
     first: dict[tuple[str, str], RequestKey] = {}
-    for key in sorted(known):
+    for key in sorted(keys):
         first.setdefault((key.arm_id, named.get(key.prompt_id, key.prompt_id)), key)
-    for key in known:
+    for key in keys:
         arm = arms.get(key.arm_id)
         if arm is None or arm.synthetic_rates:
             continue
@@ -268,9 +269,8 @@ def references(
             reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
         else:
             reference = first[arm.id, prompt_id]
-        found = known.get(reference)  # that one, which is kept already, for each of many requests
-        if found is not None and found is not key:
-            yield key, found
+        if reference != key and reference in keys:
+            yield key, reference
 
 
 def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Divergence | None:

@@ -58,22 +58,13 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
     found it invalid had nothing to look at. The run is as bad as its worst arm, controls included, and the findings
     about it.
     """
+    looked = _looked(data, checks)
     findings: list[Finding] = []
     outcomes: list[CheckOutcome] = []
     blind: list[Unchecked] = []
     for check in checks:
-        found: list[Finding] = []
-        unchecked: list[Unchecked] = []
-        if lacking := [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]:
-            unchecked.append(unseen(None, Message("unchecked.not_told", what=lacking[0])))
-        else:
-            for device, part in data.by_device if check.apart else (("", data),):
-                for item in check.look(part):
-                    if isinstance(item, Finding):
-                        of_device = {"evidence": {**item.evidence, "device": device}} if device else {}
-                        found.append(item.model_copy(update=of_device))
-                    elif item not in unchecked:
-                        unchecked.append(item)
+        found = [item for item in looked[check.id] if isinstance(item, Finding)]
+        unchecked = list(dict.fromkeys(item for item in looked[check.id] if isinstance(item, Unchecked)))
         findings += found
         outcomes.append(_outcome(check, found, unchecked, data))
         if check.severity == "invalid":
@@ -93,6 +84,30 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
     arms: dict[str, Verdict] = {arm.id: _with_baseline(arm, own, run) for arm in data.arms.values()}
     verdict = worst((run, *arms.values()))
     return Judgement(tuple(outcomes), tuple(findings), verdict, arms, request_verdicts(findings))
+
+
+def _looked(data: RunData, checks: Sequence[Check]) -> dict[str, list[Finding | Unchecked]]:
+    """What each check says, by its id; of several devices one after the other, so that what checks sort for themselves
+    is kept of one at a time."""
+    found: dict[str, list[Finding | Unchecked]] = {}
+    for check in checks:
+        lacking = [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]
+        found[check.id] = [unseen(None, Message("unchecked.not_told", what=lacking[0]))] if lacking else []
+    able = [check for check in checks if not found[check.id]]
+    for device, part in data.devices():
+        for check in able:
+            if check.apart:
+                found[check.id] += (_on(device, item) for item in check.look(part))
+    for check in able:
+        if not check.apart:
+            found[check.id] += check.look(data)
+    return found
+
+
+def _on(device: str, item: Finding | Unchecked) -> Finding | Unchecked:
+    if not device or not isinstance(item, Finding):
+        return item
+    return item.model_copy(update={"evidence": {**item.evidence, "device": device}})
 
 
 def certify(

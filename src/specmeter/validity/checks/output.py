@@ -9,14 +9,14 @@ Sampled texts: no two need be alike, but all of an arm's together must be draws 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from specmeter.analysis.positions import alone
+from specmeter.analysis.positions import alone, references
 from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record import Arm, Finding, Margin
@@ -246,8 +246,10 @@ def output_differs(data: RunData) -> Findings:
     if data.experiment.generation.temperature > 0:
         yield not_applicable(None, _SAMPLED)
         return
-    answers = _answers(data)
-    texts = {arm.id: _texts(data, arm, requests, answers) for arm, requests in answered(data)}
+    answers, by_key = _answers(data), data.by_key
+    pairs = references(data.arms, data.prompts.values(), by_key)
+    compared = Counter(key.arm_id for key, other in pairs if by_key[key].output and by_key[other].output)
+    texts = {arm.id: _texts(data, arm, compared[arm.id], answers) for arm, _ in answered(data)}
     for arm_id, told in texts.items():
         if _lacks_control(told):
             yield unseen(arm_id, Message("unchecked.no_single_client"))
@@ -260,10 +262,8 @@ def output_differs(data: RunData) -> Findings:
             yield from _different(told, texts.get(told.arm.baseline_id or ""))
 
 
-def _texts(data: RunData, arm: Arm, requests: Sequence[RequestData], answers: _Answers) -> _Texts:
+def _texts(data: RunData, arm: Arm, compared: int, answers: _Answers) -> _Texts:
     departures = tuple(answers.departures.get(arm.id, ()))
-    references = (data.references.get(it.key) for it in requests if it.output)
-    compared = sum(bool(key and data.by_key[key].output) for key in references)
     return _Texts(arm, compared, departures, answers.near_tie(arm), beside_one=arm.id in alone(data.arms))
 
 

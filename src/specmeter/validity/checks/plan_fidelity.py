@@ -111,14 +111,16 @@ def _missing_arms(data: RunData, expected: Mapping[str, Arm]) -> Findings:
 
 def _other_plan(data: RunData, severity: Severity) -> Findings:
     missing, found = set[_Key](), 0
-    begun = {key[:3] for key in data.plan}
+    planned = sum(map(len, data.plan.values()))
     decided = data.experiment.design.stopping == "decided"
     for key in _due(data):
-        if key in data.plan:
+        if key[3] in data.plan.get(key[:3], ()):
             found += 1
-        elif not decided or key[1] == 0 or key[:3] in begun:
+        elif not decided or key[1] == 0 or key[:3] in data.plan:
             missing.add(key)
-    extra = data.plan.difference(_due(data)) if found < len(data.plan) else frozenset[_Key]()
+    extra = set[_Key]()
+    if found < planned:
+        extra = {(*cell, it) for cell, prompts in data.plan.items() for it in prompts}.difference(_due(data))
     for keys, code in ((missing, "experiment-differs.missing"), (extra, "experiment-differs.extra")):
         if keys:
             invocation, block, arm_id, prompt_id = min(keys)

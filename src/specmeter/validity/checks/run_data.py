@@ -25,7 +25,7 @@ import numpy as np
 
 from specmeter import __version__
 from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
-from specmeter.analysis.positions import RunText, find_divergences, references
+from specmeter.analysis.positions import find_divergences
 from specmeter.analysis.requests import Energies, energies_of
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
@@ -159,8 +159,8 @@ def read_requests(
     run: RunReader, arms: Mapping[str, Arm], looked_up_texts: dict[bytes, tuple[int, ...]], *, count_tokens: bool
 ) -> Iterator[RequestData]:
     """The requests; the texts of those that look n-grams up are put into `looked_up_texts`."""
-    repeated: dict[bytes, float] = {}
-    """Texts repeat from block to block; their repetition is counted once."""
+    repeated: dict[bytes, tuple[bytes, float]] = {}
+    """Texts repeat from block to block: a digest is kept once, and the repetition within the text is counted once."""
     targets = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
     texts: dict[tuple[str, bytes], str] = {}
     """By target, since two may not have the same vocabulary."""
@@ -189,11 +189,12 @@ def read_requests(
         yield request
 
 
-def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> RequestData:
+def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes, float]]) -> RequestData:
     ids: list[int] = bulk.get("token_ids", [])
-    output = output_digest(ids)
-    if output not in known:
-        known[output] = repetition(ids)
+    digest = output_digest(ids)
+    if digest not in known:
+        known[digest] = (digest, repetition(ids))
+    output, repeated = known[digest]
     steps: list[dict[str, Any]] = bulk.get("steps", [])
     arrivals: list[float] = bulk.get("arrival_ms", [])
     added_up, restores, at_one_place, partial = _added_up(steps)
@@ -210,7 +211,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, float]) -> R
         printed_rate=rate if isinstance(rate, int | float) else None,
         answered=bool(bulk.get("text", "").strip()),
         reasoned=bool(bulk.get("reasoning")),
-        repeated=known[output],
+        repeated=repeated,
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
@@ -398,8 +399,10 @@ class RunData:
     prompts: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
     planned: Mapping[str, int] = field(default_factory=dict[str, int])
     """Arm id -> requests that make it complete."""
-    plan: frozenset[tuple[int, int, str, str]] = frozenset()
-    """Every (invocation, block, arm id, prompt id) that makes the run complete."""
+    plan: Mapping[tuple[int, int, str], frozenset[str]] = field(
+        default_factory=dict[tuple[int, int, str], frozenset[str]]
+    )
+    """(invocation, block, arm id) -> the prompts that make it complete."""
     experiment_yaml: str = ""
     """The experiment as it was given; empty where it is not at hand."""
     written_by: str = __version__
@@ -466,15 +469,15 @@ class RunData:
         aside = any(arm_id in (None, key.arm_id) for key in self.replaced) and self.disturbances
         return Message("unchecked.set_aside" if aside else "unchecked.no_answer")
 
-    @cached_property
-    def by_device(self) -> tuple[tuple[str, RunData], ...]:
+    def devices(self) -> Iterator[tuple[str, RunData]]:
         """(device, what it measured), where several did; else all of it, of no name. What was foretold and probed is
         that of the first."""
         devices: dict[str, list[Host]] = {}
         for host in self.hosts:
             devices.setdefault(host.device or "", []).append(host)
         if len(devices) < 2:
-            return (("", self),)
+            yield "", self
+            return
         of = {it: device for device, hosts in devices.items() for host in hosts for it in host.invocations}
         first = next(iter(devices))
         of_session = {it.id: of.get(it.invocation) for it in self.sessions.values()}
@@ -483,27 +486,27 @@ class RunData:
             for name in ("sessions", "logs", "printed", "load_cells", "late_before", "queued")
         }
         requests = _divided(self.requests, lambda it: of.get(it.row.invocation))
-        plan = _divided(self.plan, lambda it: of.get(it[0]))
+        plan = _divided(self.plan.items(), lambda it: of.get(it[0][0]))
         samples = _divided(self.telemetry, lambda it: None if it.invocation is None else of.get(it.invocation))
         aside = _divided(self.disturbances, lambda it: of.get(it.invocation))
         replaced = _divided(self.replaced.items(), lambda it: of.get(it[0].invocation))
-        found: list[tuple[str, RunData]] = []
         for device, hosts in devices.items():
-            changes: dict[str, Any] = {name: dict(them.get(device, ())) for name, them in by_session.items()}
+            changes: dict[str, Any] = {name: dict(them.pop(device, ())) for name, them in by_session.items()}
             if device != first:
                 changes |= {"predictions": (), "step_probes": ()}
-            part = replace(
-                self,
-                hosts=tuple(hosts),
-                requests=tuple(requests.get(device, ())),
-                telemetry=samples.get(device, []),
-                plan=frozenset(plan.get(device, ())),
-                disturbances=aside.get(device, []),
-                replaced=dict(replaced.get(device, ())),
-                **changes,
+            yield (
+                device,
+                replace(
+                    self,
+                    hosts=tuple(hosts),
+                    requests=tuple(requests.pop(device, ())),
+                    telemetry=samples.get(device, []),
+                    plan=dict(plan.pop(device, ())),
+                    disturbances=aside.get(device, []),
+                    replaced=dict(replaced.get(device, ())),
+                    **changes,
+                ),
             )
-            found.append((device, part))
-        return tuple(found)
 
     @cached_property
     def by_arm(self) -> dict[str, list[RequestData]]:
@@ -535,11 +538,6 @@ class RunData:
             both = ((it, plain.get((row.invocation, row.block, row.prompt_id))) for it, row in asked)
             found[arm.id] = [(it, base) for it, base in both if base is not None]
         return found
-
-    @cached_property
-    def references(self) -> dict[RequestKey, RequestKey]:
-        """Answered request -> the one whose text its own should equal (`specmeter.analysis.positions`)."""
-        return dict(references(self.arms, self.prompts.values(), self.by_key))
 
     @cached_property
     def repeats(self) -> dict[str, str]:
@@ -590,7 +588,7 @@ def read_run_data(run: RunReader) -> RunData:
     texts: dict[bytes, tuple[int, ...]] = {}
     requests = tuple(read_requests(run, arms, texts, count_tokens=not greedy))
     printed: dict[str, Sequence[Printed]] = {}
-    plan = run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan")
+    plan = (RequestKey(*key) for key in run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan"))
     return RunData(
         experiment=experiment,
         arms=arms,
@@ -599,9 +597,7 @@ def read_run_data(run: RunReader) -> RunData:
         pairs={(pair.target, pair.draft): pair for pair in run.pairs()},
         prompts={prompt.id: prompt for prompt in run.prompts()},
         planned=run.planned(),
-        plan=frozenset(
-            (invocation, block, intern(str(arm)), intern(str(prompt))) for invocation, block, arm, prompt in plan
-        ),
+        plan=by_cell(plan),
         experiment_yaml=run.experiment_yaml,
         written_by=run.written_by,
         sessions=sessions,
@@ -627,6 +623,15 @@ def read_run_data(run: RunReader) -> RunData:
         texts=texts,
         stated=traits,
     )
+
+
+def by_cell(keys: Iterable[RequestKey]) -> dict[tuple[int, int, str], frozenset[str]]:
+    """(invocation, block, arm id) -> its prompts; equal sets of them, as of one arm in all blocks, are kept once."""
+    found: dict[tuple[int, int, str], list[str]] = {}
+    for invocation, block, arm, prompt in keys:
+        found.setdefault((invocation, block, intern(str(arm))), []).append(intern(str(prompt)))
+    same: dict[frozenset[str], frozenset[str]] = {}
+    return {cell: same.setdefault(them, them) for cell, prompts in found.items() for them in (frozenset(prompts),)}
 
 
 def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) -> Iterator[tuple[str, LogSigns]]:
@@ -672,7 +677,5 @@ def _queued(run: RunReader) -> dict[str, float]:
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
-    ids = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0 ORDER BY id")
-    rows = {RequestKey(*key): row_id for row_id, *key in ids}
-    texts = {it.key: RunText(rows[it.key], it.output) for it in requests if it.row.status == "ok"}
+    texts = {it.key: it.output for it in requests if it.row.status == "ok"}
     return {it.key: it.position for it in find_divergences(run, arms, texts)}
