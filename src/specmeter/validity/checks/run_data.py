@@ -217,7 +217,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes,
         partial=partial,
         steps=added_up,
         arrivals=_arrivals(arrivals) if arrivals else None,
-        otherwise=_first_otherwise(row, said) if said.keys() & Timings.model_fields.keys() else "",
+        otherwise="" if _TIMES.isdisjoint(said) else _first_otherwise(row, said),
     )
 
 
@@ -232,6 +232,7 @@ def _is_other(first: str, text: str) -> bool:
     return first[:length] != text[:length] or abs(len(first) - len(text)) > _CUT_OFF
 
 
+_TIMES = frozenset(Timings.model_fields)
 _SAID = tuple((name, RequestRow._fields.index(name)) for name in Timings.model_fields)
 """Counts and times that engines print as they are stored, and their places in a row."""
 _LEFT_OUT = {"cache_n": 0, "draft_n": 0, "draft_n_accepted": 0}
