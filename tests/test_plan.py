@@ -42,6 +42,9 @@ def test_counts_are_those_of_the_run(tmp_path: Path) -> None:
     assert plan.tokens == plan.requests * 100
     mock = load(experiment(tmp_path), ["engine.kind=mock"])
     assert make_plan(mock).requests == len(list(prepare(mock).work.keys()))
+    few = load(experiment(tmp_path), ["engine.kind=mock", f"only.prompts={[next(iter(prepare(mock).work.keys()))[3]]}"])
+    assert make_plan(few).requests == len(list(prepare(few).work.keys())) < make_plan(mock).requests
+    assert make_plan(few).prompts == 1
 
 
 def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import advices
+from specmeter.advise.advice import write_advice
 from specmeter.cli import invoke
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments.file import load
@@ -77,6 +79,19 @@ def test_a_batch_script_is_printed(capsys: pytest.CaptureFixture[str], asked: st
 def test_no_batch_script_for_an_experiment_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["fleet", "run", "nothing.yaml", "--on", "slurm"]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_an_advice_stands_for_its_confirmation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_advice(advices.confirmed(confirmation="confirm"), tmp_path)
+    (tmp_path / "confirm").mkdir()
+    (tmp_path / "confirm" / "experiment.yaml").write_text(
+        "{target: mock:dense, arms: [{method: ngram-simple}]}", encoding="utf-8"
+    )
+    asked, name = cli._confirmed(str(tmp_path))  # pyright: ignore[reportPrivateUsage]
+    assert load(asked, name).experiment.name == tmp_path.name
+    write_advice(advices.predicted(confirmation=""), tmp_path)
+    assert invoke(["fleet", "run", str(tmp_path), "--on", "local:1"]) == 2
+    assert "this advice confirmed nothing" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_rule_for_disturbed_blocks_is_that_of_each_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

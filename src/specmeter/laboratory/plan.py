@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -131,6 +132,8 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         check_arm(kind, arm, has_draft=arm.draft is not None)
     engine_for(experiment, arms)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
+    if chosen := experiment.only.prompts:  # their ids begin with the workload's name
+        counts = dict.fromkeys(counts, 0) | Counter(it.partition("/")[0] for it in chosen)
     refuse_absent(absent(loaded, arms, ask=False))
     here = _here(loaded, arms)
     preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)

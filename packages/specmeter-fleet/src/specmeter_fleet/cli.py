@@ -12,12 +12,14 @@ from pathlib import Path
 
 import click
 
+from specmeter.advise.advice import read_advice
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import language_option
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load, load_text
 from specmeter.files import locked_at_once
 from specmeter.laboratory.plan import too_few
+from specmeter.probe import plain_name
 from specmeter.show import run_report
 from specmeter.show.page.files import write_text
 from specmeter.show.page.page import report_page
@@ -25,8 +27,9 @@ from specmeter.show.terminal.console import Screen, errors
 from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
-from specmeter.store.locate import RUNS_FOLDER, new_folder
+from specmeter.store.locate import ADVICE_NAME, RUNS_FOLDER, new_folder
 from specmeter.store.merge import Part, merge
+from specmeter.store.run import EXPERIMENT_NAME
 from specmeter.text import duration
 from specmeter.validity.inspection import issue
 from specmeter_fleet import report, worker
@@ -87,7 +90,8 @@ def run(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Measure EXPERIMENT on every device of a fleet, and merge what they measured into one run.
+    """Measure EXPERIMENT on every device of a fleet, and merge what they measured into one run. The folder of an advice
+    stands for its confirmation: does what it advises hold for this kind of machine?
 
     Each device measures whole invocations (all arms, all blocks), one at a time and with nothing else on it. Intervals
     of the merged run are over invocations: with one on each device they hold for this kind of machine. `show`, `check`,
@@ -99,6 +103,7 @@ def run(
     Examples:
       specmeter fleet run demo --on local:2
       specmeter fleet run mine.yaml --on fleet.yaml
+      specmeter fleet run specmeter-runs/advice-big-20261128-101500 --on fleet.yaml
       specmeter fleet run mine.yaml --on ray://head:10001 --design survey --html machines.html
       specmeter fleet run mine.yaml --on slurm > job.sh
 
@@ -107,7 +112,8 @@ def run(
     requests failed, 130 interrupted (run again to go on).
     """
     screen = errors(quiet=quiet)
-    loaded = load(experiment, overrides, variants=variants)
+    confirmed, named = _confirmed(experiment)
+    loaded = load(confirmed, (*named, *overrides), variants=variants)
     if on == "slurm":
         given: dict[str, Sequence[object]] = {
             "--variant": variants,
@@ -189,6 +195,16 @@ def show(folder: Path, html: Path | None, languages: Sequence[str], as_json: boo
     if record is None:
         raise StoreError(f"{folder}: is not a fleet run", fix="name a folder made by `specmeter fleet run`")
     return _tell(record, merged, beside, record.places(beside), html, languages, as_json=as_json)
+
+
+def _confirmed(named: str) -> tuple[str, tuple[str, ...]]:
+    """The experiment that is meant, and what it is called: of an advice that of its confirmation."""
+    folder = Path(named)
+    if not (folder / ADVICE_NAME).is_file():
+        return named, ()
+    if not (stage := read_advice(folder).confirmation):
+        raise UsageError(f"{named}: this advice confirmed nothing", fix="finish it, or name an experiment")
+    return str(folder / stage / EXPERIMENT_NAME), (f"name={plain_name(str(folder.resolve()))}",)
 
 
 def _unfinished(sent: LoadedExperiment, design: Design) -> Path | None:
