@@ -63,7 +63,7 @@ def experiment(engine: str, target: str, per_kind: int, tokens: int, threads: in
                 {**rule, "method": "ngram-simple", "ngram_n": 3, "gamma": 6},
                 {**rule, "method": "ngram-simple+draft-simple", "draft": "small", "ngram_n": 3, "gamma": 4},
             ],
-            "design": {"blocks": 1, "warmup": "none"},
+            "design": {"blocks": 1, "warmup": "none", "disturbed": "keep"},
             "engine": {"kind": engine, "context": 1024, "threads": threads},
             "generation": {"max_tokens": tokens, "temperature": temperature},
         }
