@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from specmeter.numbers.spread import spread_between, unlike
@@ -15,22 +17,29 @@ def test_the_odd_one_is_named_and_chance_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "differ", "interval", "noise"),
+    ("repeats", "differ", "noise"),
     [
-        ({"a": [0.0, 0.02], "b": [0.3, 0.32]}, True, True, 1.0),
-        ({"a": [-0.3, 0.3], "b": [0.2, 0.7]}, False, True, 27.6),  # a spread of 32%, and noise that allows for it
-        ({"a": [-0.02, 0.02], "b": [-0.019, 0.021]}, False, False, 2.0),  # closer than noise: by luck
-        ({"a": [0.0], "b": [0.3]}, False, True, None),
+        ({"a": [0.0, 0.02], "b": [0.3, 0.32]}, True, 1.0),
+        ({"a": [-0.3, 0.3], "b": [0.2, 0.7]}, False, 27.6),  # a spread of 32%, and noise that allows for it
+        ({"a": [-0.02, 0.02], "b": [-0.019, 0.021]}, False, 2.0),  # closer than noise: by luck
+        ({"a": [0.0], "b": [0.3]}, False, None),
     ],
 )
-def test_a_difference_is_shown_beyond_the_noise_of_blocks(
-    blocks: dict[str, list[float]], differ: bool, interval: bool, noise: float | None
-) -> None:
-    found = spread_between(blocks, "x", 3)
+def test_a_difference_is_shown_beyond_noise(repeats: dict[str, list[float]], differ: bool, noise: float | None) -> None:
+    found = spread_between(repeats, "x", 3)
     assert found.differ is differ
-    assert (found.spread.low is not None, found.mean.low is not None) == (interval, interval)
     assert found.mean.n == 2
     assert found.noise == (None if noise is None else pytest.approx(noise, rel=0.01))
+    assert found.mean.high is not None
+    larger = max(found.spread.point, found.noise or 0) / 100
+    assert math.log(found.mean.high / found.mean.point) == pytest.approx(12.706 * larger / math.sqrt(2), rel=1e-3)
+    assert found.spread.low is not None
+    assert found.spread.low < found.spread.point < (found.spread.high or 0)
+
+
+def test_devices_that_say_the_same_have_no_interval() -> None:
+    found = spread_between({"a": [0.5, 0.5], "b": [0.5, 0.5]}, "x", 3)
+    assert (found.mean.low, found.spread.low, found.differ) == (None, None, False)
 
 
 def test_the_spread_is_a_number_with_an_interval() -> None:

@@ -1,11 +1,12 @@
 """How much devices differ that measured the same.
 
-Each device has one value: the mean over its blocks of the logarithm of a rate (plain decoding) or of a speedup. The
-standard deviation of these values is the spread between devices, noise of blocks included; `noise` is what that noise
-alone would make it. Devices are shown to differ where an F test says so: F = (spread / noise)^2, with n - 1 and
-blocks - n degrees of freedom. Devices that are closer to each other than their noise are so by luck: then neither the
-spread nor the mean has an interval. A device is unlike its fellows where its value lies outside of what they let
-expect of one more:
+Each device has one value: the mean of the logarithm of a rate (plain decoding) or of a speedup over its repetitions,
+which are invocations where a device has several, else blocks: then what changes from one start to the next counts as
+the device's. The standard deviation of these values is the spread between devices, noise included; `noise` is what the
+repetitions of each device alone would make it. Devices are shown to differ where an F test says so: F = (spread /
+noise)^2, with n - 1 and repetitions - n degrees of freedom. The interval of the mean is Student's over devices, from
+the noise where devices are closer to each other than that: so they are by luck. A device is unlike its fellows where
+its value lies outside of what they let expect of one more:
 
     t = (x - mean of the others) / (s * sqrt(1 + 1 / (n - 1))),  n - 2 degrees of freedom
 
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specmeter.numbers.estimates import bare, deviation, student_geometric
+from specmeter.numbers.estimates import bare, deviation, from_log
 from specmeter.numbers.special import f_above
 from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
@@ -42,33 +43,28 @@ class Spread(NamedTuple):
     spread: Estimate
     """Standard deviation between devices, in percent."""
     noise: float | None
-    """What it would be if devices were alike, in percent; None where no device has two blocks."""
+    """What it would be if devices were alike, in percent; None where no device has two repetitions."""
     differ: bool
     """Whether that is too little to explain it."""
     unlike: Mapping[str, float]
     """Device unlike its fellows -> its value over the mean of theirs."""
 
 
-def spread_between(blocks: Mapping[str, Sequence[float]], unit: str, tests: int) -> Spread:
-    """Of two devices and more, from the logarithms of their blocks; `tests` share the level."""
-    logs = {device: float(np.mean(them)) for device, them in blocks.items()}
+def spread_between(repeats: Mapping[str, Sequence[float]], unit: str, tests: int) -> Spread:
+    """Of two devices and more, from the logarithms of their repetitions; `tests` share the level."""
+    logs = {device: float(np.mean(them)) for device, them in repeats.items()}
     n, sd = len(logs), float(np.std([*logs.values()], ddof=1))
-    free = sum(len(them) - 1 for them in blocks.values())
-    squares = sum(float(np.var(them)) * len(them) for them in blocks.values())
-    noise = math.sqrt(squares / free * float(np.mean([1 / len(them) for them in blocks.values()]))) if free else 0.0
-    if sd < max(noise, _ALIKE):
-        why = "no interval: devices are closer to each other than the noise of their blocks"
-        mean = bare(math.exp(float(np.mean([*logs.values()]))), unit, why, n=n, of="devices")
-        spread = bare(100 * sd, "%", why, n=n)
-    else:
-        how = "Student t over devices"
-        mean = student_geometric([*logs.values()], unit, how, alone="one value", of="devices")
-        spread = deviation(100 * sd, n, "%")
+    free = sum(len(them) - 1 for them in repeats.values())
+    squares = sum(float(np.var(them)) * len(them) for them in repeats.values())
+    noise = math.sqrt(squares / free * float(np.mean([1 / len(them) for them in repeats.values()]))) if free else 0.0
+    larger = max(sd, noise)
+    half = t_critical(n - 1, _LEVEL) * larger / math.sqrt(n) if larger > _ALIKE else None
+    how = "Student t over devices" if half is not None else "no interval: devices say the same to the last digit"
     by_chance = f_above(n - 1, free, (sd / max(noise, _ALIKE)) ** 2) if free else 1.0
     return Spread(
         {device: math.exp(value) for device, value in logs.items()},
-        mean,
-        spread,
+        from_log(float(np.mean([*logs.values()])), half, unit, how, n=n, of="devices"),
+        bare(100 * sd, "%", how, n=n) if half is None else deviation(100 * sd, n, "%"),
         100 * noise if free else None,
         sd > _ALIKE and by_chance < (1 - _LEVEL) / tests,
         unlike(logs, noise, tests),
