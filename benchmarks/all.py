@@ -32,9 +32,9 @@ RESULTS = HERE / "results.jsonl"
 PAGE = HERE.parent / "docs" / "performance.md"
 HEAD = """# Performance
 
-Every claim of speed or accuracy, beside its peer and its goal; some are still to be measured. `uv run python benchmarks/all.py --only NAME` measures a
-row again and writes this page; nothing here was written by hand. What the figures mean, and what was tried:
-[notebook](notebook.md).
+Every claim of speed or accuracy, beside its peer and its goal; some are still to be measured. `uv run python
+benchmarks/all.py --only NAME` measures a row again and writes this page; nothing here was written by hand. What the
+figures mean, and what was tried: [notebook](notebook.md).
 """
 OF: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda found: found[0],

@@ -55,6 +55,32 @@ def test_a_full_disk_is_told_with_its_path(
     assert "not certified: nothing can be written into its folder now" in said.out
 
 
+def test_requests_that_were_taken_out_of_a_complete_run_are_not_measured_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or the slowest block could be measured until it is fast."""
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        for table in ("certificate", "finding", "request WHERE block = 1"):
+            db.execute(f"DELETE FROM {table}")
+    (folder / "certificate.json").unlink()
+    assert invoke(["run", str(folder.parent / "mocked.yaml"), "--out", str(folder)]) == 2
+    assert "was complete when it ended, and lacks" in " ".join(capsys.readouterr().err.split())
+    assert invoke(["check", str(folder)]) == 1
+    assert "data-changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["show", "check", "report"])
+def test_damage_that_no_reader_expects_is_told_with_the_rescue(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder.parent))
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute("UPDATE request SET stop_reason = x'00' WHERE id = 2")
+    assert invoke([command, str(folder)]) == 3
+    assert f"{folder} is damaged, or specmeter itself failed" in (said := capsys.readouterr().err)
+    assert f"specmeter rescue {folder}" in said
+
+
 # --- verdicts --------------------------------------------------------------------------------------------------------
 
 

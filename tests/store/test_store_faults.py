@@ -317,6 +317,16 @@ def test_a_second_writer_is_refused_until_the_first_is_killed(store):
 # --- the same run? ---------------------------------------------------------------------------------------------------
 
 
+def test_a_database_that_is_replaced_stops_the_run(store, make_request, plan):
+    copy = store.folder.with_name("copy.sqlite")
+    store.add_request(make_request())
+    shutil.copy(store.path, copy)
+    store.path.unlink()
+    shutil.copy(copy, store.path)
+    with pytest.raises(StoreError, match=r"run\.sqlite in it, was moved, removed or replaced"):
+        store.add_request(make_request(plan[1]))
+
+
 def test_every_difference_is_named(make_engine):
     was = RunIdentity(
         experiment={"design": {"blocks": 3}, "arms": [{"gamma": 4}, {"gamma": 8}]},

@@ -23,9 +23,11 @@ import click
 
 from specmeter import __version__, extensions
 from specmeter.errors import SpecmeterError, UsageError, forget_stop
-from specmeter.text import as_started, printable, printable_lines, program
+from specmeter.text import as_started, printable, printable_lines, program, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from click.shell_completion import CompletionItem
 
 
@@ -73,6 +75,7 @@ class _LazyGroup(click.Group):
         return list(all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        _refuse_little_memory()
         if cmd_name in COMMANDS:
             place = f"specmeter.cli.{_PLACES.get(cmd_name, f'{cmd_name}:command')}"
         elif (other := extensions.commands().get(cmd_name)) is not None:
@@ -134,6 +137,17 @@ class _LazyGroup(click.Group):
             hint = f" Did you mean {near[0]!r}?" if near else ""
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+
+def _refuse_little_memory() -> None:
+    """numpy's library ends the process with 1, the code of findings, where it gets no memory; all of it is address
+    space, which no other system limits."""
+    if sys.platform == "linux":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if 0 <= soft < _LEAST_MEMORY:
+            raise MemoryError
 
 
 def flag(name: str) -> str:
@@ -228,23 +242,26 @@ def invoke(argv: list[str]) -> int:
             why = printable_lines(": ".join(map(str, filter(None, (error.strerror, error.filename)))))
             click.echo(f"error: the output could not be written ({why})\n  fix: make room for it", err=True)
             return 3
-        if error.errno != errno.ENAMETOOLONG:
-            return _unexpected(error)
-        name = printable_lines(str(error.filename or "a name"))[:80]
-        click.echo(f"error: {name}...: the name is too long for a file\n  fix: name a file or folder", err=True)
+        if (fix := _FIXES.get(error.errno or 0)) is None:
+            return _unexpected(error, argv)
+        name = printable_lines(str(error.filename or "specmeter"))[:80]
+        click.echo(f"error: {name}: {(error.strerror or '').lower()}\n  fix: {fix}", err=True)
         return 2
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return swallow()
     except Exception as error:
-        return _unexpected(error)
+        return _unexpected(error, argv)
     finally:
         forget_stop()
 
 
-def _unexpected(error: Exception) -> int:
-    """A defect in specmeter, or in a package or study that it called: keep the traceback in a file, say where it is."""
+def _unexpected(error: Exception, argv: Sequence[str]) -> int:
+    """A defect in specmeter, in a package or study that it called, or in a run that was damaged where nothing looks:
+    keep the traceback in a file, say where it is."""
     import tempfile
     import traceback
+
+    from specmeter.store.database import DATABASE_NAME
 
     if os.environ.get("SPECMETER_DEBUG"):
         raise error
@@ -253,7 +270,11 @@ def _unexpected(error: Exception) -> int:
     ) as file:
         traceback.print_exception(error, file=file)
     guest = _guest(error)
-    if guest is None:
+    run = next((it for it in argv if (Path(it) / DATABASE_NAME).is_file()), None)
+    if guest is None and run is not None:
+        who = f"{printable(run)} is damaged, or specmeter itself"
+        fix = f"`specmeter rescue {quoted(run)}` saves what can be read; if nothing is damaged, please report it with"
+    elif guest is None:
         who, fix = "specmeter itself", "please report it with the file"
     elif guest.endswith(".py"):
         who, fix = printable(guest), "correct that code; the traceback is in"
@@ -300,6 +321,13 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+_LEAST_MEMORY = 256 * 2**20
+_FIXES = {
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ELOOP: "name what the link should lead to",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+}
+"""What to do about an error of the system that no command told better."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if os.name == "posix" else {errno.ENOSPC, errno.EFBIG})
 """What the system says where nothing more fits."""
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from specmeter.engines.process import LOOPBACK
 from specmeter.engines.session import Stop
 from specmeter.errors import EngineProtocolError
@@ -38,8 +40,8 @@ _EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 def json_object(data: bytes | str, what: str) -> dict[str, Any]:
     """Parse an answer that must be a JSON object. Raises `EngineProtocolError`."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = from_json(data)  # refuses what cannot be stored as text (half of a surrogate pair), and deep nesting
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise garbage(what, data)

@@ -189,6 +189,7 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     """
     said, problem = certificate_in(run.folder)
     if issued is None and said is None and problem == GONE:
+        yield from _lost(run)
         yield Unchecked(reason=Message("unchecked.no_certificate"), applies=False)
         return
     certified = issued or said
@@ -204,6 +205,14 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
         problem = Message("data-changed.lacks_findings", file=CERTIFICATE_NAME)
     if problem is not None:
         yield about_run("data-changed", "invalid", problem, FIX)
+
+
+def _lost(run: RunReader) -> Iterator[Finding]:
+    """Requests that a run lacks which was complete when it ended: measured again, they would be chosen."""
+    ((ended,),) = run.raw("SELECT state FROM run")
+    now = run.state()
+    if ended == "complete" != now.state and _text(run, RESCUED_NAME) is None:
+        yield about_run("data-changed", "invalid", Message("data-changed.lost", requests=now.planned - now.ok), FIX)
 
 
 def certificate_beside(run: RunReader) -> Certificate | None:

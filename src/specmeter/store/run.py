@@ -89,6 +89,7 @@ class RunStore(RunReader):
         """Not for callers: see `create` and `open`."""
         super().__init__(folder, db)
         self._lock = lock
+        self._file = self.path.lstat() if lock else None
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -487,13 +488,20 @@ class RunStore(RunReader):
                 raise
 
     def _was_moved(self) -> bool:
-        return self._lock is not None and self._lock.was_moved_from(self.folder)
+        if self._lock is None or self._file is None:
+            return False
+        try:
+            same = os.path.samestat(self._file, self.path.lstat())
+        except OSError:
+            same = False
+        return not same or self._lock.was_moved_from(self.folder)
 
     def _refuse_moved(self) -> None:
         """Raises `StoreError` where the folder is no longer this run's."""
         if self._was_moved():
             raise StoreError(
-                f"{self.folder}: the run folder was moved, removed or replaced while it was written to",
+                f"{self.folder}: the run folder, or {DATABASE_NAME} in it, was moved, removed or replaced while this run "
+                "wrote to it",
                 fix="where it was moved it holds all that was measured before: start the same run with --out there",
             )
 
