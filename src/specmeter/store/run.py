@@ -500,8 +500,8 @@ class RunStore(RunReader):
         """Raises `StoreError` where the folder is no longer this run's."""
         if self._was_moved():
             raise StoreError(
-                f"{self.folder}: the run folder, or {DATABASE_NAME} in it, was moved, removed or replaced while this run "
-                "wrote to it",
+                f"{self.folder}: the run folder, or {DATABASE_NAME} in it, was moved, removed or replaced while it was "
+                "written to",
                 fix="where it was moved it holds all that was measured before: start the same run with --out there",
             )
 
