@@ -170,11 +170,11 @@ def _otherwise(
 
 
 def _drafted(request: Request) -> int:
-    return request.reply.timings.draft_n if request.reply else 0
+    return (request.reply.timings.draft_n or 0) if request.reply else 0
 
 
 def _accepted(request: Request) -> int:
-    return request.reply.timings.draft_n_accepted if request.reply else 0
+    return (request.reply.timings.draft_n_accepted or 0) if request.reply else 0
 
 
 def _shifted(data: RunData, requests: Sequence[Request], drafted: int, accepted: int) -> RunData:
