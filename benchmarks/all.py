@@ -132,8 +132,10 @@ def page(measurements: Sequence[dict[str, Any]], results: Sequence[dict[str, Any
         for claim in measurement["claim"]:
             own = [it for it in known if it["name"] == claim["name"]]
             lines.append(row_of(measurement, claim, own, places))
-    measured = len({it["name"] for it in known})
-    lines.append(f"\n{measured} of {len(names)} rows were measured.")
+    measured = {it["name"]: it["value"] for it in known}
+    goals = {claim["name"]: claim["goal"] for it in measurements for claim in it["claim"] if "goal" in claim}
+    held = [reaches(value, goals[name]) for name, value in measured.items() if name in goals]
+    lines.append(f"\n{len(measured)} of {len(names)} rows were measured; {sum(held)} of {len(held)} goals are reached.")
     lines += [f"\n[{number}] {place}" for number, place in enumerate(places, start=1)]
     return "\n".join(lines) + "\n"
 
