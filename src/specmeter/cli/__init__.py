@@ -270,7 +270,7 @@ def _unexpected(error: Exception, argv: Sequence[str]) -> int:
     ) as file:
         traceback.print_exception(error, file=file)
     guest = _guest(error)
-    run = next((it for it in argv if (Path(it) / DATABASE_NAME).is_file()), None)
+    run = next((it for it in argv if os.path.isfile(f"{it}/{DATABASE_NAME}")), None)  # noqa: PTH113  # never raises
     if guest is None and run is not None:
         who = f"{printable(run)} is damaged, or specmeter itself"
         fix = f"`specmeter rescue {quoted(run)}` saves what can be read; if nothing is damaged, please report it with"
