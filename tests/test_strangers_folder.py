@@ -100,6 +100,7 @@ def leave_unfinished(folder: Path) -> None:
     """As a run that lacks a request, so that it is resumed."""
     uncertify(folder)
     last = "(SELECT max(id) FROM request)"
+    sql(folder, "UPDATE run SET state = 'partial'")
     sql(folder, f"DELETE FROM reply WHERE request_id = {last}", f"DELETE FROM request WHERE id = {last}")
 
 

@@ -46,7 +46,6 @@ class Launch:
     """Room that a server has for what it read of prompts, beside the one at hand."""
     reuse: bool = False
     """Whether requests go on from what the server read of their prompt."""
-    invocation: int = 0
 
 
 @dataclass(frozen=True)

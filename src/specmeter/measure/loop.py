@@ -340,7 +340,6 @@ class _Bench:
             start_timeout_s=settings.start_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             reuse=self.work.experiment.design.reads_once,
-            invocation=cell.invocation,
         )
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()

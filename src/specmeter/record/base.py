@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Record(BaseModel):
     """Base of all records: frozen, no unknown keys. The docstring of a field is its description."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -236,6 +236,7 @@ def refuse_changed_data(run: RunReader) -> None:
     """Before more is added to a certified run, which gives it a new certificate: what is there must be what was
     certified, or the change would never be noticed again. Raises `StoreError`.
     """
+    run.certificate_file()  # one that is a link is refused by its name
     found = [item for item in changes(run, run.certificate(), hash_data(run)) if isinstance(item, Finding)]
     if found:
         raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX}; --out names a folder")

@@ -54,7 +54,6 @@ class Player:
         self._log = log
         self._target = spec.target(self._reference)
         self._drafters = [(method, *_drafter(spec, method, launch)) for method in launch.arm.methods if speculating]
-        self._again = f"/{launch.invocation}" if launch.invocation else ""
         self.load_ms = self._target.load_ms + sum(drafter.load_ms for _, _, drafter in self._drafters)
         """Until the session is ready."""
 
@@ -170,12 +169,12 @@ class Player:
 
     def _pace(self, prompt: Prompt, block: int, repeat: int) -> float:
         """How much longer than by the cost model this generation takes."""
-        rng = random.Random(f"{self._spec.seed}/noise/{self._arm.id}/{block}/{prompt.id}/{repeat}{self._again}")
+        rng = random.Random(f"{self._spec.seed}/noise/{self._arm.id}/{block}/{prompt.id}/{repeat}")
         return rng.lognormvariate(0.0, self._spec.noise) * (1 + self._spec.block_drift) ** block
 
     def _stalled_at(self, prompt: Prompt, block: int, repeat: int, length: int) -> int | None:
         """Before which token this generation is held up, if it is."""
-        rng = random.Random(f"{self._spec.seed}/stall/{self._arm.id}/{block}/{prompt.id}/{repeat}{self._again}")
+        rng = random.Random(f"{self._spec.seed}/stall/{self._arm.id}/{block}/{prompt.id}/{repeat}")
         return rng.randrange(1, max(2, length)) if rng.random() < self._spec.stalls else None
 
     def _rng(self, what: str, prompt: Prompt, generation: Generation) -> random.Random:
