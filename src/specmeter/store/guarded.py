@@ -86,12 +86,7 @@ class RunLock:
 
     def was_moved_from(self, folder: Path) -> bool:
         """Whether the lock is held and no longer that of `folder`, which was moved, removed or replaced."""
-        if self._file is None:
-            return False
-        try:
-            return not os.path.samestat(os.fstat(self._file), (folder / LOCK_NAME).lstat())
-        except OSError:
-            return True
+        return self._file is not None and is_other(os.fstat(self._file), folder / LOCK_NAME)
 
     def release(self, *, clean: bool = True) -> None:
         """Let others in; safe to call twice. Unless `clean`, the next holder finds it as after a kill.
@@ -109,6 +104,14 @@ class RunLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def is_other(found: os.stat_result, path: Path) -> bool:
+    """Whether a path leads to another file than the one that was found there, or to none."""
+    try:
+        return not os.path.samestat(found, path.lstat())
+    except OSError:
+        return True
 
 
 def is_written(folder: Path) -> bool:

@@ -189,7 +189,7 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
     """
     said, problem = certificate_in(run.folder)
     if issued is None and said is None and problem == GONE:
-        yield from _lost(run)
+        yield from lost(run)
         yield Unchecked(reason=Message("unchecked.no_certificate"), applies=False)
         return
     certified = issued or said
@@ -207,7 +207,7 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
         yield about_run("data-changed", "invalid", problem, FIX)
 
 
-def _lost(run: RunReader) -> Iterator[Finding]:
+def lost(run: RunReader) -> Iterator[Finding]:
     """Requests that a run lacks which was complete when it ended: measured again, they would be chosen."""
     ((ended,),) = run.raw("SELECT state FROM run")
     now = run.state()

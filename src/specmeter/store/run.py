@@ -59,7 +59,7 @@ from specmeter.store.database import (
     open_to_write,
     sqlite_errors,
 )
-from specmeter.store.guarded import LOCK_NAME, GuardedDatabase, RunLock, is_run
+from specmeter.store.guarded import LOCK_NAME, GuardedDatabase, RunLock, is_other, is_run
 from specmeter.store.reader import CERTIFICATE_NAME, RunIdentity, RunReader, compare_identity
 from specmeter.store.rows import insert
 
@@ -490,11 +490,7 @@ class RunStore(RunReader):
     def _was_moved(self) -> bool:
         if self._lock is None or self._file is None:
             return False
-        try:
-            same = os.path.samestat(self._file, self.path.lstat())
-        except OSError:
-            same = False
-        return not same or self._lock.was_moved_from(self.folder)
+        return is_other(self._file, self.path) or self._lock.was_moved_from(self.folder)
 
     def _refuse_moved(self) -> None:
         """Raises `StoreError` where the folder is no longer this run's."""

@@ -26,6 +26,7 @@ from specmeter.store.integrity import (
     contradictions,
     hash_data,
     late,
+    lost,
     uncovered,
 )
 from specmeter.validity.checks import BEFORE, CHECKS
@@ -236,8 +237,10 @@ def refuse_changed_data(run: RunReader) -> None:
     """Before more is added to a certified run, which gives it a new certificate: what is there must be what was
     certified, or the change would never be noticed again. Raises `StoreError`.
     """
-    run.certificate_file()  # one that is a link is refused by its name
-    found = [item for item in changes(run, run.certificate(), hash_data(run)) if isinstance(item, Finding)]
+    issued = run.certificate()
+    certified = issued is not None or run.certificate_file() is not None
+    told = changes(run, issued, hash_data(run)) if certified else lost(run)
+    found = [item for item in told if isinstance(item, Finding)]
     if found:
         raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX}; --out names a folder")
 
