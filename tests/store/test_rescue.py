@@ -13,6 +13,7 @@ import pytest
 
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
+from specmeter.record import Request
 from specmeter.store import RunStore
 from specmeter.store.database import tables
 from specmeter.store.rescue import rescue
@@ -54,13 +55,22 @@ def flip(content: bytes, at: int, bit: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
 
 
-def read_all(run: Path, out: Path) -> None:
-    """By every reading command; what cannot be read is an error about the file, never a defect of specmeter."""
+def read_all(run: Path, out: Path) -> list[Request]:
+    """By every reading command; what cannot be read is an error about the file, never a defect of specmeter. Gives the
+    requests that a rescue saves."""
+    assert 3 not in list(codes(run, out))
+    return saved(run)
+
+
+def codes(run: Path, out: Path) -> Iterator[int]:
     for reader in READERS:
-        assert invoke([reader, str(run), *(["--out", str(out)] if reader == "export" else [])]) != 3
+        yield invoke([reader, str(run), *(["--out", str(out)] if reader == "export" else [])])
+
+
+def saved(run: Path) -> list[Request]:
     with RunStore.open(rescued(run), readonly=True) as again:
         again.check()
-        assert list(again.attempts())
+        return [request for _, request in again.attempts()]
 
 
 def rescued(run: Path) -> Path:
@@ -86,7 +96,7 @@ def test_a_bit_in_each_column(run: Path, tmp_path: Path):
                 db.execute(f"UPDATE {table} SET {name} = {made} WHERE rowid = ?", (wrong, row))
             except sqlite3.IntegrityError:  # the number of a row cannot be a text
                 continue
-        read_all(run, tmp_path / "out.csv")
+        assert read_all(run, tmp_path / "out.csv")
         (run / "run.sqlite").write_bytes(original)
 
 
@@ -94,7 +104,7 @@ def test_a_bit_in_each_column(run: Path, tmp_path: Path):
 def test_a_bit_in_the_header(run: Path, tmp_path: Path, byte: int):
     file = run / "run.sqlite"
     file.write_bytes(flip(file.read_bytes(), byte, byte % 8))
-    read_all(run, tmp_path / "out.csv")
+    assert read_all(run, tmp_path / "out.csv")
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
@@ -119,13 +129,25 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_damage_anywhere(run: Path, tmp_path: Path, seed: int, times: int):
+def test_damage_anywhere(
+    run: Path,
+    tmp_path: Path,
+    seed: int,
+    times: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Where no reader expects it, the run is named as the likely cause."""
+    monkeypatch.delenv("SPECMETER_DEBUG")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     file = run / "run.sqlite"
     original = file.read_bytes()
     for turn in range(times):
         file.write_bytes(damaged(original, random.Random(seed + 1000 * turn)))
+        for code in codes(run, tmp_path / "out.csv"):
+            assert code != 3 or f"{run} is damaged, or specmeter" in capsys.readouterr().err
         with suppress(StoreError):  # where a whole page is gone, there may be nothing to save
-            read_all(run, tmp_path / "out.csv")
+            saved(run)
 
 
 def test_a_request_whose_answer_is_lost_is_measured_again(run: Path):

@@ -195,10 +195,12 @@ def interval_to_cite(run: RunReport) -> Message | None:
         return None
     refused = [it for it in run.answers if it.baseline_id in run.refused]
     off = [at_load(it, it.load) if it.load else it.baseline_id.replace("/none", "", 1) for it in refused if not it.kind]
+    but = Message("run.interval.but", targets=off) if off else ""
+    chosen = any(it.among > 1 for it in run.answers)
     return Message(
         "run.interval.invocations" if several else "run.interval",
         count=run.summary.invocations if several else run.summary.blocks,
-        but=Message("run.interval.but", targets=off) if off else "",
+        best=Message("run.interval.best", but=but) if chosen else "",
     )
 
 
