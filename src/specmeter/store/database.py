@@ -344,6 +344,8 @@ def sqlite_errors(path: Path) -> Generator[None]:
         yield
     except sqlite3.ProgrammingError:  # a mistake of the caller
         raise
+    except UnicodeDecodeError as error:  # SQLite's message quotes what is damaged
+        raise damaged(path, str(error)) from None
     except sqlite3.Error as error:
         stop_if_asked()  # within a function that SQLite calls, it comes out as an error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
