@@ -16,7 +16,7 @@ from hosts import HOST
 from specmeter.analysis import progress as progress_module
 from specmeter.analysis.progress import read_progress
 from specmeter.analysis.reading import read_run
-from specmeter.analysis.summary import RunSummary, summarize
+from specmeter.analysis.summary import interim
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare
@@ -138,13 +138,11 @@ def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
 def test_a_speedup_above_what_a_step_emits_is_not_told(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     held_up = Estimate(point=27.68, low=None, high=None, n=1, unit="x", method="")
 
-    def summary(*asked: Any, **more: Any) -> RunSummary:
-        found = summarize(*asked, **more)
-        arms = tuple(it.model_copy(update={"speedup": held_up}) if it.speedup else it for it in found.arms)
-        return found.model_copy(update={"arms": arms})
+    def held(*asked: Any) -> dict[str, Any]:
+        return {arm_id: (rate, speedup and held_up) for arm_id, (rate, speedup) in interim(*asked).items()}
 
     assert any(it.speedup for it in read_progress(run.folder).arms)
-    monkeypatch.setattr(progress_module, "summarize", summary)
+    monkeypatch.setattr(progress_module, "interim", held)
     assert [it.speedup for it in read_progress(run.folder).arms] == [None] * 4
 
 
@@ -199,8 +197,10 @@ def test_a_bar_whose_end_is_not_known_yet_counts_nothing(tmp_path: Path) -> None
 
 def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:
     found = read_progress(run.folder)
-    final = {arm.arm_id: arm.speedup for arm in read_run(run.folder).summary.arms}
-    assert {it.arm_id: it.speedup for it in found.arms} == final
+    final = read_run(run.folder).summary.arms
+    assert {it.arm_id: it.speedup for it in found.arms} == {it.arm_id: it.speedup for it in final}
+    rates = {it.arm_id: it.decode_rate.point for it in final if it.decode_rate}
+    assert {it.arm_id: it.tokens_per_second for it in found.arms} == pytest.approx(rates)
     assert (found.state, found.done, found.planned, found.seconds_left) == ("complete", 24, 24, 0)
 
 

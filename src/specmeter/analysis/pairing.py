@@ -99,6 +99,10 @@ class PairedBlocks:
     doubt: Doubt | None
     """What completing adds to the variance of the speedup; None where nothing was completed."""
 
+    def doubted(self, speedup: Estimate) -> Estimate:
+        """The estimate, less certain by what was completed."""
+        return speedup if self.doubt is None else with_doubt(speedup, *self.doubt)
+
     def pairs(self) -> dict[int, list[Pair]]:
         """Invocation -> (arm, baseline) of each block, decoding alone."""
         return self._pairs(*((tokens.sum(axis=1), ms.sum(axis=1)) for _, tokens, ms, _ in (self.arm, self.baseline)))
@@ -243,14 +247,11 @@ def gain_of(met: PairedBlocks, *, several: bool, level: float = 0.95, among: int
     pairs = met.pairs()
     units, of = units_of(pairs, several=several), "invocations" if several else "blocks"
     prompts = np.exp(np.nanmean(met.logs, axis=0))
-
-    def told(speedup: Estimate) -> Estimate:
-        return speedup if met.doubt is None else with_doubt(speedup, *met.doubt)
-
+    with_prompt = speedup_of(met.with_prompts(), several=several, level=level)
     return Gain(
-        decoding=told(speedup_of(pairs, several=several, level=level)),
-        with_prompt=simultaneous(told(speedup_of(met.with_prompts(), several=several, level=level)), among),
-        pooled=simultaneous(told(pooled_speedup(units, of=of, level=level)), among),
+        decoding=met.doubted(speedup_of(pairs, several=several, level=level)),
+        with_prompt=simultaneous(met.doubted(with_prompt), among),
+        pooled=simultaneous(met.doubted(pooled_speedup(units, of=of, level=level)), among),
         prompts=len(met.prompts),
         lowest=float(prompts.min()),
         highest=float(prompts.max()),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from specmeter.analysis.summary import summarize
+from specmeter.analysis.summary import interim
 from specmeter.experiments.schedule import Turn
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Arm, Disturbance, Estimate, Record
@@ -101,23 +101,18 @@ def read_progress(folder: Path, now: Turn | None = None) -> Progress:
         rows = list(store.rows()) if state.planned <= MOST_REQUESTS else []
         blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
         sessions, aside = _sessions(store), tuple(store.disturbances())
-        models = list(store.models())
-        timing_only = [model.name for model in models if model.timing_only]
-        virtual = any(model.simulated for model in models)
+        virtual = any(model.simulated for model in store.models())
         each = {} if virtual else _seconds_each(store, {it.id: it.started_at for it in sessions})
         name = str(json.loads(store.experiment_json)["name"])
     written = is_written(folder)
     last = now or (sessions[-1] if written and sessions else None)
     at = (last.invocation, last.block) if last else None
     arm_id = last.arm_id if last and (isinstance(last, Turn) or last.ended_at is None) else None
-    summary = summarize(rows, arms, timing_only=timing_only) if rows else None
-    told = {it.arm_id: it for it in (*summary.arms, *summary.controls)} if summary else {}
+    told = interim(rows, arms)
     cells = _cells(rows, {arm.id for arm in arms if arm.load})
     found: list[ArmProgress] = []
     for arm in arms:
-        alone = told.get(arm.id)
-        rate = alone.decode_rate.point if alone and alone.decode_rate else None
-        speedup = alone.speedup if alone else None
+        rate, speedup = told[arm.id]
         if arm.load is not None:
             rate, speedup = _rate(cells.get(arm.id, {})), _speedup(arm, cells)
         found.append(

@@ -34,7 +34,7 @@ import numpy as np
 from pydantic import Field
 
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
-from specmeter.analysis.pairing import Family, Gain, families, gain_of, meet
+from specmeter.analysis.pairing import Family, Gain, families, gain_of, meet, speedup_of
 from specmeter.analysis.requests import (
     Consumption,
     Energies,
@@ -236,6 +236,25 @@ def summarize(
         complete=None if missing is None else missing == 0 and failed == 0,
         balance=achieved_balance(table.starts(list(ids))),
     )
+
+
+def interim(rows: Iterable[RequestCounts], arms: Sequence[Arm]) -> dict[str, tuple[float | None, Estimate | None]]:
+    """Arm -> (decode rate in tok/s, speedup) on the way: a small part of what `summarize` does, and the same numbers.
+    Speedups of arms under load are not among them. Raises `UsageError` for a request of an unknown arm."""
+    ids = {arm.id: index for index, arm in enumerate(arms)}
+    table = RequestTable(rows, ids)
+    found: dict[str, tuple[float | None, Estimate | None]] = {}
+    for arm in arms:
+        mine = table.of_arm(ids[arm.id])
+        decoded = mine[table.decoded[mine]]
+        ms = float(table.ms[decoded].sum())
+        rate = 1000 * float(table.tokens[decoded].sum()) / ms if ms else None
+        base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id in ids and arm.load is None else mine[:0]
+        met = meet(table, mine, base)
+        pairs = met.pairs() if met else {}
+        speedup = speedup_of(pairs, several=len(table.invocations) > 1, level=0.95) if pairs else None
+        found[arm.id] = rate, met.doubted(speedup) if met and speedup else None
+    return found
 
 
 def _summarize_arm(

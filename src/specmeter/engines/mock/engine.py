@@ -18,7 +18,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count, product
 from typing import NamedTuple
 
@@ -350,6 +350,7 @@ WORDS = 256
 WORD_LENGTH = 5
 
 
+@lru_cache(maxsize=1024)
 def tokenize(text: str) -> tuple[int, ...]:
     """Ids below 256 are bytes of the UTF-8 text, the others words. Raises `EngineProtocolError`."""
     known = _word_ids()
