@@ -69,14 +69,44 @@ def test_requests_that_were_taken_out_of_a_complete_run_are_not_measured_again(
     assert "data-changed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["show", "check", "report"])
-def test_damage_that_no_reader_expects_is_told_with_the_rescue(
-    folder: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_certificate_that_was_taken_away_is_not_issued_anew_by_a_resume(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(folder.parent))
+    """As if the run had just ended: what became of it since then cannot be seen."""
+    experiment = str(folder.parent / "mocked.yaml")
+    assert invoke(["run", experiment, "--out", str(folder)]) == 0
+    assert invoke(["check", str(folder)]) == 0, "nothing was taken away"
     with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
-        db.execute("UPDATE request SET stop_reason = x'00' WHERE id = 2")
-    assert invoke([command, str(folder)]) == 3
+        for table in ("certificate", "finding"):
+            db.execute(f"DELETE FROM {table}")
+    (folder / "certificate.json").unlink()
+    invoke(["run", experiment, "--out", str(folder)])
+    capsys.readouterr()
+    invoke(["check", str(folder)])
+    assert "not when it ended" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["show", "check", "report"])
+@pytest.mark.parametrize("change", ["stop_reason = x'00'", "predicted_ms = 'abc'", "predicted_ms = 9e999"])
+def test_values_that_no_request_has_are_damage(
+    folder: Path, command: str, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
+        db.execute(f"UPDATE request SET {change} WHERE id = 2")
+    assert invoke([command, str(folder)]) == 2
+    assert "a row of the table request cannot be read" in (said := capsys.readouterr().err)
+    assert f"specmeter rescue {folder}" in said
+
+
+def test_damage_that_no_reader_expects_is_told_with_the_rescue(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: RunStore) -> None:
+        raise TypeError
+
+    monkeypatch.setattr("tempfile.tempdir", str(folder.parent))
+    monkeypatch.setattr(RunStore, "models", fail)
+    assert invoke(["show", str(folder)]) == 3
     assert f"{folder} is damaged, or specmeter itself failed" in (said := capsys.readouterr().err)
     assert f"specmeter rescue {folder}" in said
 

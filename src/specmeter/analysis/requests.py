@@ -55,7 +55,7 @@ from specmeter.numbers.estimates import share_at_most
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio, speedup_over_invocations
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
 from specmeter.store import RequestRow
-from specmeter.store.rows import REQUEST_COLUMNS, shared
+from specmeter.store.rows import REQUEST_COLUMNS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -321,7 +321,7 @@ def read_tallies(run: RunReader) -> Tallies:
     found: dict[str, dict[PairKey, Tally]] = {}
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
-        row = shared(values)
+        row = run.row(values)
         if row.status != "ok" or bulk is None or not row.predicted_ms or (row.predicted_n or 0) < 2:
             continue
         reply = run.reply(bulk, row.key)

@@ -27,7 +27,6 @@ from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import ON_RECORD, Experiment, Variants
 from specmeter.files import read_named
 from specmeter.record.base import told
-from specmeter.text import quoted
 
 MOST = 10
 """Lines of one message."""
@@ -410,7 +409,7 @@ def read_form(reference: str, form: FileKind[Kind]) -> tuple[str, str, Path]:
     if path.is_dir():
         raise ExperimentError(
             f"{path}: a folder, not an {form.word}",
-            fix=f"name a file in it; a run in it is shown by `specmeter show {quoted(str(path))}`",
+            fix="name a file in it; `specmeter list` shows the runs that are here",
         )
     if not looks_like_path and not path.is_file():
         shelf = _on_shelf(form)

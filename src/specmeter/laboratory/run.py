@@ -310,11 +310,14 @@ def run(
     )
     with (
         heard_stops(),
-        _opened(folder, loaded, work, identity) as store,
+        _opened(folder, loaded, work, identity, more=then is not None) as store,
         EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
     ):
         opened()
+        if then is None and store.is_settled():
+            issue(store)  # as a check does: what became of it since its end cannot be seen
+            return store.state()
         # The order lies in the folder: a run that is resumed goes on as it was planned.
         work = replace(work, cells=store.cells())
         # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
@@ -426,8 +429,8 @@ def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, A
     return experiment
 
 
-def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity) -> RunStore:
-
+def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIdentity, *, more: bool) -> RunStore:
+    """The run, to be gone on with; as it is where it was complete, unless `more` may come."""
     if RunStore.exists(folder):
         store = RunStore.open(folder)
         try:
@@ -436,6 +439,8 @@ def _opened(folder: Path, loaded: LoadedExperiment, work: Work, identity: RunIde
         except BaseException:
             store.close()
             raise
+        if store.is_settled() and not more:
+            return store
     else:
         store = RunStore.create(
             folder, experiment_yaml=loaded.text, experiment_json=work.experiment.model_dump_json(), plan=work.keys()

@@ -167,6 +167,14 @@ class Group:
     count: int
     arms: list[str]
     """Ids of the arms it is about."""
+    differ: bool = False
+    """They do not all say the same."""
+
+    def told(self, arm: str | Message | None) -> Message:
+        """What the first one says; that it is about `arm`, where it speaks for others."""
+        if arm is None or not self.differ or len(self.arms) < 2:
+            return self.first.message
+        return Message("finding.of", arm=arm, told=self.first.message)
 
     @property
     def where(self) -> Message:
@@ -191,6 +199,7 @@ def grouped(findings: Iterable[Finding]) -> list[Group]:
         key = (finding.check, finding.severity, finding.scope)
         group = groups.setdefault(key, Group(finding, 0, []))
         group.count += 1
+        group.differ |= finding.message != group.first.message
         if finding.arm_id is not None and finding.arm_id not in group.arms:
             group.arms.append(finding.arm_id)
     return sorted(groups.values(), key=lambda group: _ORDER.index(group.first.severity))

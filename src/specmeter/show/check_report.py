@@ -10,6 +10,7 @@ from specmeter.show.report import Report, Section, Tabled, Text, moment
 from specmeter.show.run_report import found, verdict_of
 from specmeter.show.run_words import looks_for
 from specmeter.show.table import TONES, Cell, Column, Row, Table, row
+from specmeter.store.guarded import is_written
 from specmeter.store.integrity import FILES
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -
         answer=[verdict_of(certificate)],
         sections=[
             Section("arms", [arms]),
-            Section("findings", found(inspection.findings)),
+            Section("findings", found(inspection.findings, written=is_written(folder))),
             Section("checks", _outcomes(certificate.checks, every=every)),
             Section("covered", _coverage(folder, inspection, issued=issued)),
         ],

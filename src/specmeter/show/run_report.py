@@ -133,10 +133,6 @@ def _comparison(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[Bloc
         yield Tabled(overview(run, names, by_kind=by_kind), caption=False)
         for line in _explained(run):
             yield Text(line, "faint")
-        if any(it.speedup is not None and it.speedup.low is None for it in run.summary.arms):
-            yield Text(Message("run.interval.none"), "faint")
-        elif any(it.decode_rate is not None and it.decode_rate.low is None for it in run.summary.arms):
-            yield Text(Message("run.interval.none"), "faint", at="details")
     if run.worst is not None:
         yield Text(blocks_set_aside(run, run.worst, names), "doubtful")
 
@@ -284,7 +280,8 @@ def _finding(group: Group, names: Names) -> Text:
     """`suspect: MESSAGE (small draft, 4 tokens; memory-paging)`."""
     first = group.first
     severity = Message(f"severity.{first.severity}")
-    said = Message("run.finding", severity=severity, told=first.message, where=[*_named(group, names), first.check])
+    arm = None if first.arm_id is None else names.in_full(first.arm_id)
+    said = Message("run.finding", severity=severity, told=group.told(arm), where=[*_named(group, names), first.check])
     return Text(said, TONES[first.severity])
 
 
@@ -299,14 +296,15 @@ def refusal_to_resume(findings: Iterable[Finding]) -> Finding | None:
     return next((it for it in findings if it.check == "data-changed" and it.severity == "invalid"), None)
 
 
-def found(findings: Iterable[Finding], *, with_notes: bool = True) -> list[Text]:
-    """Findings, one paragraph per group: severity, check, where, what, and what to do about it."""
+def found(findings: Iterable[Finding], *, with_notes: bool = True, written: bool = False) -> list[Text]:
+    """Findings, one paragraph per group: severity, check, where, what, and what to do about it. `written`: of a run
+    that is being measured."""
     findings = list(findings)
-    if (changed := refusal_to_resume(findings)) is not None:
-        findings = [
-            it.model_copy(update={"remedy": changed.remedy}) if it.check == "incomplete-matrix" else it
-            for it in findings
-        ]
+    changed = refusal_to_resume(findings)
+    remedy = changed.remedy if changed else Message("incomplete-matrix.wait") if written else None
+    if remedy is not None:
+        of = "incomplete-matrix"
+        findings = [it.model_copy(update={"remedy": remedy}) if it.check == of else it for it in findings]
     lines: list[Text] = []
     for group in grouped(findings):
         first = group.first
@@ -315,7 +313,7 @@ def found(findings: Iterable[Finding], *, with_notes: bool = True) -> list[Text]
         head = Message(
             "run.found", severity=Message(f"severity.{first.severity}"), check=first.check, where=group.where
         )
-        lines += [Text(head, _SEVERITIES[first.severity]), Text(first.message, indent=2)]
+        lines += [Text(head, _SEVERITIES[first.severity]), Text(group.told(first.arm_id), indent=2)]
         if first.severity != "note":
             lines.append(Text(Message("run.fix", remedy=first.remedy), "faint", indent=2))
     return lines
@@ -334,7 +332,7 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
     lines += [Text(it.message, "faint") for it in run.findings if it.check == "stopped-when-decided"]
     yield [*lines]
     if run.certificate is not None:
-        yield [verdict_of(run.certificate), *found(run.findings, with_notes=False)]
+        yield [verdict_of(run.certificate), *found(run.findings, with_notes=False, written=run.written)]
     yield [Text(it, "faint") for it in _measured(run, names)]
     serving = [(Text(Message("run.serve", arm=arm), "faint"), Command(line)) for arm, line in run.commands.items()]
     yield [block for blocks in serving for block in blocks]

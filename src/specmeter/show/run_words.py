@@ -60,8 +60,9 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
         return Message("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
-        more = _more(answer)
-        return Message("answer.no_interval", **said, more=more)
+        if answer.speedup.n > 1:  # as of mocks, whose invocations are copies
+            return Message("answer.equal", **said, count=answer.speedup.n)
+        return Message("answer.no_interval", **said, more=_more(answer))
     if answer.decision == "do not speculate":
         return Message("answer.slower", **said)
     if answer.decision == "depends on the text":

@@ -152,6 +152,8 @@ class Table:
         """What its marks mean (`legend.MARK` among the words): a line for each kind that it has."""
         cells = [cell for row in self.rows for cell in row.cells]
         struck = [Message("legend.struck")] if any(cell.struck for cell in cells) else []
+        known = any(it.estimate is not None and it.estimate.low is None for it in cells)
+        struck += [Message("legend.no_interval")] if known else []
         marked = struck + ([Message("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
         return marked + (self._over() if self.told_over else [])
 

@@ -209,9 +209,8 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
 
 def lost(run: RunReader) -> Iterator[Finding]:
     """Requests that a run lacks which was complete when it ended: measured again, they would be chosen."""
-    ((ended,),) = run.raw("SELECT state FROM run")
     now = run.state()
-    if ended == "complete" != now.state and _text(run, RESCUED_NAME) is None:
+    if run.was_complete() and now.state != "complete" and _text(run, RESCUED_NAME) is None:
         yield about_run("data-changed", "invalid", Message("data-changed.lost", requests=now.planned - now.ok), FIX)
 
 

@@ -58,9 +58,9 @@ from specmeter.store.rows import (
     SENDING_COLUMNS,
     RequestKey,
     RequestRow,
-    compact,
     reply_document,
     restore,
+    shared,
     unpacked,
 )
 
@@ -327,6 +327,14 @@ class RunReader:
         state = "complete" if ok == planned else "failed" if ended else "partial"
         return RunState(state, planned, ok, int(counts.get("failed", 0)), started_at, finished_at, reason)
 
+    def was_complete(self) -> bool:
+        """Whether every request was there when the run was to be certified."""
+        return str(self._one("SELECT state FROM run")[0]) == "complete"
+
+    def is_settled(self) -> bool:
+        """Whether it was complete, and is."""
+        return self.was_complete() and self.state().state == "complete"
+
     def planned(self) -> dict[str, int]:
         """Arm id -> number of requests that make it complete."""
         return dict(self._query(f"SELECT arm_id, count(*) FROM {_PLAN} GROUP BY arm_id"))
@@ -364,7 +372,14 @@ class RunReader:
         Failed attempts that a retry replaced come only with `superseded`.
         """
         where = "" if superseded else "WHERE superseded = 0"
-        return compact(self._query(f"SELECT {REQUEST_COLUMNS} FROM request {where} ORDER BY id"))
+        return (self.row(list(it)) for it in self._query(f"SELECT {REQUEST_COLUMNS} FROM request {where} ORDER BY id"))
+
+    def row(self, values: list[Any]) -> RequestRow:
+        """The row of what `raw` found as `REQUEST_COLUMNS`. Raises `StoreError` where it cannot be one."""
+        try:
+            return shared(values)
+        except ValueError as error:
+            raise unreadable(self.path, "a row of the table request", error) from None
 
     def requests(self, *, superseded: bool = False) -> Iterator[Request]:
         """Every request in full, in the order of measurement, one in memory at a time; see `rows`."""
@@ -376,7 +391,7 @@ class RunReader:
         for *values, bulk in self._query(
             f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id {where} ORDER BY id"
         ):
-            row = RequestRow._make(values)
+            row = self.row(values)
             try:
                 yield row.attempt, restore(row, bulk)
             except (zlib.error, ValueError) as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
 from sys import intern
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_type_hints
 
 from pydantic_core import from_json
 
@@ -100,13 +100,23 @@ def insert(db: sqlite3.Connection, request: Request, attempt: int, sending: Send
         db.execute("INSERT INTO sending VALUES (?, ?, ?, ?, ?, ?)", (row_id, *sent))
 
 
-def compact(rows: Iterable[tuple[Any, ...]]) -> Iterator[RequestRow]:
-    """Rows in the order of `REQUEST_COLUMNS`."""
-    return (shared(list(row)) for row in rows)
+_seen: set[tuple[type, ...]] = set()
+"""Types that a row may have, of those that were met."""
 
 
 def shared(values: list[Any]) -> RequestRow:
-    """A row of these values; strings that repeat are kept once, or 100,000 rows fill the memory. Uses up the list."""
+    """A row of these values; strings that repeat are kept once, or 100,000 rows fill the memory. Uses up the list.
+
+    Raises `ValueError` for a value of another type, as a flipped bit makes one, and for an infinite one.
+    """
+    types = tuple(map(type, values))
+    if types not in _seen:
+        for (name, kind), value in zip(get_type_hints(RequestRow).items(), values, strict=True):
+            if not isinstance(value, str if name == "status" else kind):
+                raise ValueError(f"{name} is {value!r:.40}")  # noqa: TRY004
+        _seen.add(types)
+    if math.inf in values or -math.inf in values:
+        raise ValueError("a time is infinite")
     for index in _REPEATING:
         if values[index] is not None:
             values[index] = intern(values[index])

@@ -157,7 +157,7 @@ class RunStore(RunReader):
         if not path.is_file() and not is_link(path):
             fix = "name the folder that has it"
             if stages := sorted(it.parent.name for it in folder.glob(f"*/{DATABASE_NAME}"))[:_STAGES_NAMED]:
-                fix = f"name one of the runs in it: {', '.join(str(folder / it) for it in stages)}"
+                fix = f"name one of the runs in it, such as {', '.join(str(folder / it) for it in stages)}"
             raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix=fix)
         if not is_run(folder):
             raise never_begun(folder)
@@ -302,6 +302,10 @@ class RunStore(RunReader):
         """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
         with self._transaction() as db:
             db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
+
+    def settle(self) -> None:
+        """Nothing more comes into the run; it is to be certified now. What it lacks later was taken out."""
+        with self._transaction() as db:
             db.execute("UPDATE run SET state = ?", (self.state().state,))
 
     def add_prediction(self, prediction: Prediction) -> None:

@@ -151,6 +151,7 @@ def run(
         if not _is_done(record):
             for warning in too_few(sent.experiment, sent.experiment.expand()):
                 screen.say(f"warning: {warning}", tone="doubtful")
+            screen.say(f"{sum(it.done is not None for it in record.parts)} of {len(record.parts)} parts are measured")
             if cluster is None:
                 cluster = Cluster(fleet.address, fleet)
                 stack.callback(cluster.close)

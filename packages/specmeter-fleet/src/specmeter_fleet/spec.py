@@ -22,7 +22,7 @@ MOST_DEVICES = 2_000
 _MOST_BYTES = 1_000_000
 _MOST_LOCAL = 64
 
-Cores = Annotated[str, Field(pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$")]
+Cores = Annotated[str, Field(coerce_numbers_to_str=True, pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$")]
 
 
 class Device(Record):
@@ -72,7 +72,7 @@ _FORM = FileKind(
     shelf="",
     word="fleet",
     listing="",
-    keys="docs/how-to/fleet.md has them all",
+    keys="all keys are in docs/how-to/fleet.md",
     start="begin with `devices:`, a list of names",
 )
 

@@ -332,7 +332,9 @@ def explain(
     if not found:
         raise UsageError(
             f"{run.folder}: nothing was measured yet",
-            fix="give the command again that began it; it resumes the run",
+            fix="wait for it: it is being measured"
+            if report.written
+            else "give the command again that began it; it resumes the run",
         )
     return Account(report.name, tuple(found), probe_name if probes else None)
 

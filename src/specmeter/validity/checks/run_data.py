@@ -10,7 +10,6 @@ finds them in a list afterwards. Bounded by the number of requests, 48 bytes eac
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections import Counter
@@ -57,7 +56,7 @@ from specmeter.record import (
 )
 from specmeter.store import RequestKey, RequestRow
 from specmeter.store.integrity import output_digest
-from specmeter.store.rows import REQUEST_COLUMNS, shared
+from specmeter.store.rows import REQUEST_COLUMNS
 
 if TYPE_CHECKING:
     from specmeter.store import RunReader
@@ -170,7 +169,7 @@ def read_requests(
     """Steps repeat, too; equal ones are kept once."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
-        row = shared(values)
+        row = run.row(values)
         if bulk is None:
             yield RequestData(row)
             continue
@@ -653,19 +652,17 @@ _CORES = re.compile(r"\((\d{1,6}(?:\.\d{1,6})?) cores\)$")
 
 
 def _telemetry(run: RunReader) -> Iterator[Sample]:
-    for (text,) in run.raw("SELECT json FROM telemetry ORDER BY at, id"):
-        sample = json.loads(text)
-        throttle = [reason for gpu in sample.get("gpus", ()) for reason in gpu.get("throttle_reasons", ())]
+    for it in run.telemetry():
         yield Sample(
-            at=sample["at"],
-            other_cpu_percent=sample["other_cpu_percent"],
-            memory_available_bytes=sample["memory_available_bytes"],
-            cpu_mhz=sample.get("cpu_mhz"),
-            on_battery=sample.get("on_battery"),
-            gpu_throttle=tuple(throttle),
-            cpu_percent=sample.get("cpu_percent", 100.0),
-            programs=sum(float(it[1]) for it in map(_CORES.search, sample.get("programs", ())) if it is not None),
-            invocation=sample.get("invocation"),
+            at=it.at,
+            other_cpu_percent=it.other_cpu_percent,
+            memory_available_bytes=it.memory_available_bytes,
+            cpu_mhz=it.cpu_mhz,
+            on_battery=it.on_battery,
+            gpu_throttle=tuple(reason for gpu in it.gpus for reason in gpu.throttle_reasons),
+            cpu_percent=it.cpu_percent,
+            programs=sum(float(found[1]) for found in map(_CORES.search, it.programs) if found is not None),
+            invocation=it.invocation,
         )
 
 
