@@ -61,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that neither process waits long for the other; those that run alone last."""
     files: dict[Path, int] = {}
     for item in items:
+        if TIMES > 1:
+            item.add_marker(pytest.mark.timeout(0), append=False)
         made_up = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if TIMES > 1 and made_up is not None:
             more = hypothesis.settings(made_up, max_examples=TIMES * made_up.max_examples)

@@ -168,6 +168,11 @@ def test_a_true_row_is_never_impossible(
 
 @example(Setup(5, 0.5, (1.0,) * 6, (0.99,), True, 33, 2.0, 5), frozenset({"counts", "runs", "speedup"}), 2)
 @example(Setup(3, 0.5, (1.0,) * 4, (0.875,) * 2, False, 33, 2.0, 0), frozenset({"counts", "gamma", "speedup"}), 2)
+@example(
+    Setup(2, 0.5, (1.0,) * 3, (0.58984375, *(0.55859375,) * 3), True, 120, 2.0, 2509),
+    frozenset({"counts", "runs", "speedup", "time"}),
+    2,
+)
 @settings(max_examples=400, deadline=None)
 @given(setups(cheapest=1.0), columns, st.integers(2, 5))
 def test_sums_where_no_forward_is_cheap_are_never_implausible(

@@ -235,5 +235,6 @@ def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
     assert table.legend == [
         Message("legend.over.blocks", columns=["rate"]),
         Message("legend.over.prompts", columns=["accepted", "tau"]),
+        Message("legend.no_interval"),
     ]
     assert "Intervals over prompts: accepted, tau." in markdown(table, words("en"))

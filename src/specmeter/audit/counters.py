@@ -173,9 +173,10 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
 
 
 def _unsaid_length(claim: Claim) -> int:
-    """Tokens of the longest draft, at most, where a source does not say: the others had one each, at least."""
-    drafted, steps = claim.drafted, claim.steps
-    return min(UNSAID_LENGTH, UNSAID_LENGTH if drafted is None else max(0, drafted - max(0, (steps or 1) - 1)))
+    """Tokens of the longest draft, at most, where a source does not say: the others had one each, at least; none where
+    drafts end at a least certainty."""
+    drafted, others = claim.drafted, 0 if claim.p_min else max(0, (claim.steps or 1) - 1)
+    return min(UNSAID_LENGTH, UNSAID_LENGTH if drafted is None else max(0, drafted - others))
 
 
 def _usual_cut(claim: Claim, runs: int) -> float:

@@ -316,7 +316,8 @@ def run(
     ):
         opened()
         if then is None and store.is_settled():
-            issue(store)  # as a check does: what became of it since its end cannot be seen
+            if store.certificate() is None:
+                issue(store)  # as a check does: what became of it since its end cannot be seen
             return store.state()
         # The order lies in the folder: a run that is resumed goes on as it was planned.
         work = replace(work, cells=store.cells())

@@ -377,7 +377,7 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
     if 0 < advice.prompts_used < advice.prompts_given:
         given: dict[str, Value] = {"used": advice.prompts_used, "given": advice.prompts_given}
         yield Text(Message("advised.note.prompts_left", **given), "doubtful")
-    if advice.seconds > advice.asked.budget_s:
+    if advice.seconds > advice.asked.budget_s and not simulated(advice):
         took = duration(advice.seconds)
         yield Text(Message("advised.note.over_budget", took=took, budget=_budget(advice)), "doubtful")
     alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)

@@ -152,10 +152,9 @@ class Table:
         """What its marks mean (`legend.MARK` among the words): a line for each kind that it has."""
         cells = [cell for row in self.rows for cell in row.cells]
         struck = [Message("legend.struck")] if any(cell.struck for cell in cells) else []
-        known = any(it.estimate is not None and it.estimate.low is None for it in cells)
-        struck += [Message("legend.no_interval")] if known else []
         marked = struck + ([Message("legend.suspect")] if any(cell.mark == "suspect" for cell in cells) else [])
-        return marked + (self._over() if self.told_over else [])
+        over = self._over() if self.told_over else []
+        return marked + over + ([Message("legend.no_interval")] if any(it.interval == "[?]" for it in cells) else [])
 
     def only(self, names: Sequence[str]) -> Table:
         """The columns of these names, in this order, as far as it has them; before them target and load, of several."""
@@ -321,7 +320,7 @@ def latex(table: Table, words: Words) -> str:
     struck = any(cell.struck and cell.printed for row in table.rows for cell in row.cells)
     suspect = [row for row in table.rows if any(doubtful(cell, row) for cell in row.cells)]
     why = list(dict.fromkeys(words.render(it) for row in suspect for it in row.why))
-    marks = ("legend.suspect",) if struck else ("legend.suspect", "legend.struck")
+    marks = ("legend.suspect", "legend.no_interval", *(() if struck else ("legend.struck",)))
     note = words.render(Message("legend.dagger", why=why) if why else Message("legend.dagger.alone"))
     needs = r"% needs \usepackage{booktabs}" + (r", \usepackage{xcolor}, \usepackage[normalem]{ulem}" if struck else "")
     if any("\u4e00" <= char <= "\u9fff" for char in head + "".join(rows)):

@@ -77,7 +77,7 @@ _TABLES = {
     "routing": "SELECT target, json FROM routing ORDER BY seq",
     "load-cells": "SELECT json FROM load_cell ORDER BY seq",
     "sendings": "SELECT * FROM sending ORDER BY request_id",
-    "run": "SELECT created_at, started_at, finished_at, interrupted, reason, state FROM run",
+    "run": "SELECT created_at, started_at, finished_at, interrupted, reason FROM run",
 }
 FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 """Documents beside the database that are certified with it."""

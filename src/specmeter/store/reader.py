@@ -328,7 +328,7 @@ class RunReader:
         return RunState(state, planned, ok, int(counts.get("failed", 0)), started_at, finished_at, reason)
 
     def was_complete(self) -> bool:
-        """Whether every request was there when the run was to be certified."""
+        """Whether every request was there when the run was certified last: what it lacks now was taken out."""
         return str(self._one("SELECT state FROM run")[0]) == "complete"
 
     def is_settled(self) -> bool:

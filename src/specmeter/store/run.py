@@ -303,11 +303,6 @@ class RunStore(RunReader):
         with self._transaction() as db:
             db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
 
-    def settle(self) -> None:
-        """Nothing more comes into the run; it is to be certified now. What it lacks later was taken out."""
-        with self._transaction() as db:
-            db.execute("UPDATE run SET state = ?", (self.state().state,))
-
     def add_prediction(self, prediction: Prediction) -> None:
         """Store the prediction for an arm. Raises `StoreError` for an arm that has a prediction, or was measured."""
         name = f"prediction of {prediction.arm_id}"
@@ -466,6 +461,7 @@ class RunStore(RunReader):
         write_document(self.folder, CERTIFICATE_NAME, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         with self._transaction() as db:
             db.execute("INSERT INTO certificate VALUES (1, ?)", (certificate.model_dump_json(),))
+            db.execute("UPDATE run SET state = ?", (certificate.state,))
 
     # --- SQL ---------------------------------------------------------------------------------------------------------
 

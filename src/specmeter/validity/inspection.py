@@ -227,8 +227,6 @@ def _no_garbage_collection() -> Generator[None]:
 
 def issue(store: RunStore, *, measured_now: bool = False) -> Inspection:
     """Inspect a run, and keep certificate and findings with it, unless its data refutes an earlier certificate."""
-    if measured_now:
-        store.settle()
     inspection = inspect(store, measured_now=measured_now)
     if not inspection.refuted:
         store.set_certificate(inspection.certificate, inspection.findings)
