@@ -265,7 +265,7 @@ def compare_runs(
         differences=differences,
         only_reference=tuple(arm_id for arm_id in mine if arm_id not in theirs),
         only_other=tuple(arm_id for arm_id in theirs if arm_id not in mine),
-        shared_requests=once if same_data or not reference.report.simulated else 0,  # simulated times may repeat
+        shared_requests=once,
         reference_crossovers=reference.report.crossovers,
         other_crossovers=other.report.crossovers,
         same_data=same_data,
