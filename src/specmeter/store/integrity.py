@@ -208,7 +208,7 @@ def changes(run: RunReader, issued: Certificate | None, hashes: Mapping[str, str
 
 
 def lost(run: RunReader) -> Iterator[Finding]:
-    """Requests that a run lacks which was complete when it ended: measured again, they would be chosen."""
+    """Requests that a run lacks which was certified complete: measured again, they would be chosen."""
     now = run.state()
     if run.was_complete() and now.state != "complete" and _text(run, RESCUED_NAME) is None:
         yield about_run("data-changed", "invalid", Message("data-changed.lost", requests=now.planned - now.ok), FIX)
