@@ -88,6 +88,8 @@ class Fate(Record):
     """The same on each kind of text, where there are several."""
     basis: Message | None = None
     """What the prediction rests on; or why there is none."""
+    acceptance: float | None = None
+    """Accepted draft tokens over all draft tokens that the prediction rests on; None if nothing was drafted."""
     code: Literal[
         "cannot-gain",  # not even its optimistic end is above 1
         "cannot-win",  # its optimistic end is below the pessimistic end of `than`

@@ -130,7 +130,13 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
         found = replace(found, rival=rival_of(ledger.folder, ledger.advice.asked.goal, first, found.arm_id, places))
     if why == "budget" and _room(ledger, 2) >= least_units(1):
         why = "not-told-apart"
-    _finish(ledger, decision, found, why, of_kind)
+    finish(
+        ledger,
+        decision,
+        found,
+        why,
+        by_kind(ledger.folder / found.place, found.arm_id, of_kind, ledger.advice.asked.goal),
+    )
 
 
 def leads_of_kinds(raced: Sequence[Answered], arm: str, plain: str) -> dict[str, str]:
@@ -295,8 +301,11 @@ def preferred(arm: Confirmed, rival: Confirmed, ratio: Estimate | None) -> Confi
     return rival if ratio is not None and ratio.point < 1 else arm
 
 
-def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, of_kind: Mapping[str, str]) -> None:
-    arm, place = found.arm_id, ledger.folder / found.place
+def finish(
+    ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, kinds: tuple[AdviceOfKind, ...]
+) -> None:
+    """Tell what the confirmation decides; the advice is finished then."""
+    arm = found.arm_id
     won = decision in DRAFTS
     fates = [
         it.model_copy(update={"code": "winner"})
@@ -317,7 +326,7 @@ def _finish(ledger: AdviseSession, decision: Decision, found: Confirmed, why: st
         tau=found.tau,
         over_prompts=found.over_prompts,
         rival=found.rival if won else "",
-        by_kind=by_kind(place, arm, of_kind, ledger.advice.asked.goal),
+        by_kind=kinds,
         finished=True,
         why_undecided=why,
         confirmation=found.place,

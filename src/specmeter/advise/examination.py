@@ -1,13 +1,11 @@
-"""Whether an advice is what was measured: by its certificate, and by what its runs give once more.
+"""Whether an advice is what was measured: by its certificate.
 
 An advice is certified when its last number is in: certificate.json has the SHA-256 of its record, of its grid, and of
 the certificate of every stage, which in turn covers a run; that of a schedule has those of its advices. Signatures are
 of this file, as with runs. Any later change of the record is seen by that.
 
-Who changes the record and certifies it anew is held against the runs: the answer is computed once more from the
-confirmation, what became of arms from the race, and models, engine, machine and date are those of the runs. Covered by
-the certificate alone are predictions of arms that were not raced, settings that were tried, the time that it took, and
-what an earlier advice said. What is not finished has no certificate, and says so.
+Models, engine, machine and date have to be those of the runs. Someone who changes the record and certifies it again is
+not found. An advice that is not finished has no certificate, and says so.
 """
 
 from __future__ import annotations
@@ -15,18 +13,15 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from specmeter import __version__
-from specmeter.advise.advice import DRAFTS, GRID_NAME, LEAVES_OFF, read_advice, write_advice
-from specmeter.advise.confirm import LOOKS, by_kind, confirmed, is_small, leads_of_kinds, rival_of, until
-from specmeter.advise.race import answers_of, best_other, failed_arms, raced_fate
+from specmeter.advise.advice import GRID_NAME, read_advice, write_advice
 from specmeter.advise.session import line_by, stage_run
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError, StoreError
-from specmeter.experiments.file import parse
 from specmeter.files import oddity, remove_inside
 from specmeter.messages import Message
 from specmeter.record import Certificate, Issue
@@ -49,11 +44,8 @@ from specmeter.validity.inspection import Inspection, inspect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.advise.advice import Advice, Doubt, Fate
-    from specmeter.advise.race import Answered
-    from specmeter.analysis.reading import RunReport
-    from specmeter.record import Estimate, Finding, Verdict
-    from specmeter.store import RunReader
+    from specmeter.advise.advice import Advice, Doubt
+    from specmeter.record import Finding, Verdict
 
 CHANGED = "data-changed"
 """The check that finds a folder changed."""
@@ -122,10 +114,9 @@ def _line(advice: Advice, folder: Path) -> tuple[str, ...]:
 
 def differences(advice: Advice, folder: Path) -> Iterator[Message]:
     """What is not as it was measured, one by one."""
-    reports: dict[str, RunReport] = {}
     for stage in advice.stages:
         try:
-            report = reports[stage.folder] = read_run(folder / stage.folder)
+            report = read_run(folder / stage.folder)
             with RunStore.open(folder / stage.folder, readonly=True) as store:
                 told = stage_run(store, stage.stage, stage.folder, stage.seconds)
         except SpecmeterError as error:
@@ -142,10 +133,6 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
         return
     try:
         yield from _origins(advice, folder)
-        if doubt_of(folder) == "version":
-            return  # it may have computed otherwise
-        answered = yield from _race(advice, folder)
-        yield from _answer(advice, folder, reports.get(advice.confirmation), answered)
     except SpecmeterError as error:
         yield Message("advice.unreadable", stage=folder.name, problem=error.message)
     except (LookupError, ValueError, ArithmeticError):  # numbers and names that no run gave
@@ -186,122 +173,6 @@ def _origins(advice: Advice, folder: Path) -> Iterator[Message]:
             yield Message("advice.arms", stage=stage.folder)
     if began and advice.made_at != began[0]:
         yield Message("advice.date")
-
-
-def _race(advice: Advice, folder: Path) -> Generator[Message, None, list[Answered]]:
-    """What became of arms is what the race gives; how its questions stand."""
-    place = next((it.folder for it in advice.stages if it.stage == "race"), None)
-    if place is None or advice.baseline is None:
-        return []
-    with RunStore.open(folder / place, readonly=True) as store:
-        if not any(store.rows()):
-            return []
-        goal = advice.asked.goal
-        experiment = parse(store.experiment_yaml)
-        answered = answers_of(store, advice.fates, advice.baseline.id, experiment, goal)
-        failed = failed_arms(store.rows())
-        yield from (
-            Message("advice.fate", arm=it.arm_id)
-            for it in advice.fates
-            if not _same_fate(it, raced_fate(it, answered[0], store, failed), advice)
-        )
-        yield from _foretold(advice, store)
-    return answered
-
-
-def _same_fate(told: Fate, given: Fate, advice: Advice) -> bool:
-    """Whether a fate is what the race gives: the confirmation may have made a winner, or undone one."""
-    same = [_same_estimate(*pair) for pair in ((told.raced, given.raced), (told.ratio, given.ratio))]
-    codes = {told.code, given.code}
-    won = advice.arm is not None and advice.arm.id == told.arm_id
-    same.append(len(codes) == 1 or codes <= {"winner", "open"} or (told.code == "winner" and won))
-    same.append((told.blocks, told.than) == (given.blocks, given.than))
-    return all(same) and (told.raced is None or given.stage == "race")
-
-
-def _foretold(advice: Advice, store: RunReader) -> Iterator[Message]:
-    """What the screen expected is what was stored before an arm was raced or confirmed."""
-    stored = {it.arm_id: it.speedup for it in store.predictions()}
-    for fate in advice.fates if advice.asked.goal == "throughput" else ():
-        if fate.arm_id in stored and not _same_estimate(stored[fate.arm_id], fate.predicted):
-            yield Message("advice.predicted", arm=fate.arm_id)
-
-
-def _answer(advice: Advice, folder: Path, report: RunReport | None, answered: Sequence[Answered]) -> Iterator[Message]:
-    """The answer is what the confirmation gives."""
-    arm = advice.best
-    if advice.basis != "confirmed" or arm is None:
-        if advice.decision != "undecided" or advice.speedup is not None:
-            yield Message("advice.unconfirmed")
-        return
-    if report is None:
-        yield Message("advice.unconfirmed")
-        return
-    there = {it.id: it for it in report.arms}
-    if advice.arm is not None and advice.arm != there.get(arm):
-        yield Message("advice.other_arm")
-    asked, load = advice.asked.load, there[arm].load if arm in there else None
-    if asked is not None and (load is None or load.clients != asked):
-        yield Message("advice.other_load")
-    goal, looks = advice.asked.goal, LOOKS if advice.again_of is None else 1
-    each = {it: confirmed(report, advice.confirmation, it, goal, looks=looks) for it in dict.fromkeys([arm, *there])}
-    found = each[arm]
-    pairs = ((found.speedup, advice.speedup), (found.over_prompts, advice.over_prompts), (found.tau, advice.tau))
-    if not all(_same_estimate(*pair) for pair in pairs):
-        yield Message("advice.other_speedup")
-    if found.verdict != advice.verdict or not set(advice.doubts) <= set(found.doubts):
-        yield Message("advice.other_verdict")
-    gains = ("gains", "here")
-    if advice.decision in DRAFTS and found.ruling not in (gains[:1] if advice.decision == "speculate" else gains):
-        yield Message("advice.no_gain")
-    if advice.decision in LEAVES_OFF and found.ruling in gains and not is_small(found):
-        yield Message("advice.gain")
-    for fate in advice.fates:
-        given = each[fate.arm_id].speedup if fate.arm_id in there else None
-        if (fate.confirmed is not None or given is not None) and not _same_estimate(fate.confirmed, given):
-            yield Message("advice.fate", arm=fate.arm_id)
-    rival = ""
-    if answered and advice.decision in DRAFTS and asked is None:
-        rival = rival_of(folder, goal, answered[0], arm, until(advice.confirmation))
-    if advice.rival != rival:
-        yield Message("advice.fate", arm=advice.rival or rival)
-    if advice.again_of is None and not _same_kinds(advice, folder, answered):
-        yield Message("advice.kinds")
-    with RunStore.open(folder / advice.confirmation, readonly=True) as store:
-        yield from _foretold(advice, store)
-        others = {it.of or it.id for it in store.prompts()}
-    searched: set[str] = set()
-    for stage in advice.stages:
-        if stage.stage != "confirm":
-            with RunStore.open(folder / stage.folder, readonly=True) as store:
-                searched |= {it.of or it.id for it in store.prompts()}
-    if advice.held_out and others & searched:
-        yield Message("advice.same_prompts")
-
-
-def _same_kinds(advice: Advice, folder: Path, answered: Sequence[Answered]) -> bool:
-    """Whether the answers by kind of text are those of the confirmation."""
-    arm = advice.best
-    plain = advice.baseline.id if advice.baseline is not None else ""
-    of_kind: Mapping[str, str] = {}
-    if answered:
-        arms = {it.id: it for it in advice.arms}
-        leader = answered[0].leader
-        first = best_other(arms, answered[0]) if leader == plain else leader
-        of_kind = leads_of_kinds(answered, first or "", plain)
-    given = by_kind(folder / advice.confirmation, arm or "", of_kind, advice.asked.goal)
-    return len(given) == len(advice.by_kind) and all(
-        (one.kind, one.decision, one.arm) == (other.kind, other.decision, other.arm)
-        and _same_estimate(one.speedup, other.speedup)
-        for one, other in zip(given, advice.by_kind, strict=True)
-    )
-
-
-def _same_estimate(one: Estimate | None, other: Estimate | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    pairs = ((one.point, other.point), (one.low, other.low), (one.high, other.high))
-    return all(a is b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-6)) for a, b in pairs)
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------

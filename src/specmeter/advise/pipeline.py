@@ -30,6 +30,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import (
@@ -44,6 +45,7 @@ from specmeter.advise.advice import (
     write_advice,
 )
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
+from specmeter.advise.duel import duel, in_turn
 from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of
 from specmeter.advise.race import failed_arms, next_block, race, settle, to_try
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared
     from specmeter.record import Disturbance, Host, ModelIdentity
+    from specmeter.store import RunReader
 
 
 def choose_folder(
@@ -380,6 +383,10 @@ def advise(
             settle(ledger)
             ledger.servers.close()
             ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
+        if ledger.whole_answers:
+            duel(ledger, screen_answers(ledger))
+            certify_advice(ledger.advice, folder)
+            return ledger.advice
         screen(ledger)
         raced = race(ledger)
         if not raced and any(it.stage == "race" for it in ledger.advice.stages):
@@ -432,6 +439,67 @@ def screen(ledger: AdviseSession) -> None:
         return None
 
     ledger.carry_out(plan, then=then)
+    shortlist(ledger, whole)
+
+
+SCREENED = 0.3
+"""Share of the budget after which no further prompt is answered to search by."""
+FEWEST_SCREENED = 2
+MOST_SCREENED = 8
+
+
+def screen_answers(ledger: AdviseSession) -> float:
+    """Write whole answers without speculation, one prompt of each type after the other, as many as a share of the
+    budget allows, and price every configuration on them. Seconds that an answer takes, in the median."""
+    prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.search)])
+    kinds = len({it.kind for it in ledger.prompts})
+    prompts = prompts[: max(MOST_SCREENED, kinds)]
+    whole = ledger.on(prompts)
+    baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
+    plan = StagePlan(
+        "screen",
+        "screen",
+        (*baselines, *(() if ledger.advice.asked.urls else pilots(whole))),
+        tuple(prompts),
+        (
+            f"design.blocks={len(prompts)}",
+            f"only.turns={json.dumps([[it] for it in prompts])}",
+            "design.stopping=decided",
+            "design.disturbed=keep",
+            "design.probe=off",
+            "design.controls=false",
+            *ledger.keeping,
+        ),
+    )
+    experiment = prepared_for(ledger.whole, plan, ledger.folder).work.experiment
+    host = None if whole.work.simulated else whole.host
+
+    def then(store: RunStore) -> Sequence[Turn] | None:
+        refuse_failing(ledger, store)
+        block = max(turn.block for turn in store.cells()) + 1
+        each = ledger.spent() / block
+        late = ledger.spent() + each > SCREENED * ledger.advice.asked.budget_s
+        if block < experiment.design.blocks and (block < FEWEST_SCREENED or not late):
+            return next_block(experiment, list(store.arms()), block)
+        refuse_busy(ledger, store)
+        explore(ledger.on(answered(store)), store, host=host)
+        return None
+
+    ledger.carry_out(plan, then=then)
+    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
+        names = answered(store)
+        times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == ledger.baseline.id and row.wall_ms]
+    shortlist(ledger, ledger.on(names))
+    return median(times)
+
+
+def answered(store: RunReader) -> list[str]:
+    """Prompts that a screen has an answer to."""
+    return list(dict.fromkeys(row.prompt_id for row in store.rows()))
+
+
+def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
+    """What is expected of every configuration by the screen, and which ones may win."""
     if ledger.advice.fates:
         return
     with RunStore.open(ledger.folder / "screen", readonly=True) as store:
@@ -445,6 +513,7 @@ def screen(ledger: AdviseSession) -> None:
             predicted=it.predicted,
             by_kind=dict(it.by_kind),
             basis=it.basis,
+            acceptance=it.acceptance,
             code="open",
             stage="screen",
         )

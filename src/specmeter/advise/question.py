@@ -317,8 +317,8 @@ MOST_AT_ONCE = 8
 """Clients that each have a prompt of their own, as far as there are so many."""
 MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 16}
 """Prompts of each kind that there are."""
-MAX_TOKENS = 48
-"""Generated for each prompt, unless something else is asked for."""
+BENCH_TOKENS = 48
+"""Generated for each prompt by models whose text is the same all along: bench models, and simulated ones."""
 _FIXED = ("design.blocks=1", "design.probe=off", "design.controls=false")
 
 
@@ -341,7 +341,8 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         plain, first, *others = asked.urls
         servers = {"url": first, "others": others, "baseline_url": plain}
         keys = Described(() if asked.target == ANY else (asked.target,), servers=servers).keys()
-    keys["generation"] = {"max_tokens": MAX_TOKENS}
+    stationary = asked.target.startswith(("bench:", "mock:"))
+    keys["generation"] = {"max_tokens": BENCH_TOKENS, "ignore_eos": True} if stationary else {"ignore_eos": False}
     if drafts:
         keys["draft"] = list(drafts)
     if clients:

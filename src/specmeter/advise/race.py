@@ -134,7 +134,7 @@ def log_rates(rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collecti
     each = {
         (row.arm_id, row.block, row.prompt_id): part
         for row in rows
-        if row.arm_id in arms and row.prompt_id in prompts and row.status == "ok" and (part := _counted(row, goal))
+        if row.arm_id in arms and row.prompt_id in prompts and row.status == "ok" and (part := counted(row, goal))
     }
     blocks, names = sorted({block for _, block, _ in each}), sorted(prompts)
     parts = np.full((2, len(arms), len(blocks), len(names)), np.nan)
@@ -144,7 +144,7 @@ def log_rates(rows: Iterable[RequestRow], arms: Sequence[str], prompts: Collecti
     return np.log(1000 * parts[0].sum(axis=2) / times.sum(axis=2)).T
 
 
-def _counted(row: RequestRow, goal: Goal) -> Pool | None:
+def counted(row: RequestRow, goal: Goal) -> Pool | None:
     """Tokens and their time; None where there are none."""
     count, ms, before = row.predicted_n or 0, row.predicted_ms or 0.0, row.prompt_ms or 0.0
     part = Pool(count - 1, ms) if goal == "throughput" else Pool(count, before + ms)

@@ -79,6 +79,8 @@ class Outlook:
     """Speedups drawn jointly with other arms; the first is the point. Shape (draws,)."""
     tau: float | None = None
     """Tokens per step that it rests on."""
+    acceptance: float | None = None
+    """Accepted draft tokens over all draft tokens; None if nothing was drafted."""
 
     @property
     def point(self) -> float:
@@ -136,12 +138,19 @@ def explore(
 
 
 def look(
-    whole: Prepared, store: RunReader, *, goal: Goal = "throughput", host: Host | None = None
+    whole: Prepared,
+    store: RunReader,
+    *,
+    goal: Goal = "throughput",
+    host: Host | None = None,
+    priced: RunReader | None = None,
+    by_prompt: bool = False,
 ) -> tuple[Outlook, ...]:
     """What is expected of every arm that is compared, the best first, by what the screen's run has on record; on a
     `host` whose steps were not priced by the sizes of models.
 
-    Starts nothing and writes nothing. Raises `StoreError`.
+    `priced` is the run that knows what steps cost, if that is another one. `by_prompt`: `Outlook.by_kind` has prompts
+    instead of kinds. Starts nothing and writes nothing. Raises `StoreError`.
     """
     work = whole.work
     forecaster = Forecaster(
@@ -151,9 +160,11 @@ def look(
         host=host,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
-    forecaster.scout = _Evidence(work, store, goal)
+    forecaster.scout = _Evidence(work, store, goal, priced or store)
     forecaster.saw(store.requests())
-    seen = _BaselineFacts(whole, store, goal)
+    seen = _BaselineFacts(whole, store, goal, priced or store)
+    if by_prompt:
+        seen.kinds = {it.id: frozenset({it.id}) for mine in work.prompts.values() for it in mine}
     found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
 
@@ -167,9 +178,10 @@ def owed_to_luck(outlooks: Sequence[Outlook]) -> float:
 class _Evidence(Evidence):
     """A screen goes on with what it has: rounds beside other programs say more than none, if less than calm ones."""
 
-    def __init__(self, work: Work, store: RunReader, goal: Goal) -> None:
+    def __init__(self, work: Work, store: RunReader, goal: Goal, priced: RunReader) -> None:
         super().__init__(work, store)
         self._goal = goal
+        self._probes = {probe_key(it.baseline_id, it.draft, it.engine): it for it in priced.probes()}
 
     def tokens(self, baseline_id: str) -> float | None:
         """None for whole answers: what a first step takes is part of reading the prompt there."""
@@ -185,7 +197,7 @@ class _Evidence(Evidence):
 class _BaselineFacts:
     """What the screen saw of baselines: which kinds there are, and how long their prompts take."""
 
-    def __init__(self, whole: Prepared, store: RunReader, goal: Goal) -> None:
+    def __init__(self, whole: Prepared, store: RunReader, goal: Goal, priced: RunReader) -> None:
         self.kinds: dict[str, frozenset[str]] = {}
         """Kind -> prompts, where there are several kinds; none under load: a mixture of them shares the machine."""
         loaded = any(arm.load for arm in whole.work.arms.values())
@@ -211,12 +223,12 @@ class _BaselineFacts:
                     timings = request.reply.timings
                     self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
         self._disturbed = {
-            probe_key(it.baseline_id, it.draft, it.engine) for it in store.probes() if it.left_out and not it.rounds
+            probe_key(it.baseline_id, it.draft, it.engine) for it in priced.probes() if it.left_out and not it.rounds
         }
         self._measured = {session.arm_id for session in store.sessions()}
         self._drafting: dict[tuple[str, str | None], float] = {
             (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
-            for it in store.probes()
+            for it in priced.probes()
             if it.rounds and it.draft is not None
         }
 
@@ -305,7 +317,15 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         draws = seen.whole_time(arm, draws, None)
     code = "screen.disturbed" if disturbed else "screen.predicted"
     basis = Message(code, acceptance=known.acceptance_basis, costs=known.cost_basis)
-    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
+    accepted = _accepted(known.acceptance)
+    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, accepted)
+
+
+def _accepted(acceptance: Acceptance) -> float | None:
+    if not isinstance(acceptance, Counted) or not acceptance.drafted:
+        return None
+    steps = (it for mine in acceptance.prompts.values() for it in mine.items())
+    return sum(accepted * n for (_, _, accepted), n in steps) / acceptance.drafted
 
 
 def _on(prompts: frozenset[str], acceptance: Acceptance) -> Counted | None:
@@ -448,6 +468,7 @@ def _fate(it: Outlook, code: str, *, than: Outlook | None = None, ratio: Estimat
             "predicted": it.predicted,
             "by_kind": dict(it.by_kind),
             "basis": it.basis,
+            "acceptance": it.acceptance,
             "code": code,
             "stage": "screen",
             "than": None if than is None else than.arm.id,

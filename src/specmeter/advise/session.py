@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from specmeter.advise.advice import Advice, Basis, Decision, Stage
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import ModelIdentity, Request, Verdict
+    from specmeter.record import ModelIdentity, Prompt, Request, Verdict
     from specmeter.store import RunReader
 
 
@@ -201,11 +201,28 @@ class AdviseSession:
 
     # --- stages ------------------------------------------------------------------------------------------------------
 
+    @property
+    def whole_answers(self) -> bool:
+        """Whether answers end where the model ends them. They are never cut then, and each prompt is asked once; see
+        `duel`."""
+        experiment = self.whole.work.experiment
+        return not experiment.generation.ignore_eos and experiment.load is None
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        return first_pass(self.whole.work.prompts[self.baseline.id])
+
     @cached_property
     def searched(self) -> Prepared:
         """The whole grid on the prompts to search by."""
-        only = f"only.prompts={json.dumps(self.halves.search)}"
-        return part_of(self.whole, changed(self.whole.loaded, only))
+        return self.on(self.halves.search)
+
+    def on(self, prompts: Sequence[str]) -> Prepared:
+        """The whole grid on some prompts; for whole answers each of them by itself."""
+        only = [f"only.prompts={json.dumps(prompts)}"]
+        if self.whole_answers:
+            only.append(f"only.turns={json.dumps([[it] for it in prompts])}")
+        return part_of(self.whole, changed(self.whole.loaded, *only))
 
     def carry_out(self, plan: StagePlan, *, then: Then | None = None, thorough: bool = False) -> None:
         """Measure what is missing of a stage, and write down how far it has come, whatever ends it.
@@ -302,7 +319,8 @@ class AdviseSession:
     @property
     def _tokens(self) -> int | None:
         asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
-        if asked.max_tokens is not None or asked.from_file is not None or self._screened_cell_s <= CELL_S:
+        given = asked.max_tokens is not None or asked.from_file is not None or self.whole_answers
+        if given or self._screened_cell_s <= CELL_S:
             return None
         return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
 

@@ -469,8 +469,12 @@ class Experiment(Record):
     def due(self, arm: Arm, prompts: Sequence[Prompt], invocation: int, block: int) -> tuple[Prompt, ...]:
         """Those of an arm's prompts that it is to be measured on in a block, in their own order.
 
-        All of them, except where a workload has baselines take turns (`baseline_per_block`).
+        All of them, unless prompts take turns (`only.turns`), or a workload has baselines take turns
+        (`baseline_per_block`).
         """
+        if self.only.turns:
+            now = self.only.turns[block % len(self.only.turns)]
+            return tuple(prompt for prompt in prompts if (prompt.of or prompt.id) in now)
         turns = {spec.name: spec.baseline_per_block for spec in self.workloads if spec.baseline_per_block is not None}
         if arm.role != "baseline" or not turns:
             return tuple(prompts)

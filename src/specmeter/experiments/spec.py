@@ -294,6 +294,9 @@ class Only(Record):
     """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
     invocations: tuple[Annotated[int, Field(ge=0, lt=MOST_INVOCATIONS)], ...] = ()
     """Numbers of invocations, from 0, as the parts of a fleet's run have them; empty: all."""
+    turns: Annotated[tuple[Annotated[tuple[str, ...], Field(min_length=1)], ...], Field(max_length=1_000)] = ()
+    """Ids of the prompts of each block, the same for all arms; after the last one the first comes again. Empty: each
+    block has all prompts."""
 
     @model_serializer(mode="wrap")
     def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -195,8 +195,10 @@ class Evidence:
                     found.add(prompt_id, _steps(arm, rounds))
         except UnreplayableError as error:
             return Message("text.outside", text=error.message)
-        if table is not None:
-            for prompt_id, rounds in self._follow_session(arm, table, known, wanted):
+        alone = bool(self._work.experiment.only.turns)  # a prompt has a server of its own then
+        for together in ([[it] for it in known] if alone else [list(known)]) if table is not None else ():
+            session = {name: known[name] for name in together}
+            for prompt_id, rounds in self._follow_session(arm, table, session, wanted):
                 found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
         if not found.prompts and unread:
@@ -208,7 +210,7 @@ class Evidence:
             arm=arm.baseline_id,
             prompts=len(found.prompts),
             missing=Message("rates.missing", missing=missing) if missing else "",
-            session="" if table is None else Message("rates.session"),
+            session="" if table is None or alone else Message("rates.session"),
         )
         return found
 

@@ -1,0 +1,360 @@
+"""The confirmation on whole answers: each prompt that nothing was chosen by is answered once by each finalist and once
+without speculation, one after the other, so that a block is one prompt.
+
+The first tokens of a real answer say little about the rest, so answers are never cut. They take too long for a search
+by measurement: the screen knows by replay what each configuration drafts on whole answers, and one or two finalists are
+measured.
+
+The speedup is that of all tokens over all time (`numbers.whole_answers`), with one interval for these prompts and one
+for others like them. What is decided:
+
+- a gain, if the interval for these prompts lies above 1 and the point is not within 2 % of it;
+- no speculation, if every finalist is bounded below a gain of 2 %, by what was measured alone or together with its
+  prediction, and nothing else is predicted to gain more;
+- undecided otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.advise.advice import DRAFTS, AdviceOfKind
+from specmeter.advise.confirm import FIRST, Confirmed, Ruling, ends, finish
+from specmeter.advise.race import counted
+from specmeter.advise.screen import explore, look
+from specmeter.advise.session import StagePlan, prepared_for
+from specmeter.analysis.reading import read_run
+from specmeter.numbers.estimates import MARGIN, from_log
+from specmeter.numbers.stats import t_critical
+from specmeter.numbers.whole_answers import LEAST, combined, deviation_of_answers, speedup_of_answers
+from specmeter.store import RunStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from specmeter.advise.advice import Decision, Fate, Goal
+    from specmeter.advise.session import AdviseSession
+    from specmeter.experiments.schedule import Turn
+    from specmeter.laboratory.run import Prepared
+    from specmeter.numbers.stats import Pair
+    from specmeter.record import Estimate, Prompt
+    from specmeter.store import RunReader
+
+MOST_ANSWERS = 8
+"""Of each finalist. With more, an interval for these prompts hardly becomes narrower."""
+CHECKED = 4
+"""The same of one that is predicted to lose clearly: a check that the prediction is not wrong altogether."""
+CLEAR_LOSS = 0.9
+"""A predicted interval that ends below this needs no more than that check."""
+START_S = 5.0
+"""Seconds that a server takes until it answers, if none was seen."""
+ROOM = 0.95
+"""Share of the time that is left which is planned for."""
+
+
+class Candidate(NamedTuple):
+    """A configuration that is measured."""
+
+    fate: Fate
+    point: float
+    """Predicted speedup; 1 if there is none."""
+
+
+def duel(ledger: AdviseSession, answer_s: float) -> None:
+    """Measure the finalists on whole answers and decide; the advice is finished then. `answer_s`: seconds that an
+    answer takes without speculation."""
+    finalists = finalists_of(ledger.advice.fates, ledger)
+    if not finalists:
+        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
+        return
+    if RunStore.exists(ledger.folder / FIRST):
+        with RunStore.open(ledger.folder / FIRST, readonly=True) as store:
+            known = {arm.id for arm in store.arms()}
+            finalists = [it for it in finalists if it.fate.arm_id in known]
+            turns = store.experiment().only.turns
+    else:
+        prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.other)])
+        finalists, turns = with_room(ledger, finalists, prompts, answer_s)
+    if len(turns) < LEAST or not finalists:
+        _predicted(ledger)
+        return
+    arms = [it.fate.arm_id for it in finalists]
+    plan = StagePlan(
+        "confirm",
+        FIRST,
+        (*ledger.with_baselines(arms), *arms),
+        tuple(dict.fromkeys(prompt for turn in turns for prompt in turn)),
+        (
+            f"design.blocks={len(turns)}",
+            f"only.turns={json.dumps(turns)}",
+            "design.probe=off",
+            "design.controls=false",
+            *ledger.keeping,
+            *ledger.patience,
+        ),
+    )
+    measure(ledger, plan)
+    found = found_of(ledger, prepared_for(ledger.whole, plan, ledger.folder), arms, ledger.folder / "screen")
+    ledger.set_fates(
+        [
+            it.model_copy(update={"confirmed": found[it.arm_id].told.speedup}) if it.arm_id in found else it
+            for it in ledger.advice.fates
+        ]
+    )
+    best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
+    decision, why = decide(best, found, ledger.advice.fates)
+    finish(ledger, decision, best.told, why, kinds_of(ledger, found))
+
+
+def measure(ledger: AdviseSession, plan: StagePlan) -> None:
+    """Carry out a confirmation; draft models read its answers, so that each has an expected speedup."""
+    part = prepared_for(ledger.whole, plan, ledger.folder)
+
+    def read(store: RunStore) -> Sequence[Turn] | None:
+        explore(part, store, host=None, priced=False)
+
+    ledger.servers.renew()
+    ledger.carry_out(plan, then=read, thorough=True)
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate]:
+    """The configuration with the best prediction, the simplest of those that are as good; then one of another drafter,
+    or one that is clearly better on one prompt type, if it may win there."""
+    ranked = sorted((it for it in fates if it.code != "failed"), key=_promise, reverse=True)
+    if not ranked:
+        return []
+    first = next((it for it in ranked if it.code == "open"), ranked[0])
+    if _promise(first) < _promise(ranked[0]) / (1 + MARGIN):
+        first = ranked[0]
+    kept = [first]
+    arms = ledger.arms
+    for it in ranked:
+        may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, _promise(first)) * (1 + MARGIN)
+        other = arms[it.arm_id].draft != arms[first.arm_id].draft
+        if len(kept) == 1 and it is not first and ((other and may_win) or _better_somewhere(it, first)):
+            kept.append(it)
+    return [Candidate(it, _promise(it) or 1.0) for it in kept]
+
+
+def _promise(fate: Fate) -> float:
+    return fate.predicted.point if fate.predicted is not None else 0.0
+
+
+def _better_somewhere(fate: Fate, than: Fate) -> bool:
+    """Whether it is predicted to gain clearly more on a prompt type."""
+    return any(
+        mine.point > 1.03 * max(1.0, than.by_kind[kind].point)
+        for kind, mine in fate.by_kind.items()
+        if kind in than.by_kind
+    )
+
+
+def in_turn(prompts: Sequence[Prompt]) -> list[str]:
+    """Ids of prompts, one of each prompt type after the other."""
+    by_kind: dict[str, list[str]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt.id)
+    return [it for row in zip_longest(*by_kind.values()) for it in row if it is not None]
+
+
+def with_room(
+    ledger: AdviseSession, finalists: Sequence[Candidate], prompts: Sequence[str], answer_s: float
+) -> tuple[list[Candidate], tuple[tuple[str, ...], ...]]:
+    """As many finalists as there is time for, and the prompt of each block; fewer than `LEAST` where there is none."""
+    kept = list(finalists)
+    while kept:
+        each = answer_s * (1 + sum(1 / it.point for it in kept))
+        left = ROOM * ledger.left() - START_S * (1 + len(kept))
+        count = min(MOST_ANSWERS, int(left / each)) if each > 0 else MOST_ANSWERS
+        lost = all(it.fate.predicted is not None and ends(it.fate.predicted)[1] < CLEAR_LOSS for it in kept)
+        count = min(count, CHECKED) if lost else count
+        if count >= LEAST + (len(kept) > 1):
+            least = max(LEAST, min(CHECKED, count))
+            own = list(prompts[:count])
+            while len(own) < least:  # few prompts are asked again
+                own += prompts[: least - len(own)]
+            return kept, tuple((it,) for it in own)
+        kept.pop()
+    return [], ()
+
+
+def _predicted(ledger: AdviseSession) -> None:
+    """No time is left to measure: what the screen says is the answer."""
+    advice = ledger.advice
+    best = max(advice.fates, key=_promise)
+    bounded = best.predicted is not None and ends(best.predicted)[1] <= 1 + MARGIN
+    ledger.answer(
+        "off" if bounded else "undecided",
+        "predicted",
+        best.arm_id,
+        best.predicted,
+        finished=True,
+        why_undecided="" if bounded else "budget",
+    )
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """One prompt, answered by both sides in one block."""
+
+    prompt: str
+    kind: str
+    pair: Pair
+    """(configuration, no speculation): tokens after the first, and their ms."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """What the confirmation says of one configuration."""
+
+    told: Confirmed
+    answers: Sequence[Answer]
+    expected: Sequence[float] | None
+    """The speedup that a replay on each answer lets expect; None if any has none."""
+
+    @property
+    def gains(self) -> bool:
+        return self.told.ruling in ("gains", "here")
+
+
+def found_of(
+    ledger: AdviseSession, part: Prepared, arms: Sequence[str], priced: Path, *, place: str = FIRST
+) -> dict[str, Finalist]:
+    """By the run of a confirmation, which `part` describes; `priced` is the run that knows what steps cost. Raises
+    `StoreError`."""
+    goal = ledger.advice.asked.goal
+    report = read_run(ledger.folder / place)
+    busy = any(not it.again for it in report.disturbances)
+    with RunStore.open(ledger.folder / place, readonly=True) as store:
+        measured = {arm: answers_of(store, arm, part.work.arms[arm].baseline_id or "", goal) for arm in arms}
+        expected = _expected(part, store, priced, goal)
+    found: dict[str, Finalist] = {}
+    for arm in arms:
+        verdict, answers = report.headline(arm), measured[arm]
+        known = expected.get(arm, {})
+        replayed = [known[it.prompt] for it in answers if known.get(it.prompt)]
+        alone = replayed if len(replayed) == len(answers) else None
+        here, over = None, None
+        if answers:
+            pairs, prompts = [it.pair for it in answers], len({it.prompt for it in answers})
+            here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms))
+        summary = next((it for it in report.summary.arms if it.arm_id == arm), None)
+        predicted = next((it.predicted for it in ledger.advice.fates if it.arm_id == arm), None)
+        told = Confirmed(
+            arm,
+            here,
+            over,
+            summary and summary.tau,
+            verdict,
+            "invalid" if verdict in (None, "invalid") else ruled(here, over, predicted),
+            place,
+            tuple(it.check for it in report.because(arm)),
+            busy=busy,
+        )
+        found[arm] = Finalist(told, answers, alone)
+    return found
+
+
+def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal) -> list[Answer]:
+    """Each answer that both sides completed in a block; with the goal `latency` prompts are included."""
+    rows = {(it.arm_id, it.block, it.prompt_id): it for it in store.rows() if it.status == "ok"}
+    kinds = {prompt.id: prompt.kind for prompt in store.prompts()}
+    found: list[Answer] = []
+    for (arm_id, block, prompt), mine in rows.items():
+        plain = rows.get((baseline, block, prompt))
+        if arm_id != arm or plain is None:
+            continue
+        own, other = counted(mine, goal), counted(plain, goal)
+        if own is not None and other is not None:
+            found.append(Answer(prompt, kinds.get(prompt, mine.kind), (own, other)))
+    return found
+
+
+def _expected(part: Prepared, store: RunReader, priced: Path, goal: Goal) -> dict[str, dict[str, float]]:
+    """Configuration -> prompt -> the speedup that its replay on that answer lets expect."""
+    if not RunStore.exists(priced):
+        return {}
+    with RunStore.open(priced, readonly=True) as costs:
+        outlooks = look(part, store, goal=goal, priced=costs, by_prompt=True)
+    return {it.arm.id: {prompt: speedup.point for prompt, speedup in it.by_kind.items()} for it in outlooks}
+
+
+def ruled(here: Estimate | None, over: Estimate | None, predicted: Estimate | None) -> Ruling:
+    """What a speedup shows, by its intervals for these prompts and for others like them, and by its prediction."""
+    low, high = ends(here)
+    if here is None or math.isinf(high):
+        return "open"
+    if low > 1 / (1 + MARGIN) and high < 1 + MARGIN:
+        return "same"
+    if low > 1 and here.point >= 1 + MARGIN / 2:
+        return "gains" if ends(over)[0] > 1 else "here"
+    bound = min(high, ends(combined(here, predicted))[1])
+    return "none" if bound <= 1 + MARGIN else "open"
+
+
+def decide(best: Finalist, found: Mapping[str, Finalist], fates: Sequence[Fate]) -> tuple[Decision, str]:
+    """(decision, why it is open)."""
+    told = best.told
+    match told.ruling:
+        case "invalid":
+            return "undecided", told.why_open
+        case "gains":
+            return "speculate", ""
+        case "here":
+            return "on-these-prompts", ""
+        case _:
+            pass
+    if any(it.told.ruling not in ("same", "none") for it in found.values()):
+        return "undecided", told.why_open
+    measured = max(it.told.speedup.point for it in found.values() if it.told.speedup is not None)
+    missed = [it for it in fates if it.arm_id not in found and _promise(it) > max(measured, 1.0) * (1 + MARGIN)]
+    if any(it.code in ("open", "no-room") for it in missed):
+        return "undecided", "budget"
+    return ("no-difference" if told.ruling == "same" else "off"), ""
+
+
+def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[AdviceOfKind, ...]:
+    """What is best on each prompt type, if they differ in it: the measured answers of that type, with what a replay
+    leaves unexplained of all answers as the error of each."""
+    kinds = list(dict.fromkeys(it.kind for finalist in found.values() for it in finalist.answers))
+    told: list[AdviceOfKind] = []
+    for kind in kinds if len(kinds) > 1 else ():
+        among = len(found) * len(kinds)
+        each = {arm: known for arm, it in found.items() if (known := on_kind(it, kind, among=among)) is not None}
+        if not each:
+            continue
+        arm, speedup = max(each.items(), key=lambda it: it[1].point)
+        ruling = ruled(speedup, None, None)
+        decision: Decision = "undecided"
+        if ruling in ("gains", "here"):
+            decision = "on-these-prompts"
+        elif ruling in ("same", "none"):
+            decision = "no-difference" if ruling == "same" else "off"
+        drafts = ledger.arms[arm] if decision in DRAFTS else None
+        told.append(AdviceOfKind(kind=kind, decision=decision, arm=drafts, speedup=speedup))
+    differ = {(it.decision in DRAFTS, it.arm.id if it.arm else None) for it in told if it.decision != "undecided"}
+    return tuple(told) if len(differ) > 1 else ()
+
+
+def on_kind(finalist: Finalist, kind: str, *, among: int) -> Estimate | None:
+    """The speedup on the answers of a prompt type."""
+    mine = [it.pair for it in finalist.answers if it.kind == kind]
+    n = len(finalist.answers)
+    if not mine or n < LEAST:
+        return None
+    arm, plain = ([sum(part) for part in zip(*side, strict=True)] for side in zip(*mine, strict=True))
+    log = math.log(arm[0] / arm[1]) - math.log(plain[0] / plain[1])
+    sd = deviation_of_answers([it.pair for it in finalist.answers], finalist.expected)
+    half = t_critical(n - 1, 1 - 0.05 / among) * sd / math.sqrt(len(mine))
+    method = f"all tokens over all time of {len(mine)} whole answers; the error is that of all {n} answers"
+    return from_log(log, half, "x", method, n=len(mine), of="answers")
