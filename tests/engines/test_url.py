@@ -29,7 +29,7 @@ from specmeter.numbers.reconciled import VERIFIED, reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
 
 TOKENS = 30  # where vLLM's last draft goes beyond them
-GREEDY = Generation(max_tokens=TOKENS)
+GREEDY = Generation(max_tokens=TOKENS, ignore_eos=True)
 DRAFTED, ACCEPTED = (sum(step[at] for step in steps_of(TOKENS)) for at in (0, 1))
 ASK = Prompt(id="p", workload="w", kind="code", text="count on", sha256="0" * 64)
 

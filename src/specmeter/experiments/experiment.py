@@ -188,9 +188,13 @@ _REVISION = re.compile(r"@[^/@]*$")
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
+COUNTED: Mapping[str, Any] = {"max_tokens": 256, "ignore_eos": True}
+"""What is generated where answers have no end of their own, unless the file says otherwise."""
+
+
 def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, and
-    with the mock engine where models of it are named and no engine is.
+    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, with
+    the mock engine where models of it are named and no engine is, and with what is generated where answers have no end.
 
     What is malformed stays as it is, to be refused where it stands.
     """
@@ -218,8 +222,27 @@ def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
         it for several in ("targets", "drafts") if _is_named(full.get(several)) for it in full[several].values()
     ]
     if isinstance(engine, Mapping) and "kind" not in engine and _simulated(references):
-        full["engine"] = {**cast("Mapping[str, Any]", engine), "kind": "mock"}
+        engine = full["engine"] = {**cast("Mapping[str, Any]", engine), "kind": "mock"}
+    generation = full.get("generation", {})
+    given = generation.model_dump(exclude_unset=True) if isinstance(generation, Generation) else generation
+    if isinstance(given, Mapping) and _endless(targets, engine, full.get("workloads")):
+        full["generation"] = {**COUNTED, **cast("Mapping[str, Any]", given)}
     return full
+
+
+def _endless(targets: object, engine: object, workloads: object) -> bool:
+    """Whether answers have no end of their own: those of bench and mock models, and to prompts of an exact length."""
+    kind = cast("Mapping[str, Any]", engine).get("kind") if isinstance(engine, Mapping) else getattr(engine, "kind", "")
+    if kind == "mock":
+        return True
+    if _is_named(targets) and targets and all(it.startswith(("bench:", "mock:")) for it in targets.values()):
+        return True
+    listed = cast("Sequence[object]", workloads) if isinstance(workloads, list | tuple) else ()
+    sources = [
+        cast("Mapping[str, Any]", it).get("source") if isinstance(it, Mapping) else getattr(it, "source", None)
+        for it in listed
+    ]
+    return bool(sources) and all(it in ("length", "random") for it in sources)
 
 
 def _is_named(value: object) -> bool:

@@ -264,7 +264,8 @@ class EngineSettings(Record):
 class Generation(Record):
     """What is generated for each prompt."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Most tokens of an answer. 256 where `ignore_eos` is on by default."""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """0 is greedy decoding."""
     top_k: Annotated[int, Field(ge=0)] = 0
@@ -273,8 +274,9 @@ class Generation(Record):
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
     """Seed of sampled generations. Each block has its own seed, made from this one, the invocation and the block, and
     shared by all its arms. No effect at temperature 0."""
-    ignore_eos: bool = True
-    """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
+    ignore_eos: bool = False
+    """Continue behind the end of the answer, up to `max_tokens`. On by default where every target is a bench or mock
+    model, or every prompt has an exact length: what is timed there is a number of tokens, not an answer."""
 
 
 class Slo(Record):
