@@ -273,8 +273,8 @@ def test_a_text_that_left_the_baselines_may_end_elsewhere() -> None:
     data = with_requests(free, lambda row: row.key == key(), predicted_n=40, stop_reason="eos")
     assert found(length_mismatch, data)
     assert found(length_mismatch, replace(data, left_at={key(): 12})) == []
-    assert found(length_mismatch, replace(with_requests(data, ALL, tokens=0), left_at={})) == [], "tokens are not told"
-    forced = with_requests(CLEAN, lambda row: row.key == key(), predicted_n=40)
+    assert found(length_mismatch, with_requests(data, tokens=0)) == [], "tokens are not told"
+    forced = replace(data, experiment=experiment(generation={"ignore_eos": True}))
     assert found(length_mismatch, replace(forced, left_at={key(): 12})), "with ignore_eos all have one length"
 
 

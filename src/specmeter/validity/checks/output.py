@@ -486,8 +486,9 @@ def length_mismatch(data: RunData) -> Findings:
             yield unseen(arm.id, _NO_BASELINE)
             continue
         chance = generation.temperature > 0 or (by_themselves and not any(it.tokens for it, _ in pairs))
-        elsewhere = data.left_at if by_themselves else {}
-        differ = [(it, base) for it, base in pairs if _end(it) != _end(base) and it.key not in elsewhere]
+        differ = [(it, base) for it, base in pairs if _end(it) != _end(base)]
+        if by_themselves:
+            differ = [(it, base) for it, base in differ if it.key not in data.left_at]
         own, plain = (sum(pair[side].row.predicted_n or 0 for pair in pairs) for side in (0, 1))
         if (abs(own - plain) > SAME_LENGTH * plain and _beyond_chance(pairs)) if chance else differ:
             yield _lengths(arm, pairs, differ, own, plain)
