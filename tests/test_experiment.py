@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
-from specmeter.experiments.experiment import Experiment
+from specmeter.experiments.experiment import Described, Experiment
 from specmeter.experiments.spec import DRAFTING_AXES, ArmSpec, Exclusion, split_methods
-from specmeter.record import Arm
+from specmeter.record import Arm, Generation
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -250,3 +250,56 @@ def test_any_method_text_is_understood_or_refused(text: str) -> None:
 def test_what_an_arm_is_drafted_with_stands_in_one_list() -> None:
     for record in (Arm, ArmSpec, Exclusion):
         assert set(DRAFTING_AXES) <= set(record.model_fields)
+
+
+REAL = {"targets": {"mine": "mine.gguf"}, "drafts": {}, "arms": [{"method": "ngram-simple"}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (REAL, (1024, False)),
+        (REAL | {"generation": {"max_tokens": 9}}, (9, False)),
+        (REAL | {"workloads": [{"source": "length"}, {"source": "random"}]}, (256, True)),
+        (REAL | {"workloads": [{"source": "length"}, {"source": "studies"}]}, (1024, False)),
+        (REAL | {"targets": {"mine": "mine.gguf", "bench": "bench:dense"}}, (1024, False)),
+        (REAL | {"targets": {"bench": "bench:dense"}}, (256, True)),
+        ({}, (256, True)),
+        ({"generation": {"max_tokens": 9, "ignore_eos": False}}, (9, False)),
+        ({"generation": Generation(max_tokens=9)}, (9, True)),
+        (REAL | {"engine": {"kind": "mock"}}, (256, True)),
+        (REAL | {"engine": {"kind": "mock"}, "workloads": [{"source": "studies"}]}, (256, True)),
+    ],
+)
+def test_the_end_of_an_answer_is_respected_where_it_has_one(
+    changes: dict[str, Any], expected: tuple[int, bool]
+) -> None:
+    found = experiment(**changes)
+    assert (found.generation.max_tokens, found.generation.ignore_eos) == expected
+    assert Experiment.model_validate_json(found.model_dump_json()).generation == found.generation
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "refused"),
+    [
+        ("embedded", "repeat_penalty", 1.1, False),
+        ("libllama", "min_p", 0.1, False),
+        ("libllama", "repeat_penalty", 1.1, True),
+        ("libllama", "stop", ["x"], True),
+        ("mock", "top_k", 40, True),
+    ],
+)
+def test_an_engine_refuses_how_it_cannot_choose_tokens(kind: str, field: str, value: object, refused: bool) -> None:
+    changes = REAL | {"engine": {"kind": kind}, "generation": {field: value}}
+    if refused:
+        with pytest.raises(ValueError, match=f"generation.{field}: the engine {kind} does not have this setting"):
+            experiment(**changes)
+    else:
+        assert experiment(**changes).generation.sampling
+
+
+def test_the_length_of_n_grams_does_not_follow_that_of_drafts() -> None:
+    found = [
+        Described(["m.gguf"], ["d.gguf"], gamma=gamma, ngram=True).keys()["arms"][-1] for gamma in ((4,), (), (2, 16))
+    ]
+    assert [(it["gamma"], it["ngram_n"]) for it in found] == [(6, 6), (8, 6), (16, 6)]

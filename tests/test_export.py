@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 lost = prompt.id == "lost"
                 what = {"status": "failed", "error": "-1 is what it said"} if lost else {}
                 times = {"session_id": "s1", "started_at": engine.clock()}
-                reply = None if lost else session.generate(prompt, Generation(max_tokens=20))
+                reply = None if lost else session.generate(prompt, Generation(max_tokens=20, ignore_eos=True))
                 request = asked(ARM.id, prompt, item=item, reply=reply, **times, **what)
                 if item == 1:
                     store.add_request(request.model_copy(update={"status": "failed", "reply": None, "error": "first"}))

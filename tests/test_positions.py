@@ -139,7 +139,8 @@ def test_an_engine_that_shows_no_steps_says_so(tmp_path: Path, capsys: pytest.Ca
         store.set_prompts([prompt])
         with engine.start(launch) as session:
             store.add_session(made(arm.id, engine=engine.identify()))
-            reply = session.generate(prompt, Generation(max_tokens=20)).model_copy(update={"steps": ()})
+            wanted = Generation(max_tokens=20, ignore_eos=True)
+            reply = session.generate(prompt, wanted).model_copy(update={"steps": ()})
             store.add_request(request(arm.id, prompt, reply=reply))
         assert (reply.timings.draft_n or 0) > 0
         (found,) = positions(store)

@@ -267,7 +267,24 @@ def test_requests_that_end_otherwise(changes: dict[str, Any]) -> None:
     assert finding.evidence["example_prompt"] == PROMPT_IDS[0]
 
 
+def test_a_text_that_left_the_baselines_may_end_elsewhere() -> None:
+    """A near tie moves the end of an answer; a text that is the same up to there may not end early."""
+    free = replace(CLEAN, experiment=experiment(generation={"ignore_eos": False}))
+    data = with_requests(free, lambda row: row.key == key(), predicted_n=40, stop_reason="eos")
+    assert found(length_mismatch, data)
+    assert found(length_mismatch, replace(data, left_at={key(): 12})) == []
+    assert found(length_mismatch, with_requests(data, tokens=0)) == [], "tokens are not told"
+    forced = replace(data, experiment=experiment(generation={"ignore_eos": True}))
+    assert found(length_mismatch, replace(forced, left_at={key(): 12})), "with ignore_eos all have one length"
+
+
 def test_lengths_of_samples_differ_by_chance() -> None:
+    sampled = replace(CLEAN, experiment=experiment(generation={"temperature": 0.7, "ignore_eos": False}))
+    wild = {0: 20, 1: 30, 2: 10, 3: 120}
+    assert found(length_mismatch, with_requests(sampled, SD, lambda it: {"predicted_n": wild[it.row.block]})) == []
+
+
+def test_lengths_of_samples_have_one_mean() -> None:
     sampled = replace(CLEAN, experiment=experiment(generation={"temperature": 1.0, "ignore_eos": False}))
     lengths = {0: 60, 1: 68, 2: 64, 3: 66}
     data = with_requests(sampled, SD, lambda it: {"predicted_n": lengths[it.row.block]})

@@ -102,7 +102,23 @@ def test_an_interrupted_run_goes_on_by_the_same_command(capsys: pytest.CaptureFi
 
 
 def test_options_a_file_and_python_make_the_same_experiment() -> None:
-    options = ["--gamma", "2,4", "--ngram", "-t", "2", "--temp", "0.5", "--set", "design.seed=7"]
+    options = [
+        "--gamma",
+        "2,4",
+        "--ngram",
+        "-t",
+        "2",
+        "--temp",
+        "0.5",
+        "--min-p",
+        "0",
+        "--stop",
+        "a\\n",
+        "--stop",
+        "b",
+        "--set",
+        "design.seed=7",
+    ]
     assert (
         invoke(["run", "bench:dense", "--draft", "bench:draft-small", *options, "--save", "m.yaml", "--dry-run"]) == 0
     )
@@ -110,10 +126,10 @@ def test_options_a_file_and_python_make_the_same_experiment() -> None:
     built = Experiment(
         target="bench:dense",
         draft="bench:draft-small",
-        arms=[{"gamma": [2, 4]}, {"method": "ngram-simple", "gamma": 4, "ngram_n": 4}],
+        arms=[{"gamma": [2, 4]}, {"method": "ngram-simple", "gamma": 6, "ngram_n": 6}],
         design={"blocks": 4, "seed": 7},
         engine={"threads": 2},
-        generation={"temperature": 0.5},
+        generation={"temperature": 0.5, "min_p": 0, "stop": ["a\\n", "b"]},
     )
     assert kept.model_dump_json() == built.model_dump_json()
     assert (kept.name, [spec.source for spec in kept.workloads]) == ("dense", ["bench"])

@@ -64,7 +64,7 @@ def prompt(text: str = TEXT, **changes: Any) -> Prompt:
 
 
 def greedy(max_tokens: int = 32, **changes: Any) -> Generation:
-    return Generation(max_tokens=max_tokens, **changes)
+    return Generation(max_tokens=max_tokens, **{"ignore_eos": True, **changes})
 
 
 FAULTY_FLAGS = "--model --ctx-size --parallel --threads --threads-batch --metrics --slots --host --port --spec-type"

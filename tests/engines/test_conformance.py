@@ -225,7 +225,7 @@ class Survives(Broken):
         try:
             return super()._told(result)
         except EngineError:
-            return self._player.play(ANY_PROMPT, Generation(max_tokens=2), None, 0, 0)
+            return self._player.play(ANY_PROMPT, Generation(max_tokens=2, ignore_eos=True), None, 0, 0)
 
 
 ANY_PROMPT = Prompt(id="p", workload="w", kind="fact", text="x", sha256="0")

@@ -138,4 +138,4 @@ def test_which_lookup_reads_how_often_an_n_gram_was_seen(tmp_path: Path, method:
 def drafted(folder: Path, kind: str, **fields: Any) -> int:
     """Tokens that an engine drafts for a text that repeats itself."""
     with load_engine(kind).start(launch(folder, arm(**fields))) as session:
-        return session.generate(prompt(), Generation(max_tokens=60)).timings.draft_n or 0
+        return session.generate(prompt(), Generation(max_tokens=60, ignore_eos=True)).timings.draft_n or 0

@@ -14,13 +14,13 @@ from llama_fixtures import TEXT, alive, arm, core, gone_within, greedy, launch, 
 
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
-from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.engines.llama_cpp.server import LlamaSession, request_body
 from specmeter.engines.llama_cpp.spec import METHODS
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.experiments.file import load
 from specmeter.models.inflate import CoreFile, Recipe, inflated, write_gguf
 from specmeter.numbers import rates
-from specmeter.record import Arm, Reply
+from specmeter.record import Arm, ChatMessage, Generation, Reply
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +265,38 @@ def test_thinking_is_an_argument_of_the_template(engine: EmbeddedEngine, tmp_pat
         assert session.prompt_tokens(asked) != session.prompt_tokens(asked.model_copy(update={"thinking": False}))
     assert (bool(on.reasoning), bool(on.text)) == (True, False)
     assert (bool(off.reasoning), bool(off.text)) == (False, True)
+
+
+def test_a_chat_of_a_model_without_a_template_is_continued_as_plain_text(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    """The server would put it into ChatML, and say nothing."""
+    trained = core("dense")
+    assert trained.header is not None
+    bare = trained.model_copy(update={"header": trained.header.model_copy(update={"chat_template": False})})
+    said = ChatMessage(role="assistant", content="It was built.")
+    with engine.start(replace(launch(tmp_path, arm()), target=bare)) as session:
+        plain = session.prompt_tokens(prompt("Who built it?"))
+        assert session.prompt_tokens(prompt("Who built it?", format="chat")) == plain
+        turns = session.prompt_tokens(prompt("Who built it?", format="chat", before=(said,)))
+        assert turns == session.prompt_tokens(prompt("It was built.\n\nWho built it?"))
+
+
+def test_what_is_not_asked_for_is_left_to_the_server(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    """A greedy request equals the one that a user would send, and the settings in force are on record."""
+    body = request_body("x", 9, Generation(temperature=0.7, min_p=0.1, stop=("a",)), prompt_cache=False, stream=True)
+    assert body.keys() >= {"temperature", "min_p", "stop", "seed"}
+    assert body.keys().isdisjoint({"top_k", "top_p", "samplers", "repeat_penalty"})
+    with engine.start(launch(tmp_path, arm())) as session:
+        assert session.facts.resolved["sampling"] == {
+            **{"top_k": 40, "top_p": 0.95, "min_p": 0.05},
+            **{"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0},
+        }
+        whole = session.generate(prompt(), greedy(24))
+        word = whole.text[len(whole.text) // 2 :][:4]
+        cut = session.generate(prompt(), greedy(24, stop=(word,)))
+        assert (cut.stop_reason, cut.text) == ("word", whole.text.partition(word)[0])
+        assert session.generate(prompt(), greedy(24, presence_penalty=2.0)).text != whole.text
 
 
 def test_sampling_follows_the_seed(engine: EmbeddedEngine, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SIMPLE = Arm(id="dense/draft-simple/g4", target="dense", methods=("draft-simple"
 NGRAM = Arm(id="dense/ngram", target="dense", methods=("ngram-simple",))
 CODE = Prompt(id="code-1", workload="w", kind="code", text="def f(x):", sha256="1")
 EDIT = Prompt(id="edit-1", workload="w", kind="edit", text="again and again", sha256="2")
-LONG = Generation(max_tokens=400)
+LONG = Generation(max_tokens=400, ignore_eos=True)
 
 
 def start(engine: MockEngine, arm: Arm, folder: Path, target: str = "dense") -> MockSession:
@@ -87,7 +87,7 @@ def test_tau_is_what_the_theory_says(tmp_path: Path):
     spec = MockSpec(noise=0, drafts={"small": MockDrafter(token_ms=0, other_acceptance=(alpha,))})
     arm = SIMPLE.model_copy(update={"gamma": gamma})
     with start(MockEngine(spec), arm, tmp_path) as session:
-        reply = session.generate(CODE, Generation(max_tokens=20_000))
+        reply = session.generate(CODE, Generation(max_tokens=20_000, ignore_eos=True))
     expected = (1 - alpha ** (gamma + 1)) / (1 - alpha)
     assert rates.tau(reply.timings, reply.steps) == pytest.approx(expected, rel=0.02)
 
@@ -188,7 +188,7 @@ prompts = st.builds(
 @given(arm=arms, prompt=prompts, tokens=st.integers(1, 60), heat=st.sampled_from([0.0, 1.0]))
 def test_every_reply_keeps_the_laws(tmp_path, arm, prompt, tokens, heat):
     with start(MockEngine(), arm, tmp_path) as session:
-        reply = session.generate(prompt, Generation(max_tokens=tokens, temperature=heat))
+        reply = session.generate(prompt, Generation(max_tokens=tokens, temperature=heat, ignore_eos=True))
         assert session.tokenize(reply.text) == reply.token_ids
         assert session.detokenize(session.tokenize(prompt.text)) == prompt.text
     timings = reply.timings

@@ -214,15 +214,32 @@ def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path
         session.generate(ASK, GREEDY)
     path, asked = speaker.asked[-1]
     assert path == "/v1/completions"
-    assert asked["ignore_eos"] is True
+    assert asked["ignore_eos"] is False
     assert asked["return_token_ids"] is True
     with speaking("unknown") as (url, speaker), opened(url, tmp_path) as session:
         session.generate(ASK.model_copy(update={"format": "chat", "thinking": False}), GREEDY)
         assert speaker.asked[-1][1].pop("chat_template_kwargs") == {"enable_thinking": False}
         session.generate(ASK.model_copy(update={"format": "chat"}), GREEDY)
-    path, asked = speaker.asked[-1]
-    assert path == "/v1/chat/completions"
-    assert asked.keys() == {"model", "messages", "max_tokens", "temperature", "seed", "stream", "stream_options"}
+        path, asked = speaker.asked[-1]
+        assert path == "/v1/chat/completions"
+        assert asked.keys() == {"model", "messages", "max_tokens", "temperature", "seed", "stream", "stream_options"}
+        sampled = GREEDY.model_copy(update={"temperature": 0.7, "top_p": 0.9, "stop": ("\n\n",)})
+        session.generate(ASK, sampled)
+        asked = speaker.asked[-1][1]
+        assert (asked["top_p"], asked["stop"], "top_k" in asked) == (0.9, ["\n\n"], False)
+        for field, value in (("top_k", 40), ("repeat_penalty", 1.1), ("ignore_eos", True)):
+            with pytest.raises(EngineProtocolError, match=f"generation.{field}: an OpenAI-compatible server cannot"):
+                session.generate(ASK, GREEDY.model_copy(update={field: value}))
+
+
+def test_settings_have_the_names_of_the_server(tmp_path: Path) -> None:
+    asked_for = {"temperature": 0.7, "ignore_eos": True, "top_k": 0, "min_p": 0.1, "repeat_penalty": 1.1}
+    with speaking("vllm") as (url, speaker), opened(url, tmp_path) as session:
+        session.generate(ASK, GREEDY.model_copy(update=asked_for))
+    asked = speaker.asked[-1][1]
+    assert (asked["top_k"], asked["min_p"], asked["repetition_penalty"]) == (-1, 0.1, 1.1)
+    assert asked["ignore_eos"] is True
+    assert "top_p" not in asked, "its own"
 
 
 @pytest.mark.parametrize(

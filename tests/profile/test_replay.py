@@ -42,6 +42,11 @@ def test_context_shortens_drafts_and_then_ends_them() -> None:
     assert replay(drafts, Limits(max_tokens=100, room=2)) == ((2, 2), PLAIN, PLAIN)
 
 
+def test_a_text_that_ends_before_the_limit_is_replayed_to_its_end() -> None:
+    drafts = ModelDrafts(profile("1" * 6), gamma=8, p_min=0.5)
+    assert replay(drafts, Limits(max_tokens=100)) == ((8, 4),), "what comes behind the end is not known"
+
+
 def test_a_rejection_on_a_target_that_cannot_forget_is_followed_by_a_step_of_one_token() -> None:
     drafts = ModelDrafts(profile("0010111"), gamma=2)
     assert replay(drafts, Limits(7)) == ((2, 0), (2, 1), (2, 2))

@@ -12,7 +12,7 @@ from specmeter.engines import load_engine
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineStartError, ModelError
 from specmeter.numbers.reconciled import reconciled
-from specmeter.record import Arm, EngineSettings, Generation
+from specmeter.record import Arm, EngineSettings
 from specmeter.testing import CASES, Case, Subject
 from specmeter.testing.subject import greedy, prompt
 from specmeter_engines.hosted import PARTS, HostedEngine
@@ -77,7 +77,8 @@ def test_the_account_of_a_generation_closes(name: str, subject: Subject, drafter
     said = subject.session.generate(prompt(), greedy(64))
     with subject.start(drafting(name, drafter)) as session:
         reply = session.generate(prompt(), greedy(64))
-        sampled = [session.generate(prompt(), Generation(max_tokens=32, temperature=0.8, seed=7)) for _ in range(2)]
+        drawn = greedy(32).model_copy(update={"temperature": 0.8, "seed": 7})
+        sampled = [session.generate(prompt(), drawn) for _ in range(2)]
     assert reply.token_ids == said.token_ids
     assert sampled[0].token_ids == sampled[1].token_ids or name == "openvino"  # whose drafts have no seed
     told = reconciled(reply).model_dump()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
+from specmeter.analysis.answers_made import AnswersMade, answers_made
 from specmeter.analysis.load.crossover import Crossover, crossovers
 from specmeter.analysis.load.summary import LoadTable, measured_cells
 from specmeter.analysis.prediction.forecast import PredictionOutcome, outcomes
@@ -17,7 +18,17 @@ from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.messages import Message
 from specmeter.numbers.stats import simultaneous
-from specmeter.record import Arm, Certificate, Disturbance, Estimate, Finding, ModelIdentity, Session, Verdict
+from specmeter.record import (
+    Arm,
+    Certificate,
+    Disturbance,
+    Estimate,
+    Finding,
+    Generation,
+    ModelIdentity,
+    Session,
+    Verdict,
+)
 from specmeter.record.verdict import VERDICTS, worst
 from specmeter.store import RunReader, RunState, RunStore
 from specmeter.store.database import DATABASE_NAME, damaged
@@ -70,6 +81,8 @@ class RunReport:
     """Blocks that were set aside."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
     """Arm -> its speedup with the blocks that were set aside among the others, where there are any."""
+    made: AnswersMade | None = None
+    """How its answers were made; None where there are none."""
     written: bool = False
     """Whether a process writes to it now."""
 
@@ -173,6 +186,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         cited = {arm.arm_id: _cited(arm, _refused(found)) for arm in (*summary.arms, *summary.controls)}
         try:
             experiment = json.loads(store.experiment_json)
+            generation = Generation.model_validate(experiment["generation"])
         except ValueError as error:
             raise damaged(store.folder / DATABASE_NAME, f"the experiment: {error}") from None
         return RunReport(
@@ -201,6 +215,14 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             crossovers=crossovers(summary, arms, cells),
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
+            made=answers_made(
+                store.rows(),
+                list(store.prompts()),
+                arms,
+                generation,
+                models=models,
+                served=next((it.resolved.get("sampling") for it in store.sessions()), None),
+            ),
             written=is_written(folder),
         )
 

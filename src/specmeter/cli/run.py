@@ -75,7 +75,7 @@ _GROUPS = {
     "What is measured": (
         *("targets", "drafts", "gamma", "ngram", "methods", "prompts", "variants", "faithful", "overrides", "certify"),
     ),
-    "How much of it": ("blocks", "max_tokens", "temp"),
+    "How much of it": ("blocks", "max_tokens"),
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
     "A server that runs": ("urls", "baseline_url"),
     **ENGINE_GROUP,
@@ -97,7 +97,7 @@ _GROUPS = {
     type=Lengths(),
     help="Draft lengths to try, such as 2,4,8 (the default).",
 )
-@click.option("--ngram", is_flag=True, help="Try n-grams of the text as well, which need no draft model.")
+@click.option("--ngram", is_flag=True, help="Try n-grams of 6 tokens as well, which need no draft model.")
 @click.option(
     "--method",
     "--spec-type",

@@ -14,6 +14,7 @@ import click
 from specmeter.engines.url import KEY, address
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES
+from specmeter.record import SAMPLING
 from specmeter.text import seconds_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -37,7 +38,9 @@ language_option = click.option(
 _SETTINGS = {
     "blocks": "design.blocks",
     "max_tokens": "generation.max_tokens",
+    "ignore_eos": "generation.ignore_eos",
     "temp": "generation.temperature",
+    **{name: f"generation.{name}" for name in SAMPLING},
     "engine": "engine.kind",
     "binary": "engine.binary",
     "ctx_size": "engine.context",
@@ -125,10 +128,11 @@ class _Layers(click.ParamType[Any]):
 
 
 ENGINE_GROUP = {
+    "How answers are made": ("ignore_eos", "stop", "temp", *(name for name in SAMPLING if name != "stop")),
     "Engine": (
         *("engine", "binary", "ctx_size", "threads", "gpu_layers", "draft_gpu_layers", "flash_attn"),
         *("cache_type_k", "cache_type_v"),
-    )
+    ),
 }
 
 
@@ -281,17 +285,27 @@ _ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("-ctk", "--cache-type-k"), str, "Type of the K cache."),
     (("-ctv", "--cache-type-v"), str, "Type of the V cache."),
 )
-_TOKENS = (("--max-tokens", "-n", "--predict"), int, "Tokens generated for each prompt.")
-_REPEATS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-    (("--blocks",), int, "Repetitions of everything; more make intervals narrower."),
-    (("--temp",), float, "Temperature; 0 is greedy decoding."),
+_GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("--max-tokens", "-n", "--predict"), int, "Most tokens generated for each prompt; default: 1024."),
+    (("--temp",), float, "Temperature; 0, the default, is greedy decoding."),
+    (("--top-k",), int, "Only the K likeliest tokens. Default, as below: the engine's own, or the server's."),
+    (("--top-p",), float, "Only the likeliest tokens that together have this probability."),
+    (("--min-p",), float, "Only tokens at least this likely, as a share of the likeliest."),
+    (("--repeat-penalty",), float, "Divides the scores of tokens that came before."),
+    (("--presence-penalty",), float, "Lowers the scores of tokens that came before."),
+    (("--frequency-penalty",), float, "The same, each time that they came."),
 )
+_BLOCKS = (("--blocks",), int, "Repetitions of everything; more make intervals narrower.")
 
 
 def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
     """Options that set single keys; `set_by` reads them. With `repeats` also those of the design."""
-    options = (_TOKENS, *(_REPEATS if repeats else ()), *_ENGINE)
+    options = (*((_BLOCKS,) if repeats else ()), *_GENERATION, *_ENGINE)
     decorators = [click.option(*names, type=kind, help=text) for names, kind, text in options]
+    decorators += [
+        click.option("--ignore-eos", is_flag=True, help="Go on behind the end of an answer, up to the most tokens."),
+        click.option("--stop", multiple=True, metavar="TEXT", help="A text at which an answer ends; repeatable."),
+    ]
     return lambda function: reduce(lambda found, option: option(found), reversed(decorators), function)
 
 
@@ -300,8 +314,9 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
     if settings["binary"] is not None and settings["engine"] is None:
         yield "engine.kind=native"
     for option, key in _SETTINGS.items():
-        if settings.get(option) is not None:
-            yield f"{key}={json.dumps(settings[option])}"
+        value = settings.get(option)
+        if value is not None and value is not False and value != ():
+            yield f"{key}={json.dumps(value)}"
 
 
 _LONGEST_S = 7 * 24 * 3600.0

@@ -69,7 +69,7 @@ GAMMA = (2, 4, 8)
 DRAFTED, LOOKUP = "draft-simple", "ngram-simple"
 """What `--draft` and `--ngram` mean, where the engine knows them."""
 LOOKED_UP = 6
-"""Tokens of an n-gram, unless drafts are shorter."""
+"""Tokens of an n-gram, whatever the lengths of drafts: llama.cpp never drafts fewer than it looks up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Described:
     """None: `draft-simple`, or else the engine's own with a model, with the drafts; n-grams where there are none."""
     gamma: Sequence[int] = ()
     ngram: bool = False
-    """N-grams of the text as well, at the longest of the draft lengths."""
+    """N-grams of the text as well, at the longest of the draft lengths, or `LOOKED_UP`."""
     engine: str | None = None
     """The engine that is named, if one is."""
     prompts: Sequence[str] = ()
@@ -125,7 +125,7 @@ class Described:
             methods = {"method": _one_or_several(self.methods)} if self.methods else self._own("model", DRAFTED)
             arms.append({**methods, "gamma": _one_or_several(gamma)})
         if self.ngram or not arms:
-            looked_up = {"gamma": max(gamma), "ngram_n": min(LOOKED_UP, max(gamma))}
+            looked_up = {"gamma": max(LOOKED_UP, *gamma), "ngram_n": LOOKED_UP}
             arms.append({"method": LOOKUP, **self._own("lookup", LOOKUP), **looked_up})
         keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
         if self.drafts:
@@ -188,9 +188,13 @@ _REVISION = re.compile(r"@[^/@]*$")
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 
 
+COUNTED: Mapping[str, Any] = {"max_tokens": 256, "ignore_eos": True}
+"""What is generated where answers have no end of their own, unless the file says otherwise."""
+
+
 def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, and
-    with the mock engine where models of it are named and no engine is.
+    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, with
+    the mock engine where models of it are named and no engine is, and with what is generated where answers have no end.
 
     What is malformed stays as it is, to be refused where it stands.
     """
@@ -219,7 +223,27 @@ def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if isinstance(engine, Mapping) and "kind" not in engine and _simulated(references):
         full["engine"] = {**cast("Mapping[str, Any]", engine), "kind": "mock"}
+    generation = full.get("generation", {})
+    given = generation.model_dump(exclude_unset=True) if isinstance(generation, Generation) else generation
+    if isinstance(given, Mapping) and _endless(full):
+        full["generation"] = {**COUNTED, **cast("Mapping[str, Any]", given)}
     return full
+
+
+def _endless(keys: Mapping[str, Any]) -> bool:
+    """Whether answers have no end of their own: those of bench and mock models, and to prompts of an exact length."""
+    if _field(keys.get("engine"), "kind") == "mock":
+        return True
+    targets, workloads = keys.get("targets"), keys.get("workloads")
+    if _is_named(targets) and targets and all(it.startswith(("bench:", "mock:")) for it in targets.values()):
+        return True
+    listed = cast("Sequence[object]", workloads) if isinstance(workloads, list | tuple) else ()
+    return bool(listed) and all(_field(it, "source") in ("length", "random") for it in listed)
+
+
+def _field(of: object, name: str) -> object:
+    """A field of a record, or of what is to become one."""
+    return cast("Mapping[str, Any]", of).get(name) if isinstance(of, Mapping) else getattr(of, name, None)
 
 
 def _is_named(value: object) -> bool:
@@ -397,6 +421,12 @@ class Experiment(Record):
                     own_options(self.engine.kind, self.engine.own_options | spec.engine.options)
         except ExperimentError as error:
             raise ValueError(f"{error.message}; {error.fix}") from None
+        for field in self.generation.sampling:
+            if field not in traits.sampling:
+                raise ValueError(
+                    f"generation.{field}: the engine {self.engine.kind} does not have this setting; "
+                    f"it has {', '.join(traits.sampling) or 'none of its kind'}"
+                )
         named = [(f"engine.{field}", getattr(self.engine, field), traits.kv_types) for field in KV_FIELDS]
         for index, spec in enumerate(self.arms):
             for method in as_tuple(spec.method):

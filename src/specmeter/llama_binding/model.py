@@ -184,6 +184,11 @@ class Model:
                 fix="use tokens of this model's own vocabulary",
             )
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the file has a chat template."""
+        return bool(self._lib.llama_model_chat_template(self.handle, None))
+
     def chat(self, conversation: Sequence[Mapping[str, str]]) -> str:
         """Messages (`role`, `content`) in the model's own chat template, ready for the assistant's answer.
 

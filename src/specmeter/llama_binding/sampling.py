@@ -1,10 +1,11 @@
 """From logits to probabilities, as llama.cpp's samplers do it, and from probabilities to a token.
 
-What a request asks for (`record.Generation`) is applied in the order in which `engines.llama_cpp.server` sends it:
+What a request asks for (`record.Generation`), and else llama-server's defaults, is applied in llama-server's order:
 
     top_k        only the k largest logits stay; 0 switches it off
     top_p        of these, the likeliest whose probabilities first sum to at least p stay, the one that reaches it
                  included; the probabilities are those *before* the temperature
+    min_p        of these, those at least p times as likely as the likeliest stay, before the temperature as well
     temperature  logits / temperature, then softmax over whatever stayed
 
 The order matters: at temperature 2 the same top_p keeps as many tokens as at temperature 1, and a cut by top_p after
@@ -142,12 +143,17 @@ def _row(logits: Logits, generation: Generation) -> Floats:
     top = logits[best(logits)]
     if top == np.inf:
         raise _no_numbers()
+    top_k, top_p, min_p = generation.filters
     kept: NDArray[np.intp] | None = None
-    if 0 < generation.top_k < len(logits):
-        kept = _largest(logits, generation.top_k)
+    if 0 < top_k < len(logits):
+        kept = _largest(logits, top_k)
     values = logits if kept is None else logits[kept]
-    if generation.top_p < 1:
-        places = _nucleus(values, generation.top_p)
+    if top_p < 1:
+        places = _nucleus(values, top_p)
+        kept = places if kept is None else kept[places]
+        values = logits[kept]
+    if min_p > 0:
+        places = np.flatnonzero(values >= top + np.log(min_p))
         kept = places if kept is None else kept[places]
         values = logits[kept]
     weights = np.exp((values - top) / max(generation.temperature, _COLDEST)).astype(np.float64)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from specmeter.store import RequestKey, RunStore
 
 SHORT_WARMUP_TOKENS = 8
+FULL_WARMUP_TOKENS = 256
+"""An answer may be longer, and a warm-up as long as that would only take time."""
 BRIEF_CHARACTERS = 96
 START_FAILURES = 3
 """After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
@@ -451,7 +453,7 @@ class _Bench:
             return {}
         started = self.engine.clock()
         generation = self._generation(first)
-        tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
+        tokens = min(generation.max_tokens, FULL_WARMUP_TOKENS) if kind == "full" else SHORT_WARMUP_TOKENS
         prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
         if (
             kind in ("brief", "prompts")

@@ -316,6 +316,7 @@ def read_header(path: Path) -> ModelHeader:
         kv_bytes_per_token=facts.kv_bytes_per_token(),
         active_parameters=facts.weights.active_parameters,
         quantization=facts.weights.quantization[0].type if facts.weights.quantization else "",
+        chat_template=facts.vocabulary.chat_template is not None,
     )
 
 

@@ -223,7 +223,7 @@ def replay(drafts: Drafts, limits: Limits) -> tuple[Round, ...]:
     limits = replace(limits, counts_beyond=False)
     at = 1
     while at < drafts.length:
-        (step,) = _options(drafts, limits, at)
+        step = max(_options(drafts, limits, at))  # several only behind the end of the text, where `p_min` ends drafts
         steps.append(step)
         at += step.accepted + 1
         if limits.replays and step.accepted < step.drafted and at < drafts.length:

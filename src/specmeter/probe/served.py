@@ -200,8 +200,9 @@ def _session(session: EngineSession, kind: _Kind, prompts: Sequence[_Cut]) -> _S
         Prompt(id="probe", workload="probe", kind="probe", text=cut.text, sha256=sha256(cut.text.encode()).hexdigest())
         for cut in prompts
     )
-    session.generate(warmup, Generation(max_tokens=_WARMUP_TOKENS))
-    replies = [session.generate(prompt, Generation(max_tokens=wanted_tokens(kind.tokens))) for prompt in measured]
+    session.generate(warmup, Generation(max_tokens=_WARMUP_TOKENS, ignore_eos=True))
+    wanted = Generation(max_tokens=wanted_tokens(kind.tokens), ignore_eos=True)
+    replies = [session.generate(prompt, wanted) for prompt in measured]
     if kind.tokens == 1:
         tokens = sum(reply.timings.predicted_n - 1 for reply in replies)
         return _Session(sum(reply.timings.predicted_ms for reply in replies) / tokens, 0.0) if tokens > 0 else None

@@ -180,10 +180,10 @@ def _answers(
     """What was answered, and the share of the machine that others took meanwhile."""
     server = session.facts.server
     if server is None or server not in spec.warm:
-        session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+        session.generate(_free(spec.prompts[0]), _timed(spec.generation, _WARMUP_TOKENS))
         spec.warm.update(() if server is None else (server,))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
-    generation = spec.generation.model_copy(update={"max_tokens": tokens})
+    generation = _timed(spec.generation, tokens)
     prompts = [_free(prompt) for prompt in spec.prompts]
     with TelemetrySampler(samples.put, pids=session.facts.pids) if spec.watched else nullcontext():
         if spec.clients > 1:
@@ -193,6 +193,11 @@ def _answers(
         else:
             waves = [[WaveReply(0.0, session.generate(prompt, generation))] for prompt in prompts]
     return waves, [samples.get().other_cpu_percent for _ in range(samples.qsize())]
+
+
+def _timed(generation: Generation, tokens: int) -> Generation:
+    """So many tokens, wherever the text may end: with synthetic acceptance it is none that a model would write."""
+    return generation.model_copy(update={"max_tokens": tokens, "ignore_eos": True})
 
 
 def _free(prompt: Prompt) -> Prompt:

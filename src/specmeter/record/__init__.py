@@ -50,6 +50,7 @@ from specmeter.record.measured import (
 from specmeter.record.spec import (
     PARAMETERS,
     PLAIN,
+    SAMPLING,
     TRUTHS,
     Address,
     Arm,
@@ -77,6 +78,7 @@ from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Issue, 
 __all__ = [
     "PARAMETERS",
     "PLAIN",
+    "SAMPLING",
     "TRUTHS",
     "UNKNOWN_TOKEN",
     "Address",

@@ -160,6 +160,8 @@ class ModelHeader(Record):
     """Used for one token: without the experts that are not chosen and without draft heads."""
     quantization: str
     """Number format of the largest share of the weights, like `Q4_K`."""
+    chat_template: bool = True
+    """The file has a chat template. Without one, chats are continued as plain text."""
 
 
 class ModelIdentity(Record):

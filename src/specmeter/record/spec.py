@@ -86,6 +86,8 @@ class EngineTraits(Record):
     """An arm may have several methods."""
     policies: tuple[str, ...] = ()
     """Policies that may set the length of drafts (`Arm.policy`)."""
+    sampling: tuple[str, ...] = ()
+    """Fields of `Generation` among `SAMPLING` that it honours; asking for any other is an error."""
     rules: tuple[str, ...] = ()
     """Rules for verifying drafts at temperature > 0 (`Arm.rule`), the default first; empty where there is no choice."""
     settings: tuple[str, ...] = ()
@@ -261,20 +263,57 @@ class EngineSettings(Record):
     """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
 
 
-class Generation(Record):
-    """What is generated for each prompt."""
+SAMPLING = ("top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "stop")
+"""Fields of `Generation` that an engine need not have (`EngineTraits.sampling`)."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+
+class Generation(Record):
+    """What is generated for each prompt.
+
+    Where a sampling setting is None, the engine's own default holds, or what a found server was started with. In greedy
+    decoding only penalties and stop words do anything.
+    """
+
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Most tokens of an answer. 256 where `ignore_eos` is on by default."""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """0 is greedy decoding."""
-    top_k: Annotated[int, Field(ge=0)] = 0
-    """0 switches it off. Only for temperature > 0."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    """Only the k likeliest tokens; 0 switches it off. llama.cpp's default: 40."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Only the likeliest tokens that together have this probability; 1 switches it off. llama.cpp's default: 0.95."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Only tokens at least this likely, as a share of the likeliest; 0 switches it off. llama.cpp's default: 0.05."""
+    repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    """Divides the scores of tokens that came before; 1 switches it off."""
+    presence_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
+    """Lowers the scores of tokens that came before; 0 switches it off."""
+    frequency_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
+    """Lowers the scores of tokens that came before, each time; 0 switches it off."""
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)] = ()
+    """Texts at which an answer ends."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
     """Seed of sampled generations. Each block has its own seed, made from this one, the invocation and the block, and
     shared by all its arms. No effect at temperature 0."""
-    ignore_eos: bool = True
-    """Continue after an end-of-sequence token, so that every arm generates the same number of tokens."""
+    ignore_eos: bool = False
+    """Continue behind the end of the answer, up to `max_tokens`. On by default where every target is a bench or mock
+    model, or every prompt has an exact length: what is timed there is a number of tokens, not an answer."""
+
+    @property
+    def penalized(self) -> bool:
+        """Whether tokens are chosen by more than the model's own scores, at temperature 0 as well."""
+        return any((self.repeat_penalty not in (None, 1), self.presence_penalty, self.frequency_penalty))
+
+    @property
+    def filters(self) -> tuple[int, float, float]:
+        """(top_k, top_p, min_p) of engines without defaults of their own: llama-server's, so that they compare."""
+        k, p, share = self.top_k, self.top_p, self.min_p
+        return 40 if k is None else k, 0.95 if p is None else p, 0.05 if share is None else share
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The fields among `SAMPLING` that are asked for."""
+        return {name: value for name in SAMPLING if (value := getattr(self, name)) not in (None, ())}
 
 
 class Slo(Record):
@@ -398,6 +437,11 @@ class Prompt(Record):
     def messages(self) -> list[dict[str, str]]:
         """The conversation for a chat template: what was said before, then the user's turn."""
         return [*(it.model_dump() for it in self.before), {"role": "user", "content": self.text}]
+
+    @property
+    def said(self) -> str:
+        """What a model without a chat template continues: the turns as paragraphs."""
+        return "\n\n".join((*(it.content for it in self.before), self.text))
 
     @property
     def template_arguments(self) -> dict[str, Any]:

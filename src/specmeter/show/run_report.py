@@ -118,6 +118,10 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         yield _head(run, said, run.certificate.verdict if run.certificate else None)
     if run.remedy is not None:
         yield Text(Message("run.fix", remedy=run.remedy), "faint")
+    if run.made is not None:
+        yield Text(run.made.line, "faint")
+        for remark in run.made.remarks:
+            yield Text(remark, "doubtful")
 
 
 def _head(run: RunReport, said: Message, verdict: Verdict | None) -> Text:
@@ -390,6 +394,7 @@ def _data(run: RunReport) -> dict[str, Any]:
         "folder": str(run.folder),
         "name": run.name,
         "state": run.state.told(written=run.written),
+        "answers_made": None if run.made is None else run.made.model_dump(mode="json"),
         "requests": {"planned": run.state.planned, "ok": run.state.ok, "failed": run.state.failed},
         "reason": run.state.reason,
         "verdict": run.certificate.verdict if run.certificate else None,

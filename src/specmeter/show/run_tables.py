@@ -71,7 +71,8 @@ def results(document: Document) -> Table:
         for group in document.targets()
         for arm in group
     ]
-    return Table("results", (*columns, Column("verdict")), rows)
+    how = document.run.made
+    return Table("results", (*columns, Column("verdict")), rows, about="" if how is None else how.line)
 
 
 def kinds(document: Document) -> Table:

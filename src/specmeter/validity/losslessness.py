@@ -68,11 +68,13 @@ def measure_margins(
 ) -> MarginTally:
     """Ask the target about every place where a greedy text of the run left its reference, and keep the answers.
 
-    What the store has already is not asked again. Engines that fail leave margins missing. Raises `StoreError`;
+    What the store has already is not asked again. With penalties the likeliest token is not the one that is chosen, so
+    nothing is asked. Engines that fail leave margins missing. Raises `StoreError`;
     Ctrl-C passes on, and what was answered by then is kept.
     """
     asked = MarginTally()
-    if work.experiment.generation.temperature > 0 or not {"tokens", "candidates"} <= set(work.traits.tells):
+    generation = work.experiment.generation
+    if generation.temperature > 0 or generation.penalized or not {"tokens", "candidates"} <= set(work.traits.tells):
         return asked
     differences = find_divergences(store, work.arms, read_texts(store))
     asked.differing = len(differences)

@@ -29,7 +29,7 @@ from specmeter.record import Generation
 from specmeter.workloads import load
 from specmeter.workloads.spec import BenchWorkload
 
-GREEDY = Generation(max_tokens=48)
+GREEDY = Generation(max_tokens=48, ignore_eos=True)
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 11, 16)
 NEAR_TIE = 0.3
 """Nats between the two best tokens below which another order of adding up may turn them; see the notebook."""
@@ -106,7 +106,7 @@ def test_a_good_draft_saves_forwards_and_a_rejected_one_costs_none(opened: Opene
 def test_planted_errors_come_at_the_rates_that_were_asked_for(opened: Opened) -> None:
     target = opened("dense")
     rates, reached = (0.8, 0.5, 0.4, 0.1), np.zeros(5)
-    generation = Generation(max_tokens=400)
+    generation = Generation(max_tokens=400, ignore_eos=True)
     prompt = tokens_of(target)
     plain = Decoder(target, generation).generate(prompt)
     for seed in range(8):
@@ -252,7 +252,7 @@ def _forced(text: Sequence[int]):
 def test_ends_are_never_said_where_they_are_ignored(opened: Opened) -> None:
     target = opened("dense")
     end = int(target.model.end_tokens[0])
-    generation = Generation(max_tokens=400, temperature=5.0, seed=3)
+    generation = Generation(max_tokens=400, temperature=5.0, seed=3, ignore_eos=True)
     out = Decoder(target, generation, drafter=by_model(opened), policy=Fixed(3)).generate(tokens_of(target))
     assert out.stop_reason == "limit"
     assert end not in out.tokens
@@ -260,7 +260,7 @@ def test_ends_are_never_said_where_they_are_ignored(opened: Opened) -> None:
 
 def test_a_context_that_runs_full_ends_the_text_cleanly(opened: Opened) -> None:
     target = opened("dense")
-    generation = Generation(max_tokens=10_000)
+    generation = Generation(max_tokens=10_000, ignore_eos=True)
     prompt = [7] * (target.capacity - 30)
     for drafter in (None, by_model(opened)):
         out = Decoder(target, generation, drafter=drafter, policy=Fixed(8)).generate(prompt)
@@ -273,7 +273,7 @@ def test_a_context_that_runs_full_ends_the_text_cleanly(opened: Opened) -> None:
 def test_sampled_text_has_the_targets_distribution(rule: str, opened: Opened) -> None:
     """First three tokens over 4,000 generations with a real draft model against the target's own probabilities."""
     target, draft = opened("draft-large"), opened("draft-small", "draft")
-    generation = Generation(max_tokens=4, temperature=1.5, top_k=4)
+    generation = Generation(max_tokens=4, temperature=1.5, top_k=4, ignore_eos=True)
     prompt = tokens_of(target, "Anna")
     rng = np.random.default_rng(5)
     drawn = rng if rule == "rejection" else None

@@ -15,7 +15,12 @@ from specmeter.theory import controllers
 moderate = settings(max_examples=100, deadline=None)
 
 
-def by_the_rules(logits: np.ndarray, top_k: int, top_p: float, temperature: float) -> np.ndarray:
+def free(temperature: float, **filters: float) -> Generation:
+    """No filter but those that are named: where nothing is asked for, llama-server's hold."""
+    return Generation.model_validate({"temperature": temperature, "top_k": 0, "top_p": 1, "min_p": 0} | filters)
+
+
+def by_the_rules(logits: np.ndarray, top_k: int, top_p: float, min_p: float, temperature: float) -> np.ndarray:
     """A sorted list of candidates that shrinks, as in llama.cpp; sums in single precision, as there."""
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
     if top_k > 0:
@@ -30,6 +35,9 @@ def by_the_rules(logits: np.ndarray, top_k: int, top_p: float, temperature: floa
                 kept = place + 1
                 break
         order = order[:kept]
+    if min_p > 0:
+        least = logits[order[0]] + np.log(np.float32(min_p))
+        order = [token for token in order if logits[token] >= least]
     result = np.zeros(len(logits))
     weights = np.exp((logits[order].astype(np.float64) - logits[order[0]]) / temperature)
     result[order] = weights / weights.sum()
@@ -46,13 +54,16 @@ _NORMAL = 1e-37
     spread=st.sampled_from([0.01, 1.0, 6.0]),
     top_k=st.sampled_from([0, 1, 3, 40, 9000]),
     top_p=st.sampled_from([0.05, 0.5, 0.9, 0.999, 1.0]),
+    min_p=st.sampled_from([0.0, 0.05, 0.6, 1.0]),
     temperature=st.sampled_from([0.2, 1.0, 3.0]),
 )
 @moderate
-def test_as_llama_cpp(seed: int, size: int, spread: float, top_k: int, top_p: float, temperature: float) -> None:
+def test_as_llama_cpp(
+    seed: int, size: int, spread: float, top_k: int, top_p: float, min_p: float, temperature: float
+) -> None:
     logits = np.random.default_rng(seed).normal(0, spread, size).astype(np.float32)
-    expected = by_the_rules(logits, top_k, top_p, temperature)
-    found = sampling.probabilities(logits, Generation(temperature=temperature, top_k=top_k, top_p=top_p))
+    expected = by_the_rules(logits, top_k, top_p, min_p, temperature)
+    found = sampling.probabilities(logits, free(temperature, top_k=top_k, top_p=top_p, min_p=min_p))
     # On the edge of top_p, single precision may stop a token earlier or later; a few where thousands are nearly equal.
     # Shares below single precision's normal numbers may be flushed to zero: a library in this process decides that.
     ours, theirs = found > _NORMAL, expected > _NORMAL
@@ -62,9 +73,23 @@ def test_as_llama_cpp(seed: int, size: int, spread: float, top_k: int, top_p: fl
     assert found.sum() == pytest.approx(1)
 
 
+def test_min_p_is_a_share_of_the_likeliest_before_the_temperature() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], dtype=np.float32))
+    assert (sampling.probabilities(logits, free(5, min_p=0.31)) > 0).tolist() == [True, True, False, False]
+    assert (sampling.probabilities(logits, free(5, min_p=0.29)) > 0).tolist() == [True, True, True, False]
+
+
+def test_where_nothing_is_asked_for_the_filters_are_those_of_llama_server() -> None:
+    logits = np.random.default_rng(5).normal(0, 3, 500).astype(np.float32)
+    same = free(0.7, top_k=40, top_p=0.95, min_p=0.05)
+    found = sampling.probabilities(logits, Generation(temperature=0.7))
+    np.testing.assert_array_equal(found, sampling.probabilities(logits, same))
+    assert (found > 0).sum() < 40
+
+
 def test_top_p_is_taken_before_the_temperature() -> None:
     logits = np.log(np.array([0.6, 0.3, 0.1], dtype=np.float32))
-    hot = sampling.probabilities(logits, Generation(temperature=5, top_p=0.85))
+    hot = sampling.probabilities(logits, free(5, top_p=0.85))
     # After the temperature, the first two would have 0.41 + 0.36 = 0.77 and the third would have to stay.
     assert hot[2] == 0
     assert hot[0] == pytest.approx(0.6**0.2 / (0.6**0.2 + 0.3**0.2), rel=1e-5)
@@ -73,12 +98,12 @@ def test_top_p_is_taken_before_the_temperature() -> None:
 def test_top_p_is_a_share_of_what_top_k_left() -> None:
     logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float32))
     # Of 0.4 and 0.3 the first has 0.571: enough for 0.55 only after top_k.
-    assert (sampling.probabilities(logits, Generation(temperature=1, top_p=0.55)) > 0).sum() == 2
-    assert (sampling.probabilities(logits, Generation(temperature=1, top_p=0.55, top_k=2)) > 0).sum() == 1
+    assert (sampling.probabilities(logits, free(1, top_p=0.55)) > 0).sum() == 2
+    assert (sampling.probabilities(logits, free(1, top_p=0.55, top_k=2)) > 0).sum() == 1
 
 
 def test_exactly_k_stay_of_equal_logits() -> None:
-    found = sampling.probabilities(np.zeros(50, dtype=np.float32), Generation(temperature=1, top_k=7))
+    found = sampling.probabilities(np.zeros(50, dtype=np.float32), free(1, top_k=7))
     np.testing.assert_allclose(found, [1 / 7] * 7 + [0] * 43)
 
 
@@ -95,12 +120,12 @@ def test_many_rows_and_lazy_rows_are_rows() -> None:
 
 def test_excluded_tokens_stay_excluded() -> None:
     logits = np.array([1.0, -np.inf, 0.0, -np.inf], dtype=np.float32)
-    for generation in (Generation(temperature=2), Generation(temperature=2, top_k=3, top_p=0.99)):
+    for generation in (free(2), free(2, top_k=3, top_p=0.99)):
         assert np.flatnonzero(sampling.probabilities(logits, generation)).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("generation", [Generation(temperature=1), Generation(temperature=1, top_k=2, top_p=0.5)])
+@pytest.mark.parametrize("generation", [free(1), free(1, top_k=2, top_p=0.5)])
 def test_what_is_no_number_is_refused(bad: float, generation: Generation) -> None:
     logits = np.array([0.0, bad, 1.0], dtype=np.float32)
     with pytest.raises(EngineProtocolError):
@@ -169,7 +194,7 @@ def test_confidence_is_a_share_among_ten(seed: int, size: int) -> None:
     logits = np.random.default_rng(seed).normal(0, 4, size).astype(np.float32)
     assume(len(np.unique(logits)) == size)
     token, probability = sampling.confidence(logits)
-    kept = sampling.probabilities(logits, Generation(temperature=1, top_k=10))
+    kept = sampling.probabilities(logits, free(1, top_k=10))
     assert token == int(logits.argmax())
     assert probability == pytest.approx(kept[token], rel=1e-5)
 
@@ -179,5 +204,5 @@ def test_confidence_is_a_share_among_ten(seed: int, size: int) -> None:
 def test_entropy_of_logits_is_that_of_their_distribution(seed: int, spread: float) -> None:
     logits = np.random.default_rng(seed).normal(0, spread, 500).astype(np.float32)
     logits[::7] = -np.inf
-    whole = sampling.probabilities(logits, Generation(temperature=1))
+    whole = sampling.probabilities(logits, free(1))
     assert sampling.entropy(logits) == pytest.approx(float(controllers.entropy(whole)), abs=1e-4)

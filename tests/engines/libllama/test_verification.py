@@ -26,8 +26,8 @@ START = (3, 5)
 RUNS = 50_000
 LEVEL = 0.001
 
-PLAIN = Generation(temperature=1)
-FILTERED = Generation(temperature=0.8, top_k=6, top_p=0.9)
+PLAIN = Generation(temperature=1, top_k=0, top_p=1, min_p=0)
+FILTERED = Generation(temperature=0.8, top_k=6, top_p=0.9, min_p=0.1)
 GREEDY_DRAFT, LOOKUP = "best token", "lookup"
 
 

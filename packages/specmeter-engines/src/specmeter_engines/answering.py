@@ -70,13 +70,13 @@ class Answering:
         raise NotImplementedError
 
     def _read(self, prompt: Prompt) -> list[int]:
-        if prompt.format == "chat":
+        if prompt.format == "chat" and self.tokenizer.chat_template:
             given = prompt.template_arguments.get("chat_template_kwargs", {})
             text = self.tokenizer.apply_chat_template(
                 prompt.messages, add_generation_prompt=True, tokenize=False, **given
             )
             return self.tokenize(text)
-        return self.tokenizer(prompt.text)["input_ids"]
+        return self.tokenizer(prompt.said)["input_ids"]
 
     def _text(self, token_ids: Sequence[int]) -> str:
         return self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

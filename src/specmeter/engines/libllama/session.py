@@ -146,6 +146,7 @@ class InProcessSession:
             "batch_threads": target.threads,
             "total_slots": len(target.sequences),
             "methods": sorted(parameters(self.arm)),
+            "sampling": dict(zip(("top_k", "top_p", "min_p"), Generation().filters, strict=True)),
             "method_parameters": parameters(self.arm),
             "policy": self.arm.policy or ("confidence" if self.arm.p_min else "fixed"),
             "rule": self.arm.rule or "rejection",
@@ -228,7 +229,8 @@ class InProcessSession:
                 f"{prompt.id}: `thinking` is an argument of the chat template, and llama.cpp's C interface runs none",
                 fix="use the engine `embedded` or `native`, or leave `thinking` out",
             )
-        text = self.target.model.chat(prompt.messages) if prompt.format == "chat" else prompt.text
+        model = self.target.model
+        text = model.chat(prompt.messages) if prompt.format == "chat" and model.has_template else prompt.said
         return generation, text, self._tokens(text)
 
     def _tokens(self, text: str) -> list[int]:

@@ -111,6 +111,7 @@ def least_probability(arm: Arm) -> float:
 
 LIBLLAMA = EngineSpec(
     traits=EngineTraits(
+        sampling=("top_k", "top_p", "min_p"),
         model_formats=("gguf",),
         methods=(
             MethodTraits(

@@ -52,7 +52,7 @@ from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment
 from specmeter.engines.registry import Device, check_arm
 from specmeter.errors import EngineProtocolError, EngineStartError
 from specmeter.files import file_sha256
-from specmeter.record import EngineIdentity, network_of
+from specmeter.record import SAMPLING, EngineIdentity, network_of
 
 _PORT_ATTEMPTS = 5
 _MAX_LOAD_LOG = 64 * 1024 * 1024
@@ -159,6 +159,7 @@ def _facts(
         "system_info": load.system_info,
         "chat_template_sha256": hashlib.sha256(str(props.get("chat_template", "")).encode()).hexdigest(),
         "warnings": list(load.warnings),
+        "sampling": sampling_of(props),
     }
     return SessionFacts(
         argv=shown,
@@ -172,6 +173,16 @@ def _facts(
         pids=process.pids(),
         in_flight=slots if isinstance(slots, int) and 1 <= slots <= _MOST_SLOTS else 1,
     )
+
+
+def sampling_of(props: Mapping[str, Any]) -> dict[str, float]:
+    """How a server samples where a request says nothing, by `/props`: its defaults, its flags, or what the model file
+    asks for."""
+    settings: Any = props.get("default_generation_settings")
+    said: Any = cast("dict[str, Any]", settings).get("params") if isinstance(settings, dict) else None
+    values = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    numbers = {name: value for name in SAMPLING if isinstance(value := values.get(name), int | float)}
+    return {name: round(value, 6) for name, value in numbers.items()}
 
 
 def _load_log(path: Path) -> LoadLog:

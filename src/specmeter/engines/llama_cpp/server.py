@@ -579,8 +579,11 @@ class LlamaSession(ThreadedSession):
         """What the server is to continue."""
         for text in (prompt.text, *(message.content for message in prompt.before)):
             utf8(text)
-        if prompt.format != "chat":
-            return prompt.text
+        header, flags = self._launch.target.header, self._launch.arm.engine.extra_flags
+        # Left to itself, the server would put the chat of a model without a template into one of its own.
+        bare = header is not None and not header.chat_template and not any("chat-template" in it for it in flags)
+        if prompt.format != "chat" or bare:
+            return prompt.said
         answer = self._call("POST", "/apply-template", {"messages": prompt.messages} | prompt.template_arguments)
         text = answer.get("prompt")
         if not isinstance(text, str):
@@ -662,11 +665,7 @@ class LlamaSession(ThreadedSession):
 def request_body(
     text: str, max_tokens: int, generation: Generation, *, prompt_cache: bool, stream: bool
 ) -> dict[str, Any]:
-    """The JSON for `/completion`: only the samplers that `generation` speaks of, everything else off.
-
-    An empty list of samplers would sample at random even at temperature 0, so greedy decoding names `temperature`.
-    """
-    greedy = generation.temperature == 0
+    """The JSON for `/completion`: what `generation` asks for. Everything else is as the server has it."""
     return {
         "prompt": text,
         "n_predict": max_tokens,
@@ -675,11 +674,8 @@ def request_body(
         "cache_prompt": prompt_cache,
         "seed": generation.seed,
         "temperature": generation.temperature,
-        "samplers": ["temperature"] if greedy else ["top_k", "top_p", "temperature"],
-        "top_k": generation.top_k,
-        "top_p": generation.top_p,
-        "min_p": 0.0,
         "ignore_eos": generation.ignore_eos,
+        **{name: list(value) if name == "stop" else value for name, value in generation.sampling.items()},
     }
 
 

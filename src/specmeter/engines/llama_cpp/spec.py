@@ -19,6 +19,7 @@ from specmeter.engines.registry import EngineSpec, late
 from specmeter.engines.session import Launch
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import (
+    SAMPLING,
     Arm,
     EngineSettings,
     EngineTraits,
@@ -346,6 +347,7 @@ def _hub_file(model: ModelIdentity) -> tuple[str, str] | None:
 
 EMBEDDED = EngineSpec(
     traits=EngineTraits(
+        sampling=SAMPLING,
         model_formats=("gguf",),
         methods=METHODS,
         combines_methods=True,

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
-from specmeter.record import Arm, EngineTraits, MethodTraits, Record
+from specmeter.record import SAMPLING, Arm, EngineTraits, MethodTraits, Record
 
 SERVED = "served"
 """The method of an arm whose server drafts as it was started."""
@@ -90,6 +90,7 @@ URL = EngineSpec(
     traits=EngineTraits(
         methods=(MethodTraits(name=SERVED, drafter="unknown"),),
         settings=("context", "slots"),
+        sampling=SAMPLING,
         draft_options=("url",),
         asked=True,
         tells=("drafts", "forwards", "tokens", "arrivals", "candidates", "activation", "processes"),

@@ -164,6 +164,10 @@ def _iterations(text: str) -> dict[str, float]:
     return {name: float(sum(_count(field_of(it, path)) or 0 for it in told)) for name, path in names.items() if told}
 
 
+_OPENAI = {name: name for name in ("top_p", "presence_penalty", "frequency_penalty", "stop")}
+_MORE = {**_OPENAI, "top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repetition_penalty"}
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How one engine speaks."""
@@ -186,6 +190,8 @@ class Dialect:
     chats: str = "/v1/chat/completions"
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields of a request beyond OpenAI's."""
+    names: Mapping[str, str] = field(default_factory=lambda: _OPENAI)
+    """Field of `Generation` -> what it is called in a request; others cannot be asked for."""
     tokenizes: bool = False
     """It has `/tokenize` and `/detokenize`, as vLLM has them."""
     ends_early: bool = True
@@ -206,8 +212,7 @@ class Dialect:
     def body(self, model: str, prompt: Prompt, generation: Generation, most: int) -> dict[str, Any]:
         """A request: only what `generation` speaks of."""
         if self.completions == "/generate" and prompt.format != "chat":
-            sampling = {"max_new_tokens": most, "temperature": generation.temperature}
-            sampling |= {"top_p": generation.top_p, "top_k": generation.top_k or -1} if generation.temperature else {}
+            sampling = {"max_new_tokens": most, "temperature": generation.temperature, **self._sampling(generation)}
             return {"text": prompt.text, "sampling_params": sampling | {"ignore_eos": generation.ignore_eos}}
         asked: dict[str, Any] = {
             "model": model,
@@ -215,15 +220,29 @@ class Dialect:
             "temperature": generation.temperature,
             "seed": generation.seed,
             **self.extra,
+            **self._sampling(generation),
         }
-        if generation.temperature > 0:
-            asked |= {"top_p": generation.top_p}
-            asked |= {"top_k": generation.top_k} if generation.top_k and not self.ends_early else {}
         if not self.ends_early:
             asked["ignore_eos"] = generation.ignore_eos
         if prompt.format == "chat":
             return asked | {"messages": prompt.messages} | prompt.template_arguments
         return asked | {"prompt": prompt.text}
+
+    def _sampling(self, generation: Generation) -> dict[str, Any]:
+        """What is asked for, by its names. Raises `EngineProtocolError` for what it cannot be asked."""
+        asked = generation.sampling
+        wrong = [name for name in asked if name not in self.names]
+        if generation.ignore_eos and self.ends_early:
+            wrong.append("ignore_eos")
+        if wrong:
+            raise EngineProtocolError(
+                f"generation.{wrong[0]}: {self.name} cannot be asked for that",
+                fix="let answers end by themselves: --set generation.ignore_eos=false"
+                if wrong[0] == "ignore_eos"
+                else f"leave it out (there is: {', '.join(self.names)})",
+            )
+        values = {self.names[name]: list(value) if name == "stop" else value for name, value in asked.items()}
+        return values | ({"top_k": -1} if values.get("top_k") == 0 else {})
 
 
 LLAMA = Dialect("llama-server", owner="llamacpp", version="build_info", metrics="/metrics", counts=True)
@@ -237,6 +256,7 @@ DIALECTS = (
         metrics="/metrics",
         counts=True,
         extra={"return_token_ids": True},
+        names=_MORE,
         tokenizes=True,
         ends_early=False,
     ),
@@ -246,6 +266,7 @@ DIALECTS = (
         asked="/get_server_info",
         completions="/generate",
         extra={"return_meta_info": True},
+        names=_MORE,
         ends_early=False,
         mark="speculative_algorithm",
         drafts_by="speculative_algorithm",
@@ -257,6 +278,7 @@ DIALECTS = (
         metrics="/metrics",
         counts=True,
         since_asked=True,
+        names=_MORE,
         ends_early=False,
     ),
     Dialect(
@@ -265,6 +287,7 @@ DIALECTS = (
         asked="/api/v0/models",
         completions="/api/v0/completions",
         chats="/api/v0/chat/completions",
+        names={**_OPENAI, "top_k": "top_k", "repeat_penalty": "repeat_penalty"},
         mark="data",
     ),
     Dialect("Ollama", owner="library", asked="/api/version", mark="version"),

@@ -152,6 +152,7 @@ class UrlEngine(Engine):
                 "model": dict(found.models[model]),
                 "total_slots": found.slots,
                 "slot_context": found.context,
+                "sampling": dict(found.sampling),
                 "here": is_here(urlsplit(url).hostname or ""),
             },
             speculating=found.speculating,

@@ -12,13 +12,14 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import psutil
 
 from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
+from specmeter.engines.llama_cpp.engine import sampling_of
 from specmeter.engines.url import ANY, BASELINE_KEY, KEY, UrlOptions
 from specmeter.engines.url.dialects import DIALECTS, FORWARDS, LLAMA, SERVED, Dialect, counters_of, field_of, told_by
 from specmeter.engines.url.replies import received
@@ -50,6 +51,8 @@ class Found:
     """None: it does not say."""
     slots: int | None = None
     context: object = None
+    sampling: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How it samples where a request says nothing, as far as it tells."""
     pids: tuple[int, ...] = ()
     """Its processes; none where they cannot be seen from here."""
 
@@ -214,6 +217,7 @@ def _llama(found: Found, props: Mapping[str, Any], counted: Mapping[str, float])
         speculating=active if isinstance(active, bool) else None,
         slots=slots if isinstance(slots, int) and 1 <= slots <= 1024 else None,
         context=field_of(props, "default_generation_settings.n_ctx"),
+        sampling=sampling_of(props),
     )
 
 

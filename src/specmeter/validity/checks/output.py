@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from specmeter.analysis.positions import alone, references
 from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
+from specmeter.numbers.stats import t_interval
 from specmeter.record import Arm, Finding, Margin
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestKey
@@ -466,10 +467,13 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
 def length_mismatch(data: RunData) -> Findings:
     """Arm and baseline generated different numbers of tokens, or ended differently.
 
-    Assumes: texts of one target have one length, up to near ties.
+    Assumes: texts of one target have one length. Where answers end by themselves, a text that left the baseline's may
+    end elsewhere: `output-differs` asks about the place. Lengths of samples differ by chance, and so may those of texts
+    whose tokens are not told.
     Otherwise: a near tie changes lengths honestly: suspect at most.
     """
-    chance = data.experiment.generation.temperature > 0
+    generation = data.experiment.generation
+    by_themselves = not generation.ignore_eos
     for arm, _ in answered(data):
         if arm.baseline_id is None:
             yield not_applicable(arm.id, Message("unchecked.is_baseline"))
@@ -481,10 +485,24 @@ def length_mismatch(data: RunData) -> Findings:
         if not pairs:
             yield unseen(arm.id, _NO_BASELINE)
             continue
+        chance = generation.temperature > 0 or (by_themselves and not any(it.tokens for it, _ in pairs))
         differ = [(it, base) for it, base in pairs if _end(it) != _end(base)]
+        if by_themselves:
+            differ = [(it, base) for it, base in differ if it.key not in data.left_at]
         own, plain = (sum(pair[side].row.predicted_n or 0 for pair in pairs) for side in (0, 1))
-        if (abs(own - plain) > SAME_LENGTH * plain) if chance else differ:
+        if (abs(own - plain) > SAME_LENGTH * plain and _beyond_chance(pairs)) if chance else differ:
             yield _lengths(arm, pairs, differ, own, plain)
+
+
+def _beyond_chance(pairs: Sequence[tuple[RequestData, RequestData]]) -> bool:
+    """Whether the lengths of two samples differ by more than the draws explain."""
+    import numpy as np
+
+    more = np.array([(it.row.predicted_n or 0) - (base.row.predicted_n or 0) for it, base in pairs], dtype=np.float64)
+    if len(more) < 2:
+        return False
+    _, low, high = t_interval(more, 1 - LEVEL)
+    return not low <= 0 <= high
 
 
 def _end(request: RequestData) -> tuple[int | None, str | None]:

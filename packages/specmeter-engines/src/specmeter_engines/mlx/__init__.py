@@ -14,6 +14,7 @@ DRAFT = "draft"
 MLX = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(DRAFT),),
+        sampling=("top_k", "top_p", "min_p"),
         settings=("context",),
         tells=WHOLE,
     ),

@@ -139,7 +139,8 @@ class Session(Answering):
 
     def _tokens(self, ids: Any, generation: Generation, wanted: int) -> Iterator[tuple[int, bool]]:
         """(token, whether it came from a draft)."""
-        sampler = make_sampler(temp=generation.temperature, top_p=generation.top_p, top_k=generation.top_k)
+        top_k, top_p, min_p = generation.filters
+        sampler = make_sampler(temp=generation.temperature, top_p=top_p, min_p=min_p, top_k=top_k)
         asked = {"max_tokens": wanted, "sampler": sampler, "prefill_step_size": _CHUNK}
         if self.draft is None:
             for token, _ in mlx_generate.generate_step(ids, self.target, **asked):

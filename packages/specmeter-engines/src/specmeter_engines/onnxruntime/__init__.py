@@ -18,6 +18,7 @@ ONNXRUNTIME = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(DRAFT),),
         policies=(ADAPTIVE,),
+        sampling=("top_k", "top_p"),
         settings=("context", "threads"),
         tells=WHOLE,
     ),

@@ -119,8 +119,9 @@ class Session(Answering):
         if generation.ignore_eos:
             options["min_length"] = most
         if generation.temperature > 0:
-            options |= {"temperature": generation.temperature, "top_p": generation.top_p}
-            options |= {"top_k": generation.top_k or self._size, "random_seed": generation.seed}
+            top_k, top_p, _ = generation.filters
+            options |= {"temperature": generation.temperature, "top_p": top_p}
+            options |= {"top_k": top_k or self._size, "random_seed": generation.seed}
         parameters = genai.GeneratorParams(self._model)
         parameters.set_search_options(**options)
         if self._asked:

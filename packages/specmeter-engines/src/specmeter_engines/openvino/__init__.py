@@ -28,6 +28,7 @@ class Options(Record):
 OPENVINO = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(DRAFT),),
+        sampling=("top_k", "top_p"),
         settings=("context",),
         tells=("drafts", "steps", "tokens", "arrivals", "activation", "identity", "processes"),
     ),

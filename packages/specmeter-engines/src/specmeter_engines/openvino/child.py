@@ -98,8 +98,8 @@ class Session(Answering):
         return self.tokenizer.encode(text, add_special_tokens=special).input_ids.data[0].tolist() if text else []
 
     def _read(self, prompt: Prompt) -> list[int]:
-        if prompt.format != "chat":
-            return self._ids(prompt.text, special=True)
+        if prompt.format != "chat" or not self.tokenizer.chat_template:
+            return self._ids(prompt.said, special=True)
         given = prompt.template_arguments.get("chat_template_kwargs", {})
         text = self.tokenizer.apply_chat_template(prompt.messages, True, extra_context=given)
         return self._ids(text, special=False)
@@ -138,13 +138,10 @@ class Session(Answering):
         config.min_new_tokens = wanted if generation.ignore_eos else 0
         config.do_sample = generation.temperature > 0
         if config.do_sample:
-            config.temperature, config.top_p, config.rng_seed = (
-                generation.temperature,
-                generation.top_p,
-                generation.seed,
-            )
-            if generation.top_k:
-                config.top_k = generation.top_k
+            top_k, config.top_p, _ = generation.filters
+            config.temperature, config.rng_seed = generation.temperature, generation.seed
+            if top_k:
+                config.top_k = top_k
         for name, value in self._asked.items():
             setattr(config, name, value)
         return config

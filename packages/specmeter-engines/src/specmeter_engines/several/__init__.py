@@ -29,6 +29,7 @@ class Options(Record):
 SEVERAL = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(DRAFT), by_lookup(LOOKUP)),
+        sampling=("top_k", "top_p"),
         settings=("context", "threads"),
         tells=("drafts", "tokens", "arrivals", "activation", "identity", "processes"),
     ),

@@ -22,7 +22,7 @@ arms:
   - {{method: lookup, gamma: 4, ngram_n: 3, target: [{lookups}]}}
 workloads:
   - {{source: bench, kinds: [fact, code], per_kind: 2}}
-generation: {{max_tokens: 64}}
+generation: {{max_tokens: 64, ignore_eos: true}}
 design: {{blocks: 3, probe: "off", controls: false}}
 engine:
   kind: several

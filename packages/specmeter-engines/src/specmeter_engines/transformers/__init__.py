@@ -28,6 +28,7 @@ class Options(Record):
 TRANSFORMERS = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(ASSISTED, "p_min"), by_lookup(LOOKUP)),
+        sampling=("top_k", "top_p", "min_p"),
         settings=("context", "threads"),
         tells=WHOLE,
     ),

@@ -174,7 +174,8 @@ class Session(Answering):
         return said, reply.model_copy(update={"counters": {**reply.counters, **forwards}})
 
     def _config(self, generation: Generation, wanted: int) -> Any:
-        draws = {"temperature": generation.temperature, "top_k": generation.top_k, "top_p": generation.top_p}
+        top_k, top_p, min_p = generation.filters
+        draws = {"temperature": generation.temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         return transformers.GenerationConfig(
             max_new_tokens=wanted,
             do_sample=generation.temperature > 0,

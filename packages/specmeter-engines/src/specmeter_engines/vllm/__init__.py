@@ -12,7 +12,7 @@ from pydantic import Field
 
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
-from specmeter.record import Arm, EngineTraits, Record
+from specmeter.record import SAMPLING, Arm, EngineTraits, Record
 from specmeter_engines import WHOLE, by_lookup, by_model
 
 DRAFT_MODEL, NGRAM = "draft_model", "ngram"
@@ -40,6 +40,7 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
 VLLM = EngineSpec(
     traits=EngineTraits(
         methods=(by_model(DRAFT_MODEL), by_lookup(NGRAM)),
+        sampling=SAMPLING,
         settings=("context", "slots", "threads", "prompt_cache", "extra_flags"),
         draft_options=("speculative",),
         tells=WHOLE,
