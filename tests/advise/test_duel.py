@@ -68,7 +68,9 @@ def test_the_number_is_that_of_whole_answers(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_loses_clearly_gets_one_short_check(tmp_path: Path) -> None:
-    found = advise(asked(), grid(drafts={"small": {"acceptance": [0.05]}}), tmp_path / "a", Silent())
+    found = advise(
+        asked(), grid(drafts={"small": {"token_ms": 6.0, "other_acceptance": [0.05]}}), tmp_path / "a", Silent()
+    )
     assert (found.decision, found.verdict, found.arm) == ("off", "valid", None)
     assert found.speedup is not None
     assert found.speedup.point < 1

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from specmeter.analysis.answers_made import AnswersMade
 from specmeter.engines.url import Url
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, EngineIdentity, Estimate, Host, ModelIdentity, Record
@@ -181,11 +182,6 @@ class Again(Record):
     changed: tuple[Changed, ...] = ()
 
 
-def is_slower(decision: Decision, speedup: Estimate | None) -> bool:
-    """Whether plain decoding is the better guess: nothing is decided, and the best arm so far is slower."""
-    return decision == "undecided" and speedup is not None and speedup.point <= 1
-
-
 class Advice(Record):
     """What is advised for one target on one machine."""
 
@@ -239,6 +235,8 @@ class Advice(Record):
     settings: tuple[TriedSettings, ...] = ()
     """Settings of the engine that were tried, where it was asked to."""
     left_out: tuple[LeftOutDraft, ...] = ()
+    made: AnswersMade | None = None
+    """How the answers were made that the answer rests on."""
     stages: tuple[StageRun, ...] = ()
     seconds: Seconds = 0.0
     """Time that all of it took."""
@@ -274,9 +272,8 @@ class Advice(Record):
 
     @property
     def served(self) -> Arm | None:
-        """The arm that the line to paste serves with."""
-        slower = is_slower(self.decision, self.speedup)
-        return self.baseline if self.arm is None or slower else self.arm
+        """The arm that the line to paste serves with: the safe one, without speculation, while nothing is decided."""
+        return self.baseline if self.arm is None or self.decision == "undecided" else self.arm
 
 
 GRID_NAME = "grid.yaml"

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, StageRun, is_slower, write_advice
+from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, StageRun, write_advice
 from specmeter.advise.question import Halves, changed, kinds_by_length, prompts_of_half, split
-from specmeter.analysis.reading import line_to_paste
+from specmeter.analysis.reading import line_to_paste, made_in
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
@@ -344,6 +344,10 @@ class AdviseSession:
         """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is
         of."""
         arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
+        generation = self.whole.work.experiment.generation
+        if more.get("finished"):
+            with suppress(StoreError), RunStore.open(self.folder / self._resting(more), readonly=True) as store:
+                more["made"] = made_in(store, generation)
         usual = {"tau": None, "doubts": (), "finished": False, "why_undecided": ""}
         self.tell(
             decision=decision,
@@ -353,7 +357,7 @@ class AdviseSession:
             speedup_of=arm_id if arm is None else None,
             verdict=verdict,
             draft=None if arm is None else self.whole.work.models.get(arm.draft or ""),
-            command=self._line(self.baseline if arm is None or is_slower(decision, speedup) else arm),
+            command=self._line(self.baseline if arm is None or decision == "undecided" else arm),
             **{**usual, **more},
         )
 
@@ -368,10 +372,17 @@ class AdviseSession:
         """Tell the best so far, which decides nothing."""
         advice = self.advice
         best = advice.arm or self.arms.get(advice.speedup_of or "")
-        self.tell(arm=best, speedup_of=None, decision="undecided", finished=False, why_undecided="interrupted")
+        safe = self._line(self.baseline) if advice.command else ()
+        self.tell(
+            arm=best, speedup_of=None, decision="undecided", finished=False, why_undecided="interrupted", command=safe
+        )
 
     def _change(self, **changes: Any) -> None:
         self.advice = self.advice.model_copy(update=changes)
+
+    def _resting(self, more: Mapping[str, Any]) -> str:
+        """The folder of the stage that an answer rests on."""
+        return more.get("confirmation") or self._first_stage
 
     def _line(self, arm: Arm) -> tuple[str, ...]:
         with RunStore.open(self.folder / self._first_stage, readonly=True) as store:

@@ -215,16 +215,21 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
             crossovers=crossovers(summary, arms, cells),
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
-            made=answers_made(
-                store.rows(),
-                list(store.prompts()),
-                arms,
-                generation,
-                models=models,
-                served=next((it.resolved.get("sampling") for it in store.sessions()), None),
-            ),
+            made=made_in(store, generation),
             written=is_written(folder),
         )
+
+
+def made_in(store: RunReader, generation: Generation) -> AnswersMade | None:
+    """How the answers of a run were made; None if it has none. Raises `StoreError`."""
+    return answers_made(
+        store.rows(),
+        list(store.prompts()),
+        store.arms(),
+        generation,
+        models=store.models(),
+        served=next((it.resolved.get("sampling") for it in store.sessions()), None),
+    )
 
 
 def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collection[str]) -> dict[str, Estimate]:

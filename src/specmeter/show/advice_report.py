@@ -15,6 +15,7 @@ from specmeter.show.advice_words import (
     by_kind,
     commands,
     counts,
+    drafts,
     fate_in_short,
     fate_told,
     headline,
@@ -71,6 +72,8 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         answer=[
             *_to_paste(advice),
             *_by_kind(advice, names),
+            *_said(*drafts(advice, names)),
+            *_made(advice),
             *_said(would_decide(advice, folder)),
         ],
         sections=[*_sections(advice, names), *_page_sections(advice, reports or {})],
@@ -93,9 +96,19 @@ def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
             yield Command(line)
 
 
+def _made(advice: Advice) -> Iterator[Block]:
+    """How the answers were made."""
+    if advice.made is not None:
+        yield Text(advice.made.line, "faint")
+        for remark in advice.made.remarks:
+            yield Text(remark, "doubtful")
+
+
 def _to_paste(advice: Advice) -> Iterator[Block]:
-    if is_open(advice) or (advice.basis == "predicted" and not advice.fates):
-        return  # neither the best so far nor a first guess is to be served by
+    if advice.basis == "predicted" and not advice.finished:
+        return  # a guess is not to be served by
+    if is_open(advice) and commands(advice):
+        yield Text(Message("advised.safe"), "faint")
     for program, line in commands(advice).items():
         if is_elsewhere(program):
             yield Text(Message("advised.elsewhere", program=program), "faint")
