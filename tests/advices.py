@@ -165,6 +165,7 @@ def off(**more: Any) -> Advice:
 def undecided(why: str, **more: Any) -> Advice:
     """Not decided, with the best so far as the race found it."""
     facts: dict[str, Any] = {"decision": "undecided", "basis": "raced", "speedup": est(1.03, 0.1)}
+    facts["command"] = ("llama-server", "-m", "/models/my dense.gguf")
     return confirmed(**(facts | {"why_undecided": why, "finished": why != "interrupted"} | more))
 
 

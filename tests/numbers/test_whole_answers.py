@@ -48,7 +48,7 @@ def test_the_interval_for_these_prompts_holds_their_speedup(n: int, apart: float
         wide.append(math.log(over.high / over.low) / math.log(here.high / here.low))
     assert 0.92 <= inside / 1500 <= 0.98
     if apart > 0.3:
-        assert np.median(wide) > 5  # what differs between prompts is no part of it
+        assert np.median(wide) > 5  # it leaves out what differs between prompts
 
 
 @pytest.mark.parametrize("n", [6, 8, 16])
