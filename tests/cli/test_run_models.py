@@ -137,7 +137,7 @@ def test_options_a_file_and_python_make_the_same_experiment() -> None:
         "dense/none",
         "dense/draft-simple/draft-small/g2",
         "dense/draft-simple/draft-small/g4",
-        "dense/ngram-simple/g4/n4",
+        "dense/ngram-simple/g6/n6",
     ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from llama_fixtures import TEXT, alive, arm, core, gone_within, greedy, launch, prompt
 
+from records import header
 from specmeter.engines.llama_cpp import child
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.llama_cpp.server import LlamaSession, request_body
@@ -271,9 +272,7 @@ def test_a_chat_of_a_model_without_a_template_is_continued_as_plain_text(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
     """The server would put it into ChatML, and say nothing."""
-    trained = core("dense")
-    assert trained.header is not None
-    bare = trained.model_copy(update={"header": trained.header.model_copy(update={"chat_template": False})})
+    bare = core("dense").model_copy(update={"header": header(chat_template=False)})
     said = ChatMessage(role="assistant", content="It was built.")
     with engine.start(replace(launch(tmp_path, arm()), target=bare)) as session:
         plain = session.prompt_tokens(prompt("Who built it?"))

@@ -186,7 +186,7 @@ def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
         cited = {arm.arm_id: _cited(arm, _refused(found)) for arm in (*summary.arms, *summary.controls)}
         try:
             experiment = json.loads(store.experiment_json)
-            generation = Generation.model_validate(experiment["generation"])
+            generation = Generation.model_validate(experiment.get("generation", {}))
         except ValueError as error:
             raise damaged(store.folder / DATABASE_NAME, f"the experiment: {error}") from None
         return RunReport(

@@ -40,6 +40,7 @@ from specmeter.analysis.prediction.drafts import Counted, SessionRequest, follow
 from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.schedule import first_pass, item_order
 from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
+from specmeter.measure import warmup_tokens
 from specmeter.messages import Message
 from specmeter.probe.profile import Passage, allowed_s, drafts_ends_of, profile_texts
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
@@ -244,8 +245,9 @@ class Evidence:
         names = list(known)
         names = [names[index] for index in item_order(names, 0, 0, self._work.experiment.design.seed)]
         asked: list[SessionRequest] = []
+        most = warmup_tokens(self._work.experiment.design.warmup, wanted[names[0]]) if names else 1
         for prompt, text in self._warmed_up(arm):
-            asked.append(SessionRequest(prompt, text, self._limits(arm, prompt, len(text))))
+            asked.append(SessionRequest(prompt, text, self._limits(arm, prompt, most if len(text) > 1 else 1)))
         before = len(asked)
         asked += [SessionRequest(*known[name], self._limits(arm, known[name][0], wanted[name])) for name in names]
         for name, rounds in zip(names, list(follow(table, asked))[before:], strict=True):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from specmeter.measure.load import block_seed
-from specmeter.measure.loop import Foresight, Observer, Work, measure, needed
+from specmeter.measure.loop import Foresight, Observer, Work, measure, needed, warmup_tokens
 
-__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure", "needed"]
+__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure", "needed", "warmup_tokens"]

@@ -453,7 +453,7 @@ class _Bench:
             return {}
         started = self.engine.clock()
         generation = self._generation(first)
-        tokens = min(generation.max_tokens, FULL_WARMUP_TOKENS) if kind == "full" else SHORT_WARMUP_TOKENS
+        tokens = warmup_tokens(kind, generation.max_tokens)
         prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
         if (
             kind in ("brief", "prompts")
@@ -559,6 +559,11 @@ class _Bench:
 
 
 def _unseen(_: Request) -> None: ...
+
+
+def warmup_tokens(kind: str, most: int) -> int:
+    """Most tokens of a warm-up before a request of at most so many."""
+    return min(most, FULL_WARMUP_TOKENS) if kind == "full" else SHORT_WARMUP_TOKENS
 
 
 def needed(arm: Arm, tokens: int) -> int:

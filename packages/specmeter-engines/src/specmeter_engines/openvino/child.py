@@ -98,7 +98,7 @@ class Session(Answering):
         return self.tokenizer.encode(text, add_special_tokens=special).input_ids.data[0].tolist() if text else []
 
     def _read(self, prompt: Prompt) -> list[int]:
-        if prompt.format != "chat" or not self.tokenizer.chat_template:
+        if prompt.format != "chat" or not getattr(self.tokenizer, "chat_template", True):
             return self._ids(prompt.said, special=True)
         given = prompt.template_arguments.get("chat_template_kwargs", {})
         text = self.tokenizer.apply_chat_template(prompt.messages, True, extra_context=given)
