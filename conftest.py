@@ -131,7 +131,7 @@ def smol() -> Path:
     """A real model: SmolLM2-135M-Instruct in Q4_1."""
     path = smollm2()
     if path is None:
-        pytest.skip(f"the package {PACKAGE} is not installed (uv sync)")
+        pytest.skip(f"the package {PACKAGE} is not installed (CONTRIBUTING.md says how)")
     return path
 
 

@@ -85,7 +85,8 @@ DRAFTED: tuple[Line, ...] = (
 )
 GRID = (*LOOKUPS, *DRAFTED)
 PREDICTED: tuple[Line, ...] = (*DRAFTED[1:4], DRAFTED[5], *LOOKUPS[:3], LOOKUPS[4])
-"""Of the first two targets all eight, of SmolLM2's seven: 30 in all."""
+OF_SMOL, PREDICTED_TOKENS = 7, 160
+"""Of Qwen's targets all eight, of SmolLM2's seven: 30 in all."""
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -133,9 +134,9 @@ def predictions(out: Path, only: Sequence[str], blocks: int, per_kind: int, tabl
         folder = out / "predictions" / name
         folders.append(folder)
         if not table and not (folder / "certificate.json").exists():
-            lines = PREDICTED[: 8 if name.startswith("qwen") else 7]
+            lines = PREDICTED if name.startswith("qwen") else PREDICTED[:OF_SMOL]
             workload = {"source": "studies", "kinds": ["code", "fact", "edit"], "per_kind": per_kind}
-            measure(folder, models(name, out), lines, [workload], blocks=blocks, tokens=160, probe="auto")
+            measure(folder, models(name, out), lines, [workload], blocks=blocks, tokens=PREDICTED_TOKENS, probe="auto")
     print("| target | configuration | measured | predicted | error | inside |\n|---|---|---:|---:|---:|---|")
     judged: list[PredictionOutcome] = []
     for folder in (it for it in folders if (it / "certificate.json").exists()):

@@ -5,7 +5,7 @@
     uv run python scripts/try_real.py --out DIR --target FILE.gguf [--draft FILE.gguf]
 
 Runs `specmeter advise TARGET --draft DRAFT --prompts benchmarks/real_prompts/mine.jsonl`, then one balanced run of what
-it says beside no speculation, the draft model at the lengths that guides name, and an n-gram, each answering the same
+it says beside no speculation, the draft model at the length that guides name, and an n-gram, each answering the same
 prompts to their end. Only the command line is used. What lies in DIR already is not measured again.
 
 Where the files are neither named nor in the cache of the hub it says so in one line and ends well. It ends with 1 where
@@ -273,7 +273,7 @@ def main() -> int:
     parser.add_argument("--target", default=TARGET)
     parser.add_argument("--draft")
     parser.add_argument("--engine", default="embedded")
-    parser.add_argument("--blocks", type=int, default=4, help="of the duel")
+    parser.add_argument("--blocks", type=int, default=3, help="of the duel; 0: none, and no page")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     args = parser.parse_args()
     draft = DRAFT if args.target == TARGET else args.draft
@@ -286,8 +286,9 @@ def main() -> int:
         print(f"try_real: `specmeter advise` ended with {advice['code']}")
         return 1
     print(told(advice), flush=True)
-    gammas = (2, 4) if models.draft else ()
-    lines: list[Line] = [{"method": "draft-simple", "draft": "draft", "gamma": gamma} for gamma in gammas]
+    if not args.blocks:
+        return 0 if advice["code"] in (0, 4) else 1
+    lines: list[Line] = [{"method": "draft-simple", "draft": "draft", "gamma": 4}] if models.draft else []
     lines.append({"method": "ngram-simple", "ngram_n": 4, "gamma": 16})
     lines += [it for it in (in_question(advice), chosen(advice)) if it is not None]
     unique = list({named(it): it for it in lines}.values())

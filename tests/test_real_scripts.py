@@ -36,7 +36,7 @@ def answer(**changes: Any) -> dict[str, Any]:
 
 def test_prompts_can_be_read_and_differ() -> None:
     folder = ROOT / "benchmarks" / "real_prompts"
-    mine, others = (read_prompts(folder / f"{name}.jsonl", kind="user") for name in ("mine", "others"))
+    mine, others = (list(read_prompts([folder / f"{name}.jsonl"], "user")) for name in ("mine", "others"))
     assert len(mine) == 8
     assert {it.kind for it in mine} == {"chat", "code", "edit"}
     assert {it.kind for it in others} == {"chat", "code", "edit", "zh"}
@@ -116,11 +116,28 @@ def test_a_question_is_judged_by_a_grid_and_kept(
     assert capsys.readouterr().out == table
 
 
+@pytest.mark.slow
+def test_every_prediction_has_its_line_and_is_kept(
+    tmp_path: Path,
+    modules: tuple[ModuleType, ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tried, real = modules
+    monkeypatch.setattr(real, "models", lambda *_: tried.Models("mock:dense", "mock:small", "mock"))
+    real.predictions(tmp_path, ["smol"], 2, 1, False)
+    table = capsys.readouterr().out
+    assert [line for line in table.splitlines() if "| smol | draft-simple-g4 | - | - |" in line], "simulated: no probe"
+    assert table.count("| smol |") == real.OF_SMOL
+    monkeypatch.setattr(real, "measure", None)
+    real.predictions(tmp_path, ["smol"], 2, 1, False)
+    assert capsys.readouterr().out == table
+
+
 def test_there_are_ten_questions_and_thirty_predictions(modules: tuple[ModuleType, ModuleType]) -> None:
     tried, real = modules
     assert len({it.name for it in real.QUESTIONS}) == 10
-    assert len(real.PREDICTED) == 8
-    assert 2 * len(real.PREDICTED) + 2 * 7 == 30
+    assert 2 * len(real.PREDICTED) + 2 * len(real.PREDICTED[: real.OF_SMOL]) == 30
     names = [tried.named(it) for it in real.GRID]
     assert len(set(names)) == len(names)
 
