@@ -25,6 +25,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 import hypothesis
 import pytest
 
+from real_models import PACKAGE, smollm2
 from report_pages import Looked
 from specmeter.files import locked
 
@@ -123,6 +124,15 @@ def _held(shared: Path, places: Sequence[int]) -> Iterator[None]:
 def times() -> int:
     """How many times as long this is tried, by hand."""
     return TIMES
+
+
+@pytest.fixture(scope="session")
+def smol() -> Path:
+    """A real model: SmolLM2-135M-Instruct in Q4_1."""
+    path = smollm2()
+    if path is None:
+        pytest.skip(f"the package {PACKAGE} is not installed (CONTRIBUTING.md says how)")
+    return path
 
 
 @pytest.fixture(scope="session")

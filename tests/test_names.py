@@ -122,6 +122,7 @@ def test_every_part_of_a_name_has_words() -> None:
         "advised",
         "load-demo",
         "methods-demo",
+        "real-demo",
         "open-sampled",
         "open-contexts",
         "open-moe-drafts",

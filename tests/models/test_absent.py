@@ -170,3 +170,13 @@ def test_what_the_hub_says_of_a_size_goes_first(tmp_path: Path) -> None:
 def test_sizes_of_unknown_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match="sizes: 'other' is neither a target nor a draft"):
         load(experiment(tmp_path, sizes={"other": 1}))
+
+
+def test_real_demo_says_what_it_lacks_and_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "real-demo", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("will be downloaded") == 2
+    assert invoke(["run", "real-demo", "--offline"]) == 2
+    error = capsys.readouterr().err
+    assert "2 models are not on this machine" in error
+    assert error.count("specmeter models build hf:Qwen/Qwen2.5-Coder-") == 2
+    assert "--set targets.coder-1.5b=/path/to/model.gguf" in error
