@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 WHOLE_STEPS = 5
-"""Steps of a request that draft as much as they may; the first one is not timed."""
+"""Steps of a request that draft as much as they may, unless there is less time; the first one is not timed."""
 CHANGE = 1.1
 """A step that is so much dearer than a longer one paid for its shape. Seen on an H200: 1.6 (no mixture), 2.1 (mixture
 of experts), since kernels are launched one by one for a shape that is new; on CPUs 0.9 to 1.0."""
@@ -80,6 +80,8 @@ class RoundSpec:
     """Where logs may go."""
     start_timeout_s: float = 600.0
     idle_timeout_s: float = 120.0
+    whole_steps: int = WHOLE_STEPS
+    """Steps of a request that draft as much as they may, after the first."""
     watched: bool = True
     """Whether there is a machine to watch while it is measured."""
     clients: int = 1
@@ -108,9 +110,9 @@ def pricing(arm: Arm, gamma: int) -> Arm:
     )
 
 
-def tokens_of(gamma: int, clients: int = 1) -> int:
-    """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens, of all clients at once."""
-    return gamma + 1 + WHOLE_STEPS + (max(STAGGER, clients) if clients > 1 else 0)
+def tokens_of(gamma: int, clients: int = 1, whole_steps: int = WHOLE_STEPS) -> int:
+    """Tokens to be generated so that so many steps draft `gamma` tokens, of all clients at once."""
+    return gamma + 1 + whole_steps + (max(STAGGER, clients) if clients > 1 else 0)
 
 
 def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
@@ -135,7 +137,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
         )
         with engine.start(launch) as session:
             each = (arm.gamma or longest) + 1
-            tokens = tokens_of(each - 1, spec.clients)
+            tokens = tokens_of(each - 1, spec.clients, spec.whole_steps)
             if arm in accepting:  # as many steps, as far as the run's own texts go
                 tokens = max(tokens, min(1 + each * (tokens - each), spec.generation.max_tokens))
             waves[arm.id], loads[arm.id] = _answers(session, spec, tokens, by_model=arm.draft is not None)
