@@ -16,7 +16,7 @@ from said import all_said, codes, said_of
 from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
-from specmeter.messages import Message, LANGUAGES, words
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.record import Disturbance, EngineIdentity
 from specmeter.show import advice_report
 from specmeter.show import advice_words as said

@@ -328,7 +328,8 @@ def test_what_a_probe_says_comes_first() -> None:
     untold = steps.rounds[0].model_copy(update={"drafting_ms": None})
     assert verification(steps.model_copy(update={"rounds": (untold,)}))(2) is None, "drafting is part of its steps"
     dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=7.2)
-    said = said_of(sentence(dear, experts_of(BENCH_MOE), probed_forwards=price(8))[1], "account.verification")
+    asked = (price(8) or 0.0, Message("costs.own_steps"))
+    said = said_of(sentence(dear, experts_of(BENCH_MOE), priced=asked)[1], "account.verification")
     assert said_of(said, "account.probed").values["forwards"] == pytest.approx(7.0)
 
 
