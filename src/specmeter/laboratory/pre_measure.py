@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import EngineError, ExperimentError
@@ -56,7 +56,7 @@ _COARSE_GAMMA = 4
 """Drafts are not cut further for the sake of time."""
 _PROFILE_S = 20.0
 """Of a draft that reads texts, where the probe has an allowance of its own."""
-_LEAST_READING_S = 1.0
+_LEAST_READING_S = 3.0
 LONGEST_GAMMA = 64
 """Longer drafts are priced from those of this length."""
 
@@ -227,7 +227,7 @@ class Scout(Evidence):
             drafting=[arm.model_copy(update={"id": f"{arm.id}/{index}"}) for index, arm in enumerate(priced)],
             models=self._work.models,
             prompts=(),
-            generation=experiment.generation.model_copy(update={"temperature": 0.0}),
+            generation=experiment.generation.model_copy(update={"temperature": 0.0, "ignore_eos": True}),
             folder=folder,
             start_timeout_s=experiment.engine.start_timeout_s,
             idle_timeout_s=experiment.engine.idle_timeout_s,
@@ -304,6 +304,7 @@ class Scout(Evidence):
         loading = fmean(it.ready_ms for it in self._store.sessions() if it.arm_id == baseline_id)
         reading = fmean(reply.timings.prompt_ms for reply in replies)
         row_ms = min(plain_ms, reading / fmean(max(1, reply.timings.prompt_n) for reply in replies))
+        reading += row_ms * fmean(reply.timings.predicted_n for reply in replies) / 2
         clients, target = at_once(self._work.arms[baseline_id]), self._work.models[ways[0].target]
         waves = max(1, shape.prompts / clients)
         longest = max(min(arm.gamma or 1, shape.longest) for arm in ways)
@@ -317,7 +318,7 @@ class Scout(Evidence):
             steps = tokens_of(gamma, clients, shape.whole_steps)
             drafted = drafting * ((steps - gamma) * gamma + gamma * (gamma - 1) / 2)
             verified = steps * plain_ms + drafted * row_ms
-            took += loading + (waves + 1) * reading + waves * (verified * (1 + part) + drafted * part * plain_ms)
+            took += loading + waves * reading + waves * (verified * (1 + part) + drafted * part * plain_ms)
         return took / 1000
 
     def _affordable(self, baseline_id: str, ways: Sequence[Arm]) -> Shape:
@@ -333,10 +334,17 @@ class Scout(Evidence):
         return next(fitting, shapes[-1])
 
     def _turns(self, baseline_id: str, count: int) -> list[list[Prompt]]:
-        """Prompts of each round, so that rounds go through all of the baseline's, the shortest of each kind first."""
+        """Prompts of each round, so that rounds go through all of the baseline's, those of middling length first, of
+        each kind. Each has half of its answer behind it: steps cost what they do at the mean depth of the run, and most
+        tokens can be looked up."""
         kinds: dict[str, list[Prompt]] = {}
-        for prompt in sorted(first_pass(self._work.prompts[baseline_id]), key=lambda it: len(it.text)):
-            kinds.setdefault(prompt.kind, []).append(prompt)
+        prompts = first_pass(self._work.prompts[baseline_id])
+        middle = median(len(it.text) for it in prompts)
+        for prompt in sorted(prompts, key=lambda it: abs(len(it.text) - middle)):
+            request = self._texts.get(baseline_id, {}).get(prompt.id)
+            answer = request.reply.text if request is not None and request.reply is not None else ""
+            told = f"{prompt.text}\n\n{answer[: len(answer) // 2]}" if answer else prompt.text
+            kinds.setdefault(prompt.kind, []).append(prompt.model_copy(update={"text": told}))
         ordered = cycle([it for row in zip_longest(*kinds.values()) for it in row if it is not None])
         return [list(islice(ordered, count)) for _ in range(MOST_ROUNDS)]
 

@@ -63,6 +63,7 @@ CHANGE = 1.1
 """A step that is so much dearer than a longer one paid for its shape. Seen on an H200: 1.6 (no mixture), 2.1 (mixture
 of experts), since kernels are launched one by one for a shape that is new; on CPUs 0.9 to 1.0."""
 _WARMUP_TOKENS = 4
+_WARMUP_CHARACTERS = 96
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,10 @@ def _answers(
     """What was answered, and the share of the machine that others took meanwhile."""
     server = session.facts.server
     if server is None or server not in spec.warm:
-        session.generate(_free(spec.prompts[0]), spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
+        brief = _free(spec.prompts[0]).model_copy(
+            update={"text": spec.prompts[0].text[:_WARMUP_CHARACTERS], "before": ()}
+        )
+        session.generate(brief, spec.generation.model_copy(update={"max_tokens": _WARMUP_TOKENS}))
         spec.warm.update(() if server is None else (server,))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
     generation = spec.generation.model_copy(update={"max_tokens": tokens})
@@ -210,6 +214,9 @@ def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> li
         answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
         if any(it.reply.steps for it in answers):
             raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
+        replies = [it.reply for waves in drafting for wave in waves for it in wave]
+        if replies and all(it.timings.draft_n == 0 for it in replies):
+            return found
         raise EngineProtocolError(
             "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
         )

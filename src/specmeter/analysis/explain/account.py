@@ -157,9 +157,7 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
     return told
 
 
-def _why(
-    name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tuple[float, Message] | None
-) -> Message:
+def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tuple[float, Message] | None) -> Message:
     if name == "no drafts":
         return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
