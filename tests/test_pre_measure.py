@@ -19,6 +19,8 @@ from specmeter.messages import Message
 from specmeter.probe.replay import Round
 from specmeter.probe.steps import RoundSpec
 from specmeter.record import StepRound
+from specmeter.show import why_report
+from specmeter.show.page.document import read_document
 from specmeter.store import RunStore
 from test_measure import Silent
 
@@ -78,6 +80,8 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         assert prediction.inputs["drafted"] == pytest.approx(sum((it.draft_n or 0) for it in timings) / forwards)
     assert certificate is not None
     assert "step-probes" in certificate.data
+    explained = why_report.told(read_document(folder))
+    assert not any("why.none" in codes(it.message) for it in explained), "forwards were priced by the run's own steps"
 
 
 @pytest.mark.usefixtures("patient")

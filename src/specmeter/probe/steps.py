@@ -207,15 +207,15 @@ def _free(prompt: Prompt) -> Prompt:
 
 
 def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> list[StepRound]:
-    """One for each way of drafting. Raises `EngineProtocolError` where there is no plain token, or where none of them
-    has a step that can be told apart."""
+    """One for each way of drafting; without times of steps where hardly anything was drafted. Raises
+    `EngineProtocolError` where there is no plain token, or where what was drafted left no steps."""
     found = [read_round(plain, waves) for waves in drafting]
     if not any(it.step_ms for it in found):
         answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
         if any(it.reply.steps for it in answers):
             raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
         replies = [it.reply for waves in drafting for wave in waves for it in wave]
-        if replies and all(it.timings.draft_n == 0 for it in replies):
+        if any(it.steps for it in replies) or (replies and all(it.timings.draft_n == 0 for it in replies)):
             return found
         raise EngineProtocolError(
             "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"

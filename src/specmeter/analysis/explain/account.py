@@ -300,7 +300,7 @@ def explain(
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: report.cited(arm) for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
-    steps = [it for it in run.probes() if it.rounds]
+    steps = [it for it in run.probes() if it.rounds or it.left_out]
     unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
     found: list[ArmAccount] = []
     for arm in report.arms:

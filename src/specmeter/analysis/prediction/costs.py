@@ -254,8 +254,9 @@ def stepped(
     `UsageError` for a probe without a round.
     """
     disturbed = 0.0 if probe.rounds else DISTURBED
-    if disturbed:
-        probe = probe.model_copy(update={"rounds": probe.left_out})
+    probe = with_disturbed(probe)
+    if disturbed:  # only what was measured side by side: a baseline of other minutes was disturbed otherwise
+        plain_ms = None
     if not probe.rounds:
         raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
     steady = not stops_early
@@ -306,10 +307,16 @@ def stepped(
     return Costs(Message("costs.disturbed", costs=basis, why=probe.failure) if disturbed else basis, True, draw)
 
 
+def with_disturbed(probe: StepProbe) -> StepProbe:
+    """The same; where other programs disturbed every round, these count."""
+    return probe if probe.rounds else probe.model_copy(update={"rounds": probe.left_out})
+
+
 def verification(probe: StepProbe | None, *, steady: bool = True) -> Callable[[float], float | None]:
     """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself, all of one
     length (`steady`) or not: on straight lines between measured lengths. None beyond the longest, and where drafting
     was not measured apart from it."""
+    probe = None if probe is None else with_disturbed(probe)
     if probe is None or not probe.rounds:
         return lambda _: None
     known, points = _step_points(probe, None, steady=steady)
