@@ -630,6 +630,7 @@ def test_disturbed_steps_that_predictions_used_price_forwards_here_too() -> None
     steps = StepProbe(
         baseline_id="moe/none",
         target="moe",
+        draft=None,
         engine=EngineSettings(),
         gamma=7,
         started_at=1.0,
