@@ -16,7 +16,7 @@ from said import all_said, codes, said_of
 from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
 from specmeter.errors import EngineError, UsageError
 from specmeter.experiments.schedule import Turn
-from specmeter.messages import LANGUAGES, words
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.record import Disturbance, EngineIdentity
 from specmeter.show import advice_report
 from specmeter.show import advice_words as said
@@ -259,7 +259,7 @@ def progress_lines(*, terminal: bool) -> str:
         progress.told(ALL["predicted"])
         for _ in range(2):
             progress.stage_starting("race", raced, 550.0)
-        progress.looking_ahead(BEST.id)
+        progress.looking_ahead(Message("looking.lookups", time="3 s"))
         progress.session_starting(Turn(0, 0, 1, BEST.id), 1)
         progress.session_failed(BEST.id, EngineError("the server \x1b[2J went away", fix="none"))
         progress.told(undecided("budget"))
@@ -274,6 +274,7 @@ def test_progress_off_a_terminal_is_lines() -> None:
         "screen: no speculation: 4 requests; 10 min 00 s left",
         "first answer: dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet",
         "race: compares 2 configurations with plain decoding; 9 min 10 s left",
+        "race: measuring what a step costs with drafts looked up in the text (3 s); 9 min 10 s left",
         "race: small draft, 4 tokens: 1 request; 9 min 10 s left",
         "warning: small draft, 4 tokens: the server \ufffd[2J went away",
         "so far: dense: undecided (the budget is spent); best so far: small draft, 4 tokens, "

@@ -18,7 +18,9 @@ from records import header
 from said import all_said, codes, said_of
 from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
 from specmeter.analysis.explain.parts import experts_of, means_of, split
-from specmeter.analysis.prediction.costs import verification
+from specmeter.analysis.prediction.costs import stepped, verification
+from specmeter.analysis.prediction.drafts import Given
+from specmeter.analysis.prediction.speedup import predict
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
@@ -328,7 +330,8 @@ def test_what_a_probe_says_comes_first() -> None:
     untold = steps.rounds[0].model_copy(update={"drafting_ms": None})
     assert verification(steps.model_copy(update={"rounds": (untold,)}))(2) is None, "drafting is part of its steps"
     dear = cycle(tau=4.0, drafted=7.0, accepted=3.0, verify=7.2)
-    said = said_of(sentence(dear, experts_of(BENCH_MOE), probed_forwards=price(8))[1], "account.verification")
+    asked = (price(8) or 0.0, Message("costs.own_steps"))
+    said = said_of(sentence(dear, experts_of(BENCH_MOE), priced=asked)[1], "account.verification")
     assert said_of(said, "account.probed").values["forwards"] == pytest.approx(7.0)
 
 
@@ -619,3 +622,25 @@ def test_a_real_run_is_accounted_for(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_time_whose_interval_is_wider_than_tenfold_is_no_number(half: float, noisy: bool) -> None:
     cell = ms_per_token(est(10.0, half), struck=False)
     assert (cell.text == Message("cell.too_noisy")) == noisy
+
+
+def test_disturbed_steps_that_predictions_used_price_forwards_here_too() -> None:
+    """One source of costs: nothing says that none is known beside numbers that rest on it."""
+    seen = StepRound(plain_ms=10.0, step_ms={1: 17.0, 7: 77.0}, other_cpu_percent=(60.0,))
+    steps = StepProbe(
+        baseline_id="moe/none",
+        target="moe",
+        draft=None,
+        engine=EngineSettings(),
+        gamma=7,
+        started_at=1.0,
+        ended_at=2.0,
+        left_out=(seen,),
+    )
+    assert [verification(steps)(n) for n in (1, 8)] == pytest.approx([1.0, 7.7])
+    calm = steps.model_copy(update={"rounds": (seen,), "left_out": ()})
+    one, other = (
+        predict(Given.alpha(0.6), stepped(it), [7], by_model=False).by_gamma[0].speedup for it in (calm, steps)
+    )
+    assert other.point == pytest.approx(one.point)
+    assert (other.high or 0) - (other.low or 0) > 1.5 * ((one.high or 0) - (one.low or 0))

@@ -13,11 +13,14 @@ from said import codes, said_of
 from specmeter.errors import EngineError
 from specmeter.experiments.file import load
 from specmeter.laboratory import pre_measure
+from specmeter.laboratory.evidence import _without_replays
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.probe.replay import Round
 from specmeter.probe.steps import RoundSpec
 from specmeter.record import StepRound
+from specmeter.show import why_report
+from specmeter.show.page.document import read_document
 from specmeter.store import RunStore
 from test_measure import Silent
 
@@ -35,8 +38,9 @@ EXPERIMENT: dict[str, Any] = {
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These runs are too short for a probe in a tenth of their time, and the machine may be busy with other tests."""
+    """There is time for all texts, and the machine may be busy with other tests."""
     monkeypatch.setattr(pre_measure, "SHARE", 100.0)
+    monkeypatch.setattr(pre_measure, "REQUESTS", 100.0)
     monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 1)
     monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
 
@@ -59,8 +63,10 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         ("small", 5, 1, None),
         (None, 4, 1, None),
     ]
-    first_arm = min(session.started_at for session in sessions if session.arm_id != "dense/none")
-    assert all(it.started_at < it.ended_at <= first_arm for it in probes)
+    for probe in probes:
+        drafting = [it for it in sessions if it.arm_id != "dense/none" and ("small" in it.arm_id) == bool(probe.draft)]
+        first = min(it.started_at for it in drafting)
+        assert probe.started_at < probe.ended_at <= first
     assert set(predictions) == {arm_id for arm_id in (it.arm_id for it in sessions) if arm_id != "dense/none"}
     for arm_id, prediction in predictions.items():
         assert prediction.speedup is not None
@@ -74,6 +80,10 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         assert prediction.inputs["drafted"] == pytest.approx(sum((it.draft_n or 0) for it in timings) / forwards)
     assert certificate is not None
     assert "step-probes" in certificate.data
+    explained = why_report.told(read_document(folder))
+    assert not any("why.none" in codes(it.said) for it in explained if isinstance(it.said, Message)), (
+        "forwards were priced by the run's own steps"
+    )
 
 
 @pytest.mark.usefixtures("patient")
@@ -117,12 +127,11 @@ def test_a_probe_takes_as_many_prompts_of_one_kind_as_of_several(
     monkeypatch.setattr(pre_measure, "measure_round", refuse)
     one_kind = [{"source": "bench", "kinds": ["code"], "per_kind": 4}]
     run(prepare(load(written(tmp_path, workloads=one_kind))), tmp_path / "run", Silent())
-    assert seen == [3]
+    assert seen == [3, 3]  # the draft model, and lookups
 
 
-def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_beside_other_work_says_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy = StepRound(plain_ms=10.0, step_ms={5: 20.0}, other_cpu_percent=(60.0, 70.0))
-    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
     monkeypatch.setattr(pre_measure, "measure_round", lambda _engine, order, _index: [busy] * len(order.drafting))
     folder = tmp_path / "run"
     run(prepare(load(written(tmp_path))), folder, Silent())
@@ -131,7 +140,12 @@ def test_a_probe_beside_other_work_does_not_count(tmp_path: Path, monkeypatch: p
             assert not probe.rounds
             assert probe.left_out
             assert probe.failure == Message("step-probe.busy", share=0.65)
-        assert not any("costs.steps" in codes(it.cost) for it in store.predictions())
+        # They say more than the sizes of files do, and less than calm ones would.
+        for it in store.predictions():
+            assert said_of(it.cost, "costs.disturbed").values["why"] == Message("step-probe.busy", share=0.65)
+            assert it.speedup is not None
+            assert it.speedup.low is not None
+            assert it.speedup.low < (0.9 if "small" in it.arm_id else 0.97) * it.speedup.point
 
 
 def test_lengths_that_the_run_drafts_are_timed_one_by_one_where_a_change_of_length_costs(
@@ -144,27 +158,63 @@ def test_lengths_that_the_run_drafts_are_timed_one_by_one_where_a_change_of_leng
         steady = {2: 12.0, 5: 15.0} if order.shorter else {}
         return [StepRound(plain_ms=10.0, step_ms={2: 17.0, 4: 19.0, 5: 15.0}, steady_ms=steady) for _ in order.drafting]
 
-    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
     monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 2)
     monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
     monkeypatch.setattr(pre_measure, "measure_round", measured)
     folder = tmp_path / "run"
     run(prepare(load(written(tmp_path))), folder, Silent())
-    assert asked == [[(), ()], [(2,), ()]]
+    assert asked == [[()], [(2,)], [()], [()]]
     with RunStore.open(folder, readonly=True) as store:
         inputs = {it.arm_id: it.inputs for it in store.predictions() if "small" in it.arm_id}
     two, five = (float(inputs[f"dense/draft-simple/small/g{gamma}"]["verify"] or 0) for gamma in (2, 5))
     assert five / two == pytest.approx(15 / 12, rel=0.02)  # as long steps 15 / 17
 
 
-@pytest.mark.parametrize("changes", [{"design": {"blocks": 1, "warmup": "short", "probe": "off"}}, {}])
-def test_no_probe_where_none_is_wanted_or_the_run_is_too_short(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_no_probe_where_none_is_wanted(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    run(prepare(load(written(tmp_path, **changes))), folder, Silent())
+    run(prepare(load(written(tmp_path, design={"blocks": 1, "warmup": "short", "probe": "off"}))), folder, Silent())
     with RunStore.open(folder, readonly=True) as store:
-        assert not any(probe.rounds for probe in store.probes())
-        assert not (changes and store.probes())
-        assert all("rates.replayed" in codes(it.acceptance) for it in store.predictions())
+        assert not store.probes()
+
+
+def test_a_run_too_short_for_more_has_a_coarse_probe_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int, tuple[int | None, ...]]] = []
+    texts: list[str] = []
+
+    def measured(_engine: object, order: RoundSpec, _index: int) -> list[StepRound]:
+        asked.append((len(order.prompts), order.whole_steps, tuple(it.gamma for it in order.drafting)))
+        texts.extend(it.text for it in order.prompts)
+        return [StepRound(plain_ms=10.0, step_ms={1: 14.0, 4: 15.0}) for _ in order.drafting]
+
+    monkeypatch.setattr(pre_measure, "SHARE", 0.0)
+    monkeypatch.setattr(pre_measure, "measure_round", measured)
+    told = Told()
+    arms = [{"draft": "small", "gamma": 16}, {"method": "ngram-simple", "ngram_n": 3, "gamma": 3}]
+    run(prepare(load(written(tmp_path, arms=arms))), tmp_path / "run", told)
+    assert asked == [(1, 2, (4,)), (1, 2, (3,))]
+    assert [it.code for it in told.doing] == ["looking.steps", "looking.reading", "looking.lookups"]
+    assert told.doing[0].values["drafts"] == ("small",)
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        prompts = {it.id: it.text for it in store.prompts()}
+        answers = {it.prompt_id: it.reply.text for it in store.requests() if it.arm_id == "dense/none" and it.reply}
+    deep = {f"{text}\n\n{answers[name][: len(answers[name]) // 2]}" for name, text in prompts.items()}
+    assert set(texts) <= deep, "steps are priced at the mean depth of the run"
+
+
+def test_what_is_found_out_between_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the second session no more than two requests of the baseline, however long the run is."""
+    limits: list[float] = []
+    monkeypatch.setattr(pre_measure, "SHARE", 100.0)
+    monkeypatch.setattr(pre_measure, "measure_round", raising(EngineError("out of order", fix="none")))
+    monkeypatch.setattr(pre_measure, "profile_texts", lambda *_, **given: limits.append(given["limit_s"]) or [])
+    folder = tmp_path / "run"
+    run(prepare(load(written(tmp_path))), folder, Silent())
+    with RunStore.open(folder, readonly=True) as store:
+        plain = [it.reply for it in store.requests() if it.arm_id == "dense/none" and it.reply is not None]
+    request_s = sum(it.timings.prompt_ms + it.timings.predicted_ms for it in plain) / len(plain) / 1000
+    assert limits[0] <= max(pre_measure._LEAST_READING_S, pre_measure.REQUESTS * request_s)
 
 
 @pytest.mark.usefixtures("patient")
@@ -179,6 +229,17 @@ def test_a_draft_reads_the_texts_of_each_target_that_it_drafts_for(tmp_path: Pat
     assert all("rates.replayed" in it for it in known.values()), known
 
 
+class Told(Silent):
+    """Remembers what was found out ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.doing: list[Message] = []
+
+    def looking_ahead(self, doing: Message) -> None:
+        self.doing.append(doing)
+
+
 def raising(error: BaseException) -> Callable[..., list[StepRound]]:
     def measure(*_: object) -> list[StepRound]:
         raise error
@@ -188,5 +249,5 @@ def raising(error: BaseException) -> Callable[..., list[StepRound]]:
 
 def test_the_forward_after_a_rejection_is_no_step_of_its_own() -> None:
     rounds = [Round(3, 1), Round(0, 0), Round(0, 0), Round(3, 3), Round(2, 0), Round(0, 0), Round(1, 0)]
-    kept = pre_measure._without_replays(rounds)
+    kept = _without_replays(rounds)
     assert kept == [Round(3, 1), Round(0, 0), Round(3, 3), Round(2, 0), Round(1, 0)]

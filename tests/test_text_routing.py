@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from specmeter.engines.llama_cpp.spec import EMBEDDED
-from specmeter.laboratory.pre_measure import measure_routing
+from specmeter.laboratory.routing import measure_routing
 from specmeter.messages import Message
 from specmeter.probe.profile import LEAST_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting

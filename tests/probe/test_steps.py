@@ -73,10 +73,15 @@ def test_the_first_step_of_a_request_in_which_a_draft_reads_the_prompt_is_kept_a
     assert read_round(alone(reply()), alone(reply((4, 10)))).first_ms is None
 
 
-@pytest.mark.parametrize("drafting", [[], [reply((4, 10))]])
+@pytest.mark.parametrize("drafting", [[], [reply(drafted=4)]])
 def test_an_engine_that_shows_no_steps_is_refused(drafting: list[Reply]) -> None:
     with pytest.raises(EngineProtocolError, match="does not report its steps"):
         read_rounds(alone(reply()), [alone(*drafting), []])
+
+
+@pytest.mark.parametrize("hardly", [reply(), reply((4, 10), drafted=4)])
+def test_text_in_which_hardly_anything_is_found_is_no_fault_of_the_engine(hardly: Reply) -> None:
+    assert [it.step_ms for it in read_rounds(alone(reply()), [alone(hardly)])] == [{}]
 
 
 def test_a_way_of_drafting_that_found_nothing_does_not_cost_the_others_their_round() -> None:

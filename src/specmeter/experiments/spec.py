@@ -202,8 +202,9 @@ class Design(Record):
     controls: bool = False
     """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
     probe: ProbeSetting = "auto"
-    """Measure what steps cost before the first arm of a target is predicted, in at most a tenth of the run's time
-    (`auto`; never where the engine is simulated), two rounds of it whatever they take (`always`), or not (`off`)."""
+    """Measure what steps cost before the first arm of a draft model is predicted, and let it read the baseline's texts,
+    in at most a twentieth of the run's time and two requests of the baseline for each arm, but at least coarsely
+    (`auto`; never where the engine is simulated), two rounds whatever they take (`always`), or not (`off`)."""
 
     disturbed: Literal["repeat", "keep"] = Field(default_factory=disturbed_by_default)
     """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set

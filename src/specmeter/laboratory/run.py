@@ -24,7 +24,8 @@ from specmeter.experiments.file import LoadedExperiment, parse
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
-from specmeter.laboratory.pre_measure import Scout, measure_routing
+from specmeter.laboratory.pre_measure import Scout
+from specmeter.laboratory.routing import measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
@@ -328,7 +329,9 @@ def run(
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
         if isinstance(forecaster, Forecaster):
-            forecaster.scout = Scout(work, engine, store, None if work.simulated else prepared.host)
+            forecaster.scout = Scout(
+                work, engine, store, None if work.simulated else prepared.host, tell=observer.looking_ahead
+            )
         interrupted, reason = False, None
         try:
             measure(work, engine, store, observer, forecaster, meter)

@@ -47,6 +47,7 @@ from specmeter.record import (
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
     from specmeter.host.energy import EnergyMeter, Spent
+    from specmeter.messages import Message
     from specmeter.store import RequestKey, RunStore
 
 SHORT_WARMUP_TOKENS = 8
@@ -60,8 +61,8 @@ START_FAILURES = 3
 class Observer(Protocol):
     """Observer for progress displays; must not change the run."""
 
-    def looking_ahead(self, arm_id: str) -> None:
-        """What an arm's prediction needs is found out now, which may take a while."""
+    def looking_ahead(self, doing: Message) -> None:
+        """Something is found out that an arm's prediction needs; `doing` says what, and about how long it takes."""
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """A session starts, to measure so many requests."""
@@ -211,7 +212,6 @@ class _Bench:
         """Store the prediction for an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
-        self.observer.looking_ahead(arm.id)
         self.foresight.prepare(arm)
         self.store.add_prediction(self.foresight.predict(arm, self.engine.clock()))
         self.predicted.add(arm.id)

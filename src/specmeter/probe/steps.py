@@ -58,11 +58,12 @@ if TYPE_CHECKING:
 
 
 WHOLE_STEPS = 5
-"""Steps of a request that draft as much as they may; the first one is not timed."""
+"""Steps of a request that draft as much as they may, unless there is less time; the first one is not timed."""
 CHANGE = 1.1
 """A step that is so much dearer than a longer one paid for its shape. Seen on an H200: 1.6 (no mixture), 2.1 (mixture
 of experts), since kernels are launched one by one for a shape that is new; on CPUs 0.9 to 1.0."""
 _WARMUP_TOKENS = 4
+_WARMUP_CHARACTERS = 96
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class RoundSpec:
     """Where logs may go."""
     start_timeout_s: float = 600.0
     idle_timeout_s: float = 120.0
+    whole_steps: int = WHOLE_STEPS
+    """Steps of a request that draft as much as they may, after the first."""
     watched: bool = True
     """Whether there is a machine to watch while it is measured."""
     clients: int = 1
@@ -108,9 +111,9 @@ def pricing(arm: Arm, gamma: int) -> Arm:
     )
 
 
-def tokens_of(gamma: int, clients: int = 1) -> int:
-    """Tokens to be generated so that `WHOLE_STEPS` steps draft `gamma` tokens, of all clients at once."""
-    return gamma + 1 + WHOLE_STEPS + (max(STAGGER, clients) if clients > 1 else 0)
+def tokens_of(gamma: int, clients: int = 1, whole_steps: int = WHOLE_STEPS) -> int:
+    """Tokens to be generated so that so many steps draft `gamma` tokens, of all clients at once."""
+    return gamma + 1 + whole_steps + (max(STAGGER, clients) if clients > 1 else 0)
 
 
 def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound]:
@@ -135,7 +138,7 @@ def measure_round(engine: Engine, spec: RoundSpec, index: int) -> list[StepRound
         )
         with engine.start(launch) as session:
             each = (arm.gamma or longest) + 1
-            tokens = tokens_of(each - 1, spec.clients)
+            tokens = tokens_of(each - 1, spec.clients, spec.whole_steps)
             if arm in accepting:  # as many steps, as far as the run's own texts go
                 tokens = max(tokens, min(1 + each * (tokens - each), spec.generation.max_tokens))
             waves[arm.id], loads[arm.id] = _answers(session, spec, tokens, by_model=arm.draft is not None)
@@ -180,7 +183,10 @@ def _answers(
     """What was answered, and the share of the machine that others took meanwhile."""
     server = session.facts.server
     if server is None or server not in spec.warm:
-        session.generate(_free(spec.prompts[0]), _timed(spec.generation, _WARMUP_TOKENS))
+        brief = _free(spec.prompts[0]).model_copy(
+            update={"text": spec.prompts[0].text[:_WARMUP_CHARACTERS], "before": ()}
+        )
+        session.generate(brief, _timed(spec.generation, _WARMUP_TOKENS))
         spec.warm.update(() if server is None else (server,))
     samples: SimpleQueue[Telemetry] = SimpleQueue()
     generation = _timed(spec.generation, tokens)
@@ -206,13 +212,16 @@ def _free(prompt: Prompt) -> Prompt:
 
 
 def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> list[StepRound]:
-    """One for each way of drafting. Raises `EngineProtocolError` where there is no plain token, or where none of them
-    has a step that can be told apart."""
+    """One for each way of drafting; without times of steps where hardly anything was drafted. Raises
+    `EngineProtocolError` where there is no plain token, or where what was drafted left no steps."""
     found = [read_round(plain, waves) for waves in drafting]
     if not any(it.step_ms for it in found):
         answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
         if any(it.reply.steps for it in answers):
             raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
+        replies = [it.reply for waves in drafting for wave in waves for it in wave]
+        if any(it.steps for it in replies) or (replies and all(it.timings.draft_n == 0 for it in replies)):
+            return found
         raise EngineProtocolError(
             "the engine does not report its steps", fix="use a server that logs steps (LLAMA_TRACE, late 2026)"
         )

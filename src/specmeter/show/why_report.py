@@ -151,7 +151,7 @@ def _curves(probe: str | None, arms: Sequence[ArmAccount]) -> Iterator[Message]:
     errors = [abs(arm.by_curve_error) for arm in arms if arm.by_curve_error is not None]
     if errors:
         yield Message("why.curve", probe=probe, error=max(errors))
-    elif probe is None:
+    elif not any(arm.priced for arm in arms):
         yield Message("why.none")
 
 

@@ -2,7 +2,7 @@
 
 The table of experts that every study has where they were read: as measured on the run's texts, beside the formula.
 
-Windows of consecutive tokens were read (`specmeter.laboratory.pre_measure`): exact for drafts that are accepted; a
+Windows of consecutive tokens were read (`specmeter.laboratory.routing`): exact for drafts that are accepted; a
 rejected draft token is another token, whose experts are not on record.
 """
 

@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from specmeter.analysis.explain.parts import PARTS, RESIDUAL, ExpertUse, Means, Split, experts_of, means_of, split
 from specmeter.analysis.prediction.costs import probed, verification
@@ -119,11 +121,11 @@ def sentence(
     *,
     undivided: bool = False,
     measured: Estimate | None = None,
-    probed_forwards: float | None = None,
+    priced: tuple[float, Message] | None = None,
 ) -> tuple[ReasonName | None, Message]:
     """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
     one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean;
-    `probed_forwards`: what a verification of its length costs by a probe."""
+    `priced`: what a verification of its length costs, and by what measurement."""
     speedup: float | Message = it.speedup
     if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
         of = Message("unit.invocations" if measured.of == "invocations" else "unit.blocks")
@@ -141,7 +143,7 @@ def sentence(
         return None, Message("account.unlimited", step=step)
     both = undivided and name == "verification"
     return name, Message(
-        "account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts, probed_forwards)
+        "account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts, priced)
     )
 
 
@@ -155,7 +157,7 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
     return told
 
 
-def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, probed_forwards: float | None) -> Message:
+def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tuple[float, Message] | None) -> Message:
     if name == "no drafts":
         return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
@@ -169,7 +171,7 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, probed_forw
             "account.verification",
             tokens=round(it.verified),
             forwards=it.verification,
-            probed=Message("account.probed", forwards=probed_forwards) if probed_forwards is not None else "",
+            probed="" if priced is None else Message("account.probed", forwards=priced[0], source=priced[1]),
             because=_because(it, experts),
             beside=Message("account.beside", more=more) if more >= WORTH_TELLING else "",
         )
@@ -259,6 +261,9 @@ class ArmAccount(Record):
     by_curve: AtGamma | None
     """What the probe's curves say with the acceptance that was measured; None without a probe of the arm's models."""
 
+    priced: Annotated[bool, Field(exclude=True)] = False
+    """Whether the cost of its forwards was measured: by a probe, or by the run's own steps."""
+
     @property
     def by_curve_error(self) -> float | None:
         """predicted / measured - 1."""
@@ -295,7 +300,7 @@ def explain(
     verdicts = report.certificate.arms if report.certificate else {}
     speedups = {arm.arm_id: report.cited(arm) for arm in (*report.summary.arms, *report.summary.controls)}
     predictions = {outcome.prediction.arm_id: outcome for outcome in report.predictions}
-    steps = [it for it in run.probes() if it.rounds]
+    steps = [it for it in run.probes() if it.rounds or it.left_out]
     unions, texts = _unions(report.arms, tallies), {it.target: it for it in run.routing()}
     found: list[ArmAccount] = []
     for arm in report.arms:
@@ -312,6 +317,7 @@ def explain(
             experts_of(model.header, model, probe, unions[arm.target], texts.get(arm.target)),
             probe,
             next((it for it in steps if _of_arm(it, arm)), None),
+            probe_name=probe_name,
             verdict=verdict,
             measured=speedups.get(arm.id),
             several=report.summary.invocations > 1,
@@ -373,6 +379,7 @@ def _account(
     probe: Probe | None,
     steps: StepProbe | None,
     *,
+    probe_name: str | None,
     verdict: Verdict | None,
     measured: Estimate | None,
     several: bool,
@@ -381,7 +388,7 @@ def _account(
     paired = bool(base) and all(cell in base for cell in cells)
     units = _units(mine, cells, several)
     plain = _units(base, cells, several) if paired else {}
-    by_model, price = arm.draft is not None, _price(probe, steps, steady=not arm.p_min)
+    by_model, price = arm.draft is not None, _price(probe, probe_name, steps, steady=not arm.p_min)
     means: Means = means_of(list(units.values()), probe, by_model, paired) if arm.speculates else _plain(units)
     splits = [
         split(
@@ -390,7 +397,7 @@ def _account(
             plain[key].ms / plain[key].tokens if paired else None,
             probe,
             by_model,
-            lambda n: n if (cost := price(n)) is None else SAME * cost,
+            lambda n: n if (cost := price(n)) is None else SAME * cost[0],
         )
         for key, unit in units.items()
     ]
@@ -402,9 +409,7 @@ def _account(
     said: Message | None = None
     if costs is not None and arm.speculates:
         asked = price(costs.verified)
-        reason, said = sentence(
-            costs, experts, undivided=means == "undivided", measured=measured, probed_forwards=asked
-        )
+        reason, said = sentence(costs, experts, undivided=means == "undivided", measured=measured, priced=asked)
     return ArmAccount(
         arm_id=arm.id,
         baseline_id=arm.baseline_id,
@@ -420,17 +425,27 @@ def _account(
         speedup=measured,
         prediction=None,
         by_curve=_by_curve(arm, mine, cells, probe) if costs is not None else None,
+        priced=probe is not None or steps is not None,
     )
 
 
-def _price(probe: Probe | None, steps: StepProbe | None, *, steady: bool) -> Callable[[float], float | None]:
-    """Forwards that verifying so many tokens costs: by the probe, else by the run's own, as far as they reach."""
-    if probe is None or probe.target_ms.tokens[0] != 1:
-        return verification(steps, steady=steady)
-    curve, rest = probe.target_ms, probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
-    return lambda n: (
-        (float(curve.ms_at(n)) + rest) / (float(curve.ms_at(1.0)) + rest) if n <= curve.tokens[-1] else None
-    )
+def _price(
+    probe: Probe | None, probe_name: str | None, steps: StepProbe | None, *, steady: bool
+) -> Callable[[float], tuple[float, Message] | None]:
+    """(forwards that verifying so many tokens costs, what says so): by the run's own steps as predictions have them,
+    beyond their reach by the probe."""
+    own = verification(steps, steady=steady)
+
+    def price(n: float) -> tuple[float, Message] | None:
+        if (cost := own(n)) is not None:
+            return cost, Message("costs.own_steps")
+        if probe is None or probe.target_ms.tokens[0] != 1 or n > probe.target_ms.tokens[-1]:
+            return None
+        curve, rest = probe.target_ms, probe.overhead_ms.point if probe.overhead_ms is not None else 0.0
+        cost = (float(curve.ms_at(n)) + rest) / (float(curve.ms_at(1.0)) + rest)
+        return cost, Message("costs.probe", name=probe_name or probe.target.name)
+
+    return price
 
 
 def _withheld(reason: ReasonName | None) -> Message:

@@ -37,7 +37,7 @@ the experts grows by that, so a forward takes at most
 which is 1 + x where everything is experts. Whatever a verification takes beyond that has another reason.
 
 How many experts a forward reads is known, in this order, from the steps themselves (`engine.record_experts`), from the
-run's texts, which the target read once more (`specmeter.laboratory.pre_measure`), from a probe, which is of another
+run's texts, which the target read once more (`specmeter.laboratory.routing`), from a probe, which is of another
 text, or not at all: then it is what uniform routing would read, which stands beside it in any case.
 """
 

@@ -57,6 +57,8 @@ MODEL = 0.04
 STEPS = 0.02
 """Standard deviation of the logarithm by which one session differs from another of the same kind, all its steps alike:
 memory lies otherwise, the machine drifts. Seen in sessions of an MoE with gamma 1, 4 and 16, plain and drafting."""
+DISTURBED = 0.1
+"""The same of rounds beside other programs, where there are no others."""
 STEP = 0.01
 """The same of one length of draft in one session, beside that."""
 ROUGH = 0.03
@@ -248,8 +250,13 @@ def stepped(
     `stops_early`: drafts end where the draft model doubts, so that a draft shorter than the longest cost a token more,
     and one is seldom as long as the one before it.
     A `recurrent` target restores and replays after a rejection; the probe's steps without a draft are such replays, of
-    two tokens. Raises `UsageError` for a probe without a round.
+    two tokens. Where other programs disturbed every round, these say more than none, with `DISTURBED` beside. Raises
+    `UsageError` for a probe without a round.
     """
+    disturbed = 0.0 if probe.rounds else DISTURBED
+    probe = with_disturbed(probe)
+    if disturbed:  # only what was measured side by side: a baseline of other minutes was disturbed otherwise
+        plain_ms = None
     if not probe.rounds:
         raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
     steady = not stops_early
@@ -270,7 +277,7 @@ def stepped(
             each = np.exp(_normal(STEP / math.sqrt(rounds), draws, len(known), rng)) * points
         # What disturbs some steps disturbs their neighbours in time as well.
         session = math.hypot(STEPS, math.sqrt(max(0.0, noise**2 - STEP**2)) / 2)
-        level = session * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None)))
+        level = math.hypot(disturbed, session * math.sqrt(1 / rounds + 1 / (rounds + (plain_ms is not None))))
         d = np.arange(longest + 1, dtype=np.float64)
         whole = _along(np.concatenate([[0.0], lengths]), np.concatenate([np.ones((draws, 1)), each], axis=1), d)
         draft = np.where(d > 0, d * per_token if by_model else 0.0, 0.0) * np.ones((draws, 1))
@@ -296,13 +303,20 @@ def stepped(
             first=probe.clients * median(first) / tokens if first and tokens else 0.0,
         )
 
-    return Costs(Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts)), True, draw)
+    basis = Message("costs.steps", rounds=len(probe.rounds), prompts=len(probe.prompts))
+    return Costs(Message("costs.disturbed", costs=basis, why=probe.failure) if disturbed else basis, True, draw)
+
+
+def with_disturbed(probe: StepProbe) -> StepProbe:
+    """The same; where other programs disturbed every round, these count."""
+    return probe if probe.rounds else probe.model_copy(update={"rounds": probe.left_out})
 
 
 def verification(probe: StepProbe | None, *, steady: bool = True) -> Callable[[float], float | None]:
     """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself, all of one
     length (`steady`) or not: on straight lines between measured lengths. None beyond the longest, and where drafting
     was not measured apart from it."""
+    probe = None if probe is None else with_disturbed(probe)
     if probe is None or not probe.rounds:
         return lambda _: None
     known, points = _step_points(probe, None, steady=steady)
@@ -440,8 +454,9 @@ class Unknowns:
     3090 (`specmeter_studies.library.rtx3090_aug`)."""
 
 
-PROCESSOR = Unknowns(ridge=(6.0, 60.0), overhead_ms=(0.02, 0.3), batch=(0.0, 0.15), row=(0.0, 0.2))
-"""Of main memory: few cores compute far less for each byte that they read, and every row takes its time."""
+PROCESSOR = Unknowns(ridge=(6.0, 60.0), overhead_ms=(0.02, 0.3), batch=(0.0, 0.15), row=(0.0, 1.0))
+"""Of main memory: few cores compute far less for each byte that they read, and every row takes its time: up to that of
+a forward of its own, where the cores and not the memory limit decoding (small quantized models on two cores)."""
 
 
 def footprint_of(model: ModelIdentity, header: ModelHeader) -> Footprint:

@@ -181,11 +181,12 @@ class Forecaster:
             told = Message("costs.between", fewer=fewer.clients, more=more.clients)
             place = math.log2(arm.load.clients or 1) - math.log2(fewer.clients)
             self._costs[arm.id] = mixed(low, high, place / math.log2(more.clients / fewer.clients), told)
-        elif probe is not None and probe.rounds:
+        elif probe is not None and (probe.rounds or probe.left_out):
             # Of a cell under load there is only the mean, which holds whatever disturbed it.
             plain_ms = self.scout.plain_ms(probe.baseline_id) if arm.load is None else None
             tokens = self.scout.tokens(probe.baseline_id)
             self._costs[arm.id] = stepped(probe, plain_ms, tokens=tokens, stops_early=early, recurrent=recurrent)
+            self._unprobed.pop(arm.id, None)
         elif probe is not None and probe.failure is not None:
             self._unprobed[arm.id] = probe.failure
         if not arm.synthetic_rates:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from specmeter.messages import words
+from specmeter.messages import Message, words
 from specmeter.numbers.rates import decode_rate
 from specmeter.show import advice_report as said
 from specmeter.show.names import Names, label
@@ -125,9 +125,12 @@ class AdviceProgress(LiveProgress):
         """Something that a reader should know now."""
         self._line(text)
 
-    def looking_ahead(self, arm_id: str) -> None:
+    def looking_ahead(self, doing: Message) -> None:
         """See `measure.Observer`."""
-        self._now = f"finding out what steps of {self._called(arm_id)} cost"
+        self._silence.broken()
+        self._now = _ENGLISH.render(doing)
+        if self._progress is None:
+            self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""

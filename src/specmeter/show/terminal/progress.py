@@ -177,11 +177,14 @@ class RunProgress(LiveProgress):
             text = f"nothing left to measure: {kept if total else f'every block in {self._folder} was set aside'}"
         self._line(text)
 
-    def looking_ahead(self, arm_id: str) -> None:
-        """See `measure.Observer`. Off a terminal there is no hurry to say what is about to end."""
+    def looking_ahead(self, doing: Message) -> None:
+        """See `measure.Observer`."""
+        self._silence.broken()
+        text = words().render(doing)
         if self._progress is not None:
-            text = f"probing what steps of {self._called(arm_id)} cost"
             self._progress.update(self._task, description=printable(text))
+        elif not isinstance(self._screen, JsonScreen):
+            self._line(text)
 
     def session_starting(self, cell: Turn, requests: int) -> None:
         """See `measure.Observer`."""
