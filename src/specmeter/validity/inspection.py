@@ -112,10 +112,11 @@ def _untold(item: Finding | Unchecked, truths: tuple[Truth, ...]) -> Finding | U
 
 
 def _missing(check: Check, unchecked: Sequence[Unchecked], data: RunData) -> Iterator[Finding]:
-    """What could have shown a number to be false, is told by this engine, and is not there."""
+    """What could have shown a number to be false, is told by this engine, and is not there; arms without any answer
+    have no number."""
     for gap in unchecked if check.severity == "invalid" else ():
         if gap.applies and not gap.untold:
-            for arm_id in data.arms if gap.arm_id is None else (gap.arm_id,):
+            for arm_id in (it for it in data.arms if gap.arm_id in (None, it) and data.by_arm[it]):
                 said = Message("evidence-missing.found", reason=gap.reason)
                 yield about_arm(check.id, "suspect", arm_id, said, Message("evidence-missing.fix"))
 

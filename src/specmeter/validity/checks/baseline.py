@@ -304,7 +304,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
         mine = _answered(data.by_arm[arm.id])
         base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
         if not mine:
-            yield not_applicable(arm.id, data.unanswered(arm.id))
+            yield unseen(arm.id, data.unanswered(arm.id))
             continue
         lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
         yield from _lonely(arm, lonely, len(mine))

@@ -635,6 +635,8 @@ def server_found(data: RunData) -> Findings:
         if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
             said = Message("server-found.models", what=", ".join(differing))
             yield of_arm("suspect", arm.id, said, Message("server-found.fix_models"))
+    for name in dict.fromkeys(str(it.resolved["named"]) for it in data.sessions.values() if it.resolved.get("named")):
+        yield of_run("note", Message("server-found.named", name=name), Message("server-found.fix_models"))
     if not data.traits.watched:
         yield of_run("note", Message("server-found.unseen"), Message("server-found.fix_unseen"))
     servers = {it.server: it.resolved for it in data.sessions.values() if it.server is not None}
