@@ -174,16 +174,15 @@ def test_what_is_told_and_not_there_is_a_finding() -> None:
 
 @pytest.mark.parametrize(("truths", "told"), [({"reads": ("log",)}, "log"), ({"needs": ("identity",)}, "identity")])
 def test_what_an_engine_does_not_tell_is_no_doubt_and_is_named(truths: dict[str, Any], told: str) -> None:
-    data = run_data()
     looking = replace(check(Unchecked(reason=Message("no log"), arm_id=SD)), **truths)
-    assert judge(data, [looking]).verdict == "suspect", "this engine tells it, and it is not there"
-    traits = data.traits.model_copy(update={"tells": ("drafts",)})
-    judgement = judge(replace(data, traits=traits), [looking])
+    assert judge(run_data(), [looking]).verdict == "suspect", "this engine tells it, and it is not there"
+    data = run_data()
+    vars(data)["traits"] = data.traits.model_copy(update={"tells": ("drafts",)})
+    judgement = judge(data, [looking])
     assert (judgement.verdict, judgement.findings) == ("valid", ())
-    certificate = certify(replace(data, traits=traits), judgement, {}, "complete")
-    assert certificate.untold == (told,)
+    assert certify(data, judgement, {}, "complete").untold == (told,)
     bad = replace(looking, look=lambda _: iter([about_arm("c", "invalid", SD, M, R)]), needs=())
-    assert judge(replace(data, traits=traits), [bad]).arms[SD] == "invalid"
+    assert judge(data, [bad]).arms[SD] == "invalid"
 
 
 def test_what_does_not_apply_or_could_only_find_doubts_makes_nothing_suspect() -> None:

@@ -26,7 +26,7 @@ from mock_run import mock_run
 
 from specmeter.messages import Message, words
 from specmeter.record import Arm, DeviceUse, Severity
-from specmeter.validity.checks import arrangement
+from specmeter.validity.checks import CHECKS, arrangement
 from specmeter.validity.checks.arrangement import (
     bimodal,
     incomplete_matrix,
@@ -36,6 +36,7 @@ from specmeter.validity.checks.arrangement import (
 )
 from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 PROMPTS = tuple(f"text/fact-{number}" for number in range(30))
@@ -169,6 +170,14 @@ def test_a_speedup_that_goes_with_its_baseline(own: list[float]) -> None:
     notes_too = found(baseline_unstable, unsteady(1.5, [1.0, 1.0, 1.6, 1.0], own))
     assert [(it.severity, it.arm_id) for it in notes_too] == [("note", BASE), ("suspect", SD)]
     assert notes_too[1].message.code == "baseline-unstable.alone"
+
+
+def test_blocks_that_grow_slower_leave_a_run_valid(tmp_path: Path) -> None:
+    """By the mock engine: each block takes 20 % longer than the one before."""
+    data = mock_run(tmp_path, mock={"block_drift": 0.2}, design={"blocks": 4})
+    judgement = judge(data, CHECKS)
+    assert judgement.verdict == "valid", [it for it in judgement.findings if it.severity != "note"]
+    assert "baseline-unstable.shared" in {it.message.code for it in judgement.findings}
 
 
 def test_a_speedup_that_varies_whatever_its_baseline_does() -> None:

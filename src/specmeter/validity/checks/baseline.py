@@ -384,7 +384,7 @@ def _places(session: Session) -> list[str]:
 
 # --- baseline-unstable -----------------------------------------------------------------------------------------------
 
-_WILD = 0.15
+WILD = 0.15
 """What a speedup may vary by from block to block, as its baseline does and its arm does not."""
 _CALM = 0.05
 """A baseline varies by so much on a quiet machine."""
@@ -420,8 +420,8 @@ def baseline_unstable(data: RunData) -> Findings:
         base, speedup = arm.baseline_id or "", speedups.get(arm.id)
         both = sorted(paces[arm.id].keys() & paces[base].keys())
         if len(both) > 1:
-            moves = _follows([paces[base][it] for it in both], [paces[arm.id][it] - paces[base][it] for it in both])
-            if moves >= _WILD:
+            moves = follows([paces[base][it] for it in both], [paces[arm.id][it] - paces[base][it] for it in both])
+            if moves >= WILD:
                 yield of_arm(
                     "suspect", arm.id, Message("baseline-unstable.alone", varies_percent=100 * moves, blocks=len(both))
                 )
@@ -459,7 +459,7 @@ def _pace(data: RunData, name: str) -> dict[BlockKey, float]:
     return {block: math.log(tokens / ms) for block, (tokens, ms) in paces.items() if tokens > 0 and ms > 0}
 
 
-def _follows(baseline: Sequence[float], ratios: Sequence[float]) -> float:
+def follows(baseline: Sequence[float], ratios: Sequence[float]) -> float:
     """The part of the ratios' standard deviation that goes with the baseline."""
     base, ratio = np.array(baseline) - np.mean(baseline), np.array(ratios) - np.mean(ratios)
     length = math.sqrt(float(base @ base))
