@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.pairing import speedup_over_prompts
 from specmeter.analysis.requests import excesses, limit
-from specmeter.experiments.schedule import plan
+from specmeter.experiments.schedule import achieved_balance, plan
 from specmeter.numbers.estimates import compare, units_for
 from specmeter.numbers.stats import bounded_ratio, speedups_by_group, t_critical, t_interval
+from specmeter.validity.checks.baseline import WILD, follows
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +50,44 @@ def print_coverage(rng: np.random.Generator, runs: int) -> None:
             _, low, high = t_interval(simulated(rng, runs, blocks, 3, tails=tails, drift=drift)[0])
             row.append(f"{np.mean((low <= 0) & (high >= 0)):14.1%}")
         print(f"{blocks:6}  " + "  ".join(row))
+
+
+def print_shared(rng: np.random.Generator, runs: int) -> None:
+    """An arm 3 % faster than its baseline on a machine that moves: how often its interval holds that, and how often the
+    checks find something. What both share is shared by all cells of a block; a drift within blocks is not."""
+    print(
+        "\nblocks  world                                     coverage  found by baseline-unstable, by order-confounded"
+    )
+    worlds = {
+        "quiet": {},
+        "blocks vary by 10 %": {"shared": 0.10},
+        "blocks vary by 30 %": {"shared": 0.30},
+        "blocks grow slower, 30 % in all": {"trend": 0.30},
+        "within blocks 5 %, Latin order": {"within": 0.05},
+        "within blocks 5 %, as written": {"within": 0.05, "order": "as-written"},
+        "a block's baseline alone 60 % slower": {"alone": 0.6},
+    }
+    truth = math.log(1.03)
+    for blocks in (3, 4, 8):
+        for name, world in worlds.items():
+            after = np.ones(blocks) if world.get("order") else np.where(np.arange(blocks) % 2, -1.0, 1.0)
+            base = 0.01 * rng.standard_normal((runs, blocks)) + world.get("shared", 0.0) * rng.standard_normal(
+                (runs, blocks)
+            )
+            base += -world.get("trend", 0.0) * np.linspace(0, 1, blocks)
+            ratio = truth + 0.01 * rng.standard_normal((runs, blocks)) - world.get("within", 0.0) * after
+            base[:, 0] -= world.get("alone", 0.0)
+            ratio[:, 0] += world.get("alone", 0.0)
+            _, low, high = t_interval(ratio)
+            covered = np.mean((low <= truth) & (high >= truth))
+            alone = np.mean([follows(one, other) >= WILD for one, other in zip(base, ratio, strict=True)])
+            starts = [
+                (arm, (0, block), 2.0 * block + (1 if late == (arm == "arm") else 0))
+                for block, late in enumerate(after > 0)
+                for arm in ("arm", "base")
+            ]
+            leans = (achieved_balance(starts).score or 0.0) < 0.4
+            print(f"{blocks:6}  {name:40}  {covered:8.1%}  {alone:6.1%}  {float(leans):6.1%}")
 
 
 def print_family(rng: np.random.Generator, runs: int) -> None:
@@ -236,6 +275,7 @@ def main() -> None:
     runs = parser.parse_args().runs
     rng = np.random.default_rng(1)
     print_coverage(rng, runs)
+    print_shared(rng, runs)
     print_family(rng, runs)
     print_equivalence(rng, runs)
     print_advice(rng, runs)

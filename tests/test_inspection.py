@@ -6,7 +6,9 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,14 +161,28 @@ def test_notes_change_no_verdict() -> None:
     assert judgement.outcomes[0].status == "found"
 
 
-def test_absence_is_no_pass() -> None:
-    """Where a check that could have found an arm invalid had nothing to look at, the arm is suspect."""
+def test_what_is_told_and_not_there_is_a_finding() -> None:
+    """Where a check that could have found an arm invalid lacks data that the engine tells, the arm is suspect."""
     judgement = judge(run_data(), [check(Unchecked(reason=Message("no counters"), arm_id=SD))])
     assert judgement.arms == {BASE: "valid", SD: "suspect"}
-    assert judgement.outcomes[0].status == "partly"
+    (finding,) = judgement.findings
+    assert (finding.arm_id, finding.message.code) == (SD, "evidence-missing.found")
     judgement = judge(run_data(), [check(Unchecked(reason=Message("no counters")))])
     assert set(judgement.arms.values()) == {"suspect"}
-    assert judgement.outcomes[0].status == "skipped"
+    assert judgement.outcomes[0].status == "found"
+
+
+@pytest.mark.parametrize(("truths", "told"), [({"reads": ("log",)}, "log"), ({"needs": ("identity",)}, "identity")])
+def test_what_an_engine_does_not_tell_is_no_doubt_and_is_named(truths: dict[str, Any], told: str) -> None:
+    looking = replace(check(Unchecked(reason=Message("no log"), arm_id=SD)), **truths)
+    assert judge(run_data(), [looking]).verdict == "suspect", "this engine tells it, and it is not there"
+    data = run_data()
+    vars(data)["traits"] = data.traits.model_copy(update={"tells": ("drafts",)})
+    judgement = judge(data, [looking])
+    assert (judgement.verdict, judgement.findings) == ("valid", ())
+    assert certify(data, judgement, {}, "complete").untold == (told,)
+    bad = replace(looking, look=lambda _: iter([about_arm("c", "invalid", SD, M, R)]), needs=())
+    assert judge(data, [bad]).arms[SD] == "invalid"
 
 
 def test_what_does_not_apply_or_could_only_find_doubts_makes_nothing_suspect() -> None:

@@ -26,7 +26,7 @@ from mock_run import mock_run
 
 from specmeter.messages import Message, words
 from specmeter.record import Arm, DeviceUse, Severity
-from specmeter.validity.checks import arrangement
+from specmeter.validity.checks import CHECKS, arrangement
 from specmeter.validity.checks.arrangement import (
     bimodal,
     incomplete_matrix,
@@ -36,6 +36,7 @@ from specmeter.validity.checks.arrangement import (
 )
 from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.inspection import judge
 
 CLEAN = run_data()
 PROMPTS = tuple(f"text/fact-{number}" for number in range(30))
@@ -153,20 +154,35 @@ def unsteady(effect: float, blocks: list[float], own: list[float] | None = None,
     return run_data(pace=pace, **changes)
 
 
-def test_a_small_effect_beside_a_moving_baseline() -> None:
-    (finding,) = found(baseline_unstable, unsteady(1.03, [1.0, 0.9, 1.06, 1.1]))
-    assert (finding.severity, finding.arm_id) == ("suspect", SD)
-    evidence = finding.evidence
-    assert float(str(evidence["between_blocks_percent"])) == pytest.approx(8.5, abs=1)
-    assert float(str(evidence["effect_percent"])) == pytest.approx(3, abs=0.5)
+@pytest.mark.parametrize("effect", [1.03, 0.97, 1.5])
+@pytest.mark.parametrize(("blocks", "varies"), [([1.0, 0.9, 1.06, 1.1], 8.5), ([1.0, 1.0, 11.0, 1.0], 120)])
+def test_what_arm_and_baseline_share_is_a_note_whatever_the_effect(
+    effect: float, blocks: list[float], varies: float
+) -> None:
+    (finding,) = found(baseline_unstable, unsteady(effect, blocks))
+    assert (finding.severity, finding.arm_id) == ("note", BASE)
+    assert float(str(finding.evidence["varies_percent"])) == pytest.approx(varies, rel=0.1)
 
 
-def test_a_small_loss_beside_a_moving_baseline() -> None:
-    assert severities(baseline_unstable, unsteady(0.97, [1.0, 0.9, 1.06, 1.1])) == ["suspect"]
+@pytest.mark.parametrize("own", [[1.0, 1.0, 1 / 1.6, 1.0], [1.0, 1.0, 1.6, 1.0]])
+def test_a_speedup_that_goes_with_its_baseline(own: list[float]) -> None:
+    """The baseline alone was slower in a block, or the arm was slowed down there by far more than the baseline."""
+    notes_too = found(baseline_unstable, unsteady(1.5, [1.0, 1.0, 1.6, 1.0], own))
+    assert [(it.severity, it.arm_id) for it in notes_too] == [("note", BASE), ("suspect", SD)]
+    assert notes_too[1].message.code == "baseline-unstable.alone"
 
 
-def test_a_clear_effect_beside_a_moving_baseline() -> None:
-    assert found(baseline_unstable, unsteady(1.5, [1.0, 0.9, 1.06, 1.1])) == []
+def test_blocks_that_grow_slower_leave_a_run_valid(tmp_path: Path) -> None:
+    """By the mock engine: each block takes 20 % longer than the one before."""
+    data = mock_run(tmp_path, mock={"block_drift": 0.2}, design={"blocks": 4})
+    judgement = judge(data, CHECKS)
+    assert judgement.verdict == "valid", [it for it in judgement.findings if it.severity != "note"]
+    assert "baseline-unstable.shared" in {it.message.code for it in judgement.findings}
+
+
+def test_a_speedup_that_varies_whatever_its_baseline_does() -> None:
+    """As sampled texts do: that is what its interval is for."""
+    assert found(baseline_unstable, unsteady(1.5, [1.0, 1.01, 0.99, 1.0], own=[1.0, 1.2, 1.2, 0.8])) == []
 
 
 def test_a_small_effect_on_a_steady_machine() -> None:
@@ -176,22 +192,12 @@ def test_a_small_effect_on_a_steady_machine() -> None:
 def test_a_small_effect_that_all_pairs_show_on_a_machine_that_moves_as_quiet_ones_do() -> None:
     """Such as 2.8 % in each of four blocks, beside a baseline that varies by 3 % over them."""
     assert found(baseline_unstable, unsteady(1.028, [1.0, 0.96, 1.02, 1.03])) == []
-    two = experiment(design={"blocks": 2})
-    pace = {0: 0.98, 1: 1.02}
-    data = run_data(two, pace=lambda arm, block, _: pace[block] * (natural() / 1.02 if arm.speculates else 1))
-    assert severities(baseline_unstable, data, SD) == ["suspect"], "two pairs are too few"
 
 
 def test_no_claim_no_doubt() -> None:
     """An interval that contains 1 claims nothing."""
     data = unsteady(1.01, [1.0, 0.9, 1.06, 1.1], own=[1.0, 1.06, 0.95, 1.0])
-    assert found(baseline_unstable, data) == []
-
-
-@pytest.mark.parametrize("data", [unsteady(2.0, [1.0, 1.0, 11.0, 1.0])])
-def test_a_baseline_that_is_no_yardstick(data: RunData) -> None:
-    (finding,) = found(baseline_unstable, data)
-    assert (finding.severity, finding.arm_id) == ("suspect", BASE)
+    assert severities(baseline_unstable, data) == ["note"]
 
 
 def test_one_block_is_judged_by_its_requests() -> None:
@@ -219,7 +225,7 @@ def test_quiet_machines_raise_no_alarm() -> None:
     for effect in [2.2, 1.14, 0.72, 0.87] * 10:
         blocks = np.exp(rng.normal(0, 0.04, 4)).tolist()
         own = np.exp(rng.normal(0, 0.03, 4)).tolist()
-        alarms += len(found(baseline_unstable, unsteady(effect, blocks, own)))
+        alarms += "suspect" in severities(baseline_unstable, unsteady(effect, blocks, own))
     assert alarms == 0
 
 

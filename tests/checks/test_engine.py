@@ -450,7 +450,9 @@ def test_a_session_that_served_others(where: dict[str, Any]) -> None:
 def test_a_table_that_lives_as_long_as_the_server() -> None:
     mod = run_of(arm("ngram-mod"), parameters={"ngram-mod": {"n_max": 8, "n_match": 24, "n_min": 0}})
     (finding,) = found(server_shared, mod)
-    assert list(finding.evidence) == ["table"]
+    assert (finding.severity, finding.message.code) == ("note", "server-shared.remembers")
+    (finding,) = found(server_shared, with_sessions(mod, arm("ngram-mod").id, server="one"))
+    assert (finding.severity, list(finding.evidence)) == ("suspect", ["table"])
     fresh = with_requests(mod, change=lambda it: {"session_id": f"{it.row.session_id}-{it.row.prompt_id}"})
     sessions = {
         f"{name}-{prompt}": it.model_copy(update={"id": f"{name}-{prompt}"})
@@ -458,7 +460,6 @@ def test_a_table_that_lives_as_long_as_the_server() -> None:
         for prompt in mod.prompts
     }
     assert found(server_shared, replace(fresh, sessions=sessions)) == []
-    assert found(server_shared, simulated(mod)) == []
     assert found(server_shared, run_of(arm("ngram-simple"), parameters={"ngram-simple": {"size_m": 8}})) == []
 
 

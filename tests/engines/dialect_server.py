@@ -46,6 +46,8 @@ class Speaker:
     def __init__(self, dialect: str, *, speculates: bool, wrong: str, per_request: bool) -> None:
         self.dialect, self.speculates, self.wrong, self.per_request = dialect, speculates, wrong, per_request
         self.model, self.context = "target", 4096
+        self.replies_as = ""
+        """What its replies call the model; empty: by its name."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.keys: set[str | None] = set()
         self.drafts = self.drafted = self.accepted = self.generated = self.forwards = 0
@@ -185,10 +187,13 @@ class Handler(StandIn):
             said: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
             if it.dialect == "vllm":
                 said["token_ids"] = new
-            yield {"model": it.model, "choices": [said | {"finish_reason": "length" if done == tokens else None}]}
+            yield {
+                "model": it.replies_as or it.model,
+                "choices": [said | {"finish_reason": "length" if done == tokens else None}],
+            }
         if self.path != "/generate" and it.wrong != "no-usage":
             usage = {"prompt_tokens": 7, "completion_tokens": tokens}
-            name = "another" if it.wrong == "other-model" else it.model
+            name = "another" if it.wrong == "other-model" else it.replies_as or it.model
             yield {"model": name, "choices": [], "usage": usage, **it.said(tokens)}
 
     def whole(self, parts: list[dict[str, Any]], tokens: int) -> dict[str, Any]:

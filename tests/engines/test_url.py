@@ -27,6 +27,9 @@ from specmeter.engines.url.session import steps_in
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
 from specmeter.numbers.reconciled import VERIFIED, reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
+from specmeter.show.names import Names
+from specmeter.show.report import as_told, verdict_said
+from specmeter.store import RunStore
 
 TOKENS = 30  # where vLLM's last draft goes beyond them
 GREEDY = Generation(max_tokens=TOKENS)
@@ -248,7 +251,6 @@ def test_settings_have_the_names_of_the_server(tmp_path: Path) -> None:
         ("limit", "limits how many requests", "wait 17 seconds"),
         ("breaks-off", "out of memory", "log of that server"),
         ("no-usage", "does not say how many tokens it generated", "include_usage"),
-        ("other-model", "answered with 'another'", "keep one model loaded"),
     ],
 )
 def test_a_request_that_fails_says_why(wrong: str, says: str, fix: str, tmp_path: Path) -> None:
@@ -260,6 +262,40 @@ def test_a_request_that_fails_says_why(wrong: str, says: str, fix: str, tmp_path
         session.generate(ASK, GREEDY)
     assert says in caught.value.message
     assert fix in caught.value.fix
+
+
+def test_a_model_may_be_called_otherwise_by_a_gateway(tmp_path: Path) -> None:
+    with speaking("unknown", wrong="other-model") as (url, speaker), opened(url, tmp_path) as session:
+        assert session.generate(ASK, GREEDY).timings.predicted_n == TOKENS
+        assert session.generate(ASK, GREEDY).timings.predicted_n == TOKENS
+        speaker.wrong, speaker.model = "", "third"
+        with pytest.raises(EngineProtocolError, match="'another' at first, now with 'third'"):
+            session.generate(ASK, GREEDY)
+
+
+def test_a_model_that_is_called_otherwise_is_a_note(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with speaking("unknown") as (url, speaker):
+        speaker.replies_as = "gateway/target"
+        run("--url", url)
+        invoke(["check", "latest"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note server-found the whole run replies call the model gateway/target" in said
+    assert doubted("forwards") <= {"output-degenerate"}, "the stand-in counts on and on"
+
+
+def test_servers_are_called_by_what_they_serve_and_their_ports() -> None:
+    options = {"url": "http://127.0.0.1:8081", "baseline_url": "http://127.0.0.1:8080"}
+    found = {
+        "t/served": arm(options["url"]).model_copy(update={"id": "t/served", "target": "qwen"}),
+        "t/none": arm(options["url"], method="none").model_copy(update={"id": "t/none", "target": "qwen"}),
+    }
+    alone = Names([found["t/served"]])
+    assert str(alone["t/served"]) == "qwen"
+    with_options = [it.model_copy(update={"engine": EngineSettings(options=options)}) for it in found.values()]
+    names = Names(with_options)
+    assert [str(names[it]) for it in found] == ["qwen, :8081", "no speculation (qwen, :8080)"]
 
 
 def test_a_key_comes_from_the_environment_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,11 +385,24 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+def doubted(untold: str) -> set[str]:
+    """Checks that doubt the last run, apart from those that see other programs on this machine; `untold` is among what
+    was not checked."""
+    folder = max(Path("specmeter-runs").iterdir(), key=lambda it: it.stat().st_mtime)
+    with RunStore.open(folder, readonly=True) as store:
+        certificate, findings = store.certificate(), list(store.findings())
+    assert certificate is not None
+    assert untold in certificate.untold
+    told = verdict_said("valid", simulated=False, untold=as_told(certificate))
+    assert str(told).startswith("valid, as far as this server can tell (not checked: ")
+    return {it.check for it in findings if it.severity != "note"} - {"host-busy", "free-cores", "clock-differs"}
+
+
 def test_one_server_is_measured_without_a_speedup(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url)
     assert "of drafted tokens accepted; no speedup, since nothing decodes plainly beside it" in told
-    assert "the server ran already, and does not report" in told
+    assert doubted("identity") == set()
 
 
 def test_two_servers_are_compared(run: Callable[..., str]) -> None:
@@ -374,7 +423,8 @@ def test_several_servers_share_a_baseline(run: Callable[..., str]) -> None:
         told = run("--url", url, "--url", second, "--baseline-url", plain)
     assert len(one.asked) == len(two.asked)
     for it in (url, second):
-        assert it.partition("://")[2].replace(":", "-") in told
+        assert f"target, :{it.rpartition(':')[2]}" in told
+    assert f"no speculation (target, :{plain.rpartition(':')[2]})" in told
 
 
 def test_the_best_of_several_servers_is_advised(

@@ -132,4 +132,4 @@ def test_a_baseline_under_load_is_as_steady_as_its_cells(clean: RunData) -> None
         for it in clean.cells
     ]
     found = [it for it in baseline_unstable(replace(clean, cells=slowed)) if isinstance(it, Finding)]
-    assert [it.arm_id for it in found] == [f"{BASE}/c2"]
+    assert [(it.arm_id, it.severity) for it in found] == [(f"{BASE}/c2", "note"), (f"{SD}/c2", "suspect")]

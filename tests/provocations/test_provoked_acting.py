@@ -182,7 +182,7 @@ def test_other_defaults(tmp_path: Path, clean: Outcome) -> None:
 
 
 def test_another_pace(tmp_path: Path, clean: Outcome) -> None:
-    caught(exchanged(tmp_path, plain={"slower": 2.0}), clean, "baseline-unstable", "suspect", BASE)
+    caught(exchanged(tmp_path, plain={"slower": 2.0}), clean, "baseline-unstable", "suspect", SD)
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------

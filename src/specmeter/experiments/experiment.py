@@ -30,8 +30,8 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from specmeter.engines.llama_cpp.spec import any_remote
-from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
-from specmeter.engines.url import ANY, SERVED
+from specmeter.engines.registry import KV_FIELDS, late, own_options, spec_of, unknown_method
+from specmeter.engines.url import ANY, SERVED, UrlOptions, places
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
@@ -104,16 +104,21 @@ class Described:
 
     def _served(self) -> dict[str, Any]:
         alone: dict[str, Any] = {} if "baseline_url" in self.servers else {"baseline": False}
+        models = called(UrlOptions.model_validate(self.servers))
         names = {
-            url: _as_name(url.partition("://")[2]) for url in (self.servers["url"], *self.servers.get("others", ()))
+            url: _as_name(models.get(url) or url.partition("://")[2])
+            for url in (self.servers["url"], *self.servers.get("others", ()))
         }
+        one = next(iter(names.values())) if len(set(names.values())) == 1 else "servers"
+        if len(set(names.values())) < len(names):
+            told = places(names)
+            names = {url: _as_name(f"{name[:40]}-{told[url].lstrip(':')}") for url, name in names.items()}
         arms: list[dict[str, Any]] = [
             {"name": name, "method": SERVED, "engine": {"options": {"url": url}}, **alone}
             for url, name in names.items()
         ]
         return {
-            "targets": {name_of(it): it for it in self.targets}
-            or {"servers" if len(names) > 1 else next(iter(names.values())): ANY},
+            "targets": {name_of(it): it for it in self.targets} or {one: ANY},
             "arms": arms if len(arms) > 1 else [{"method": SERVED, **alone}],
             "engine": {"kind": "url", "options": dict(self.servers)},
         }
@@ -182,6 +187,7 @@ def _from(folder: Path, reference: str) -> str:
         return str(Path(reference).absolute())
 
 
+called = late("specmeter.engines.url.engine:called")
 _LONGEST = 64
 """Characters of a name."""
 _REVISION = re.compile(r"@[^/@]*$")

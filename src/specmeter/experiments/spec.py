@@ -192,7 +192,8 @@ class Design(Record):
     session: Literal["arm", "request", "run"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
     blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is
-    then no part of an interval. Arms that look up n-grams in earlier requests have fresh ones even so."""
+    then no part of an interval. Arms that look up n-grams in earlier requests have fresh ones per block even so: what
+    they keep within a block is measured."""
 
     @property
     def reads_once(self) -> bool:

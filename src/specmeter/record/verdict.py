@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from specmeter.messages import Message
 from specmeter.record.base import Record
+from specmeter.record.spec import Truth
 
 Severity = Literal["invalid", "suspect", "note"]
 """What a finding does to what it is about: the number is false; a check failed: not to publish; good to know."""
@@ -56,6 +59,8 @@ class Unchecked(Record):
     """The arm it could not examine; None for the whole run."""
     applies: bool = True
     """False where there is nothing to be checked (an arm without a draft model has no draft to compare)."""
+    untold: Annotated[tuple[Truth, ...], Field(exclude_if=lambda value: not value)] = ()
+    """What this engine does not tell, for want of which it could not."""
 
 
 class CheckOutcome(Record):
@@ -96,6 +101,10 @@ class Certificate(Record):
     requests: dict[Verdict | Literal["unanswered"], int]
     """How many requests have which verdict, and how many have none, where some were not answered."""
     checks: tuple[CheckOutcome, ...]
+    untold: Annotated[tuple[Truth, ...], Field(exclude_if=lambda value: not value)] = ()
+    """What the engine does not tell, so that no check looked at it: no doubt, and no pass either."""
+    asked: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """The engine is a server that ran already."""
     data: dict[str, str]
     """Part of the run's data -> SHA-256 of it."""
     issues: tuple[Issue, ...] = ()

@@ -83,9 +83,8 @@ def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapp
         whole = [f for f in guilty if f.arm_id is None]
         reasons = list(dict.fromkeys(f.check for f in own or inherited or whole))
         code = "because" if own or not inherited else "of_its_baseline"
-        why = Message(f"check.{code}", checks=reasons) if reasons else Message("check.elsewhere")
         shown = Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict])
-        rows.append(row(arm_id, shown, "" if verdict == "valid" and not reasons else why))
+        rows.append(row(arm_id, shown, Message(f"check.{code}", checks=reasons) if reasons else ""))
     return Table("arms", (Column("arm"), Column("verdict"), Column("because")), rows)
 
 

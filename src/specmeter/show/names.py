@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
-from specmeter.engines.url import SERVED
+from specmeter.engines.url import SERVED, UrlOptions, places
 from specmeter.messages import Message, Value
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 
@@ -108,8 +108,27 @@ def method(arm: Arm) -> Name:
     return drafters[0] if len(drafters) == 1 else _word("methods", methods=drafters)
 
 
+def _served(arms: Sequence[Arm]) -> dict[str, Name]:
+    """Names of servers that were found: what each serves, and its port where there are several."""
+    urls = {arm.id: (own.url if arm.speculates else own.baseline_url) or "" for arm in arms if (own := _options(arm))}
+    told = places(dict.fromkeys(urls.values()))
+    names: dict[str, Name] = {}
+    for arm in arms:
+        place = told[urls[arm.id]]
+        model = label(arm.id).partition("/")[0].removesuffix(f"-{place.lstrip(':')}") if _is_given(arm) else arm.target
+        parts = [model, *([place] if len(told) > 1 else [])]
+        names[arm.id] = _listed(parts) if arm.speculates else _word("given", name=_word("none"), given=_listed(parts))
+    return names
+
+
+def _options(arm: Arm) -> UrlOptions:
+    return UrlOptions.model_validate(arm.engine.options)
+
+
 def _named(arms: Sequence[Arm]) -> dict[str, Name]:
     """Names of all arms of one target at one load, by id, without that load."""
+    if any(arm.methods == (SERVED,) for arm in arms):
+        return _unique(_served(arms))
     drafting = {arm.id: _listed([_head(arm), *_asked(arm, arms)]) for arm in arms}
     alike: dict[Name, list[Arm]] = {}
     for arm in arms:
@@ -145,8 +164,6 @@ def _head(arm: Arm) -> Name:
 def _drafter(arm: Arm, name: str) -> Name:
     if name == PLAIN:
         return _word("none")
-    if name == SERVED:
-        return _word("served")
     if name == "draft-simple":
         return _word("model") if arm.draft in (None, "draft") else _called(arm.draft)
     return METHODS.get(name, name)

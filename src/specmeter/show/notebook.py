@@ -138,7 +138,7 @@ def _verdict_html(text: Text) -> str:
     if text.verdict is None:
         return ""
     colour = _COLOURS.get("" if text.simulated and text.verdict == "valid" else text.verdict, "#57606a")
-    said = words().render(verdict_said(text.verdict, simulated=text.simulated))
+    said = words().render(verdict_said(text.verdict, simulated=text.simulated, untold=text.untold))
     return f'; <strong style="color:{colour}">{said}</strong>'
 
 

@@ -19,7 +19,7 @@ from specmeter.text import quoted, size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.record import EngineIdentity, Host
+    from specmeter.record import Certificate, EngineIdentity, Host
     from specmeter.record.verdict import Verdict
     from specmeter.show.figure import Figure
     from specmeter.show.table import Table, Tone
@@ -41,6 +41,8 @@ class Text:
     at: At = "everywhere"
     verdict: Verdict | Literal["unchecked"] | None = None
     """Whether an answer can be believed."""
+    untold: Message | None = None
+    """How a valid verdict is worded where an engine does not tell all that checks look at."""
     simulated: bool = False
     """Whether there is nothing to believe: a mock was asked."""
     indent: int = 0
@@ -152,9 +154,17 @@ class Report:
         return [table for table in tabled if table.rows]
 
 
-def verdict_said(verdict: str | None, *, simulated: bool) -> Message:
+def as_told(certificate: Certificate | None) -> Message | None:
+    """`valid, as far as this server can tell (not checked: forwards per request)`; None where all was looked at."""
+    if certificate is None or not certificate.untold:
+        return None
+    code = "verdict.as_told.server" if certificate.asked else "verdict.as_told.engine"
+    return Message(code, what=[Message(f"untold.{it}") for it in certificate.untold])
+
+
+def verdict_said(verdict: str | None, *, simulated: bool, untold: Message | None = None) -> Message:
     """A verdict in words; of a simulation there is none without that word."""
-    said = Message(f"verdict.{verdict or 'unchecked'}")
+    said = untold if untold is not None and verdict == "valid" else Message(f"verdict.{verdict or 'unchecked'}")
     return Message("verdict.mock", verdict=said) if simulated else said
 
 

@@ -19,7 +19,7 @@ from specmeter.messages import Message
 from specmeter.record.verdict import grouped
 from specmeter.show import why_report
 from specmeter.show.names import Names
-from specmeter.show.report import Command, Report, Section, Tabled, Text, hints
+from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
 from specmeter.show.run_tables import brief
 from specmeter.show.run_words import (
     at_load,
@@ -126,7 +126,8 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
 
 def _head(run: RunReport, said: Message, verdict: Verdict | None) -> Text:
     """A line of the heading, and whether it can be believed."""
-    return Text(said, "strong", verdict=verdict or "unchecked", simulated=run.simulated)
+    told = as_told(run.certificate)
+    return Text(said, "strong", verdict=verdict or "unchecked", untold=told, simulated=run.simulated)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -344,7 +345,8 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
 
 def verdict_of(certificate: Certificate) -> Text:
     """The verdict of a run, and how many of its requests are how."""
-    verdict, state = Message(f"verdict.{certificate.verdict}"), Message(f"state.{certificate.state}")
+    verdict = verdict_said(certificate.verdict, simulated=False, untold=as_told(certificate))
+    state = Message(f"state.{certificate.state}")
     requests = certificate.requests
     more = Message("check.unanswered", count=requests["unanswered"]) if "unanswered" in requests else ""
     said = Message("check.verdict", verdict=verdict, state=state, **{**requests, "unanswered": more})

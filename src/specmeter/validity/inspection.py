@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.messages import Message
-from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Unchecked, Verdict
-from specmeter.record.verdict import VERDICTS, RequestId, request_verdicts, worst
+from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Truth, Unchecked, Verdict
+from specmeter.record.verdict import VERDICTS, RequestId, about_arm, request_verdicts, worst
 from specmeter.store.integrity import (
     FIX,
     PARTS,
@@ -30,7 +30,7 @@ from specmeter.store.integrity import (
     uncovered,
 )
 from specmeter.validity.checks import BEFORE, CHECKS
-from specmeter.validity.checks.check import Check, unseen
+from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 if TYPE_CHECKING:
@@ -55,21 +55,19 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
     """Let every check look, and draw the verdicts.
 
     A request is as bad as the findings about it. An arm is as bad as its worst request, the findings about it, its
-    baseline, and findings about the whole run that are `invalid`; it is at most suspect where a check that could have
-    found it invalid had nothing to look at. The run is as bad as its worst arm, controls included, and the findings
-    about it.
+    baseline, and findings about the whole run that are `invalid`. The run is as bad as its worst arm, controls
+    included, and the findings about it. What an engine does not tell is no finding; what it does tell and is not there
+    is one, where it could have shown a number to be false.
     """
     looked = _looked(data, checks)
     findings: list[Finding] = []
     outcomes: list[CheckOutcome] = []
-    blind: list[Unchecked] = []
     for check in checks:
-        found = [item for item in looked[check.id] if isinstance(item, Finding)]
         unchecked = list(dict.fromkeys(item for item in looked[check.id] if isinstance(item, Unchecked)))
+        found = [item for item in looked[check.id] if isinstance(item, Finding)]
+        found += _missing(check, unchecked, data)
         findings += found
         outcomes.append(_outcome(check, found, unchecked, data))
-        if check.severity == "invalid":
-            blind += [gap for gap in unchecked if gap.applies]
     valid: Verdict = "valid"
     own: dict[str, Verdict] = dict.fromkeys(data.arms, valid)
     run = valid
@@ -79,9 +77,6 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
             run = worst((run, verdict))
         elif finding.arm_id is not None:
             own[finding.arm_id] = worst((own.get(finding.arm_id, "valid"), verdict))
-    for gap in blind:
-        for arm_id in data.arms if gap.arm_id is None else (gap.arm_id,):
-            own[arm_id] = worst((own[arm_id], "suspect"))
     arms: dict[str, Verdict] = {arm.id: _with_baseline(arm, own, run) for arm in data.arms.values()}
     verdict = worst((run, *arms.values()))
     return Judgement(tuple(outcomes), tuple(findings), verdict, arms, request_verdicts(findings))
@@ -91,9 +86,13 @@ def _looked(data: RunData, checks: Sequence[Check]) -> dict[str, list[Finding | 
     """What each check says, by its id; of several devices one after the other, so that what checks sort for themselves
     is kept of one at a time."""
     found: dict[str, list[Finding | Unchecked]] = {}
+    tells = data.traits.tells
     for check in checks:
-        lacking = [TRUTHS[truth] for truth in check.needs if truth not in data.traits.tells]
-        found[check.id] = [unseen(None, Message("unchecked.not_told", what=lacking[0]))] if lacking else []
+        lacking = tuple[Truth, ...](truth for truth in check.needs if truth not in tells)
+        found[check.id] = []
+        if lacking:
+            said = Message("unchecked.not_told", what=TRUTHS[lacking[0]])
+            found[check.id].append(Unchecked(reason=said, untold=lacking))
     able = [check for check in checks if not found[check.id]]
     for device, part in data.devices():
         for check in able:
@@ -102,7 +101,24 @@ def _looked(data: RunData, checks: Sequence[Check]) -> dict[str, list[Finding | 
     for check in able:
         if not check.apart:
             found[check.id] += check.look(data)
+        if check.reads and set(check.reads).isdisjoint(tells):
+            found[check.id] = [_untold(item, check.reads) for item in found[check.id]]
     return found
+
+
+def _untold(item: Finding | Unchecked, truths: tuple[Truth, ...]) -> Finding | Unchecked:
+    gap = isinstance(item, Unchecked) and item.applies
+    return item.model_copy(update={"untold": truths}) if gap else item
+
+
+def _missing(check: Check, unchecked: Sequence[Unchecked], data: RunData) -> Iterator[Finding]:
+    """What could have shown a number to be false, is told by this engine, and is not there; arms without any answer
+    have no number."""
+    for gap in unchecked if check.severity == "invalid" else ():
+        if gap.applies and not gap.untold:
+            for arm_id in (it for it in data.arms if gap.arm_id in (None, it) and data.by_arm[it]):
+                said = Message("evidence-missing.found", reason=gap.reason)
+                yield about_arm(check.id, "suspect", arm_id, said, Message("evidence-missing.fix"))
 
 
 def _on(device: str, item: Finding | Unchecked) -> Finding | Unchecked:
@@ -133,6 +149,8 @@ def certify(
         arms=dict(judgement.arms),
         requests=counted,
         checks=judgement.outcomes,
+        untold=tuple(dict.fromkeys(it for of in judgement.outcomes for gap in of.unchecked for it in gap.untold)),
+        asked=data.traits.asked,
         data=dict(hashes),
         issues=tuple(issues),
     )
@@ -247,4 +265,5 @@ def refuse_changed_data(run: RunReader) -> None:
 
 def foresee(data: RunData) -> tuple[Finding, ...]:
     """What checks have to say before anything is measured."""
-    return judge(data, BEFORE).findings
+    looked = _looked(data, BEFORE)
+    return tuple(it for check in BEFORE for it in looked[check.id] if isinstance(it, Finding))

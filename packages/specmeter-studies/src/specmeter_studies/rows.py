@@ -164,10 +164,7 @@ class RunRows:
         verdict = certificate.arms[arm_id]
         if verdict == "valid":
             return verdict, None
-        guilty = self.report.because(arm_id)
-        if not guilty:
-            return verdict, Message("study.why.unseen")
-        found = (Message("study.because", name=it.check, why=it.message) for it in guilty)
+        found = (Message("study.because", name=it.check, why=it.message) for it in self.report.because(arm_id))
         return verdict, several(found, _MOST_REASONS)
 
 

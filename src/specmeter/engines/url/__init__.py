@@ -12,6 +12,7 @@ environment and never kept.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -48,6 +49,14 @@ def address(value: str) -> str:
         raise ValueError(f"{before!r} is followed by more than a server's address and a path")
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{parts.scheme}://{parts.netloc.lower()}{path}"
+
+
+def places(urls: Iterable[str]) -> dict[str, str]:
+    """URL -> what tells a server from the others: its port (`:8081`), or its address where that does not."""
+    parts = {url: urlsplit(url) for url in urls}
+    ports = {it.port for it in parts.values()}
+    alone = None not in ports and len(ports) == len(parts) and len({it.hostname for it in parts.values()}) == 1
+    return {url: f":{it.port}" if alone else url.partition("://")[2] for url, it in parts.items()}
 
 
 Url = Annotated[str, AfterValidator(address)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ from specmeter.engines.url import ANY, URL, UrlOptions
 from specmeter.engines.url.dialects import DIALECTS, LLAMA, field_of
 from specmeter.engines.url.found import Found, ask, call, client_of, is_here, key_of, models_of, processes
 from specmeter.engines.url.session import FoundLlama, OpenAiSession
-from specmeter.errors import EngineStartError, ExperimentError, ModelError
+from specmeter.errors import EngineError, EngineStartError, ExperimentError, ModelError
 from specmeter.files import without_links
 from specmeter.record import EngineIdentity, ModelIdentity
 
@@ -42,6 +44,17 @@ def served_model(options: UrlOptions, name: str, reference: str) -> ModelIdentit
         size_bytes=size if isinstance(size, int) and size > 0 else 0,
         origin="engine",
     )
+
+
+def called(options: UrlOptions) -> dict[str, str]:
+    """URL -> what people call the model there: its file's name, or the last part of its id. A server that serves
+    several, or does not answer, is left out."""
+    found: dict[str, str] = {}
+    for url in options.all:
+        with suppress(EngineError, ModelError):
+            name = _asked_once(url, key_of(url, options), ANY).model(ANY)
+            found[url] = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf")
+    return found
 
 
 def refuse_unlike(plain: Found, servers: Sequence[Found]) -> None:
@@ -150,6 +163,7 @@ class UrlEngine(Engine):
                 "server_name": found.dialect.name,
                 "server_version": found.version,
                 "model": dict(found.models[model]),
+                "named": found.named,
                 "total_slots": found.slots,
                 "slot_context": found.context,
                 "sampling": dict(found.sampling),

@@ -53,6 +53,8 @@ class Found:
     context: object = None
     sampling: Mapping[str, float] = field(default_factory=dict[str, float])
     """How it samples where a request says nothing, as far as it tells."""
+    named: str | None = None
+    """What its replies call the model, where that is another name."""
     pids: tuple[int, ...] = ()
     """Its processes; none where they cannot be seen from here."""
 
@@ -247,7 +249,11 @@ def _other(found: Found, info: Mapping[str, Any], counted: Mapping[str, float] |
                 tells |= {"candidates"} if said["choices"][0]["logprobs"] else set()
     context = found.models[model].get("max_model_len")
     speculating = True if told.proposed else active
-    return replace(found, dialect=dialect, tells=frozenset(tells), speculating=speculating, context=context)
+    named = str(said.get("model") or model)[:200]
+    named = named if named != model else None
+    return replace(
+        found, dialect=dialect, tells=frozenset(tells), speculating=speculating, context=context, named=named
+    )
 
 
 def is_here(host: str) -> bool:

@@ -114,6 +114,8 @@ class OpenAiSession(ThreadedSession):
         self.facts = facts
         self._launch, self._found, self._model = launch, found, model
         self._overlaps = Overlaps()
+        self._named = ""
+        """What replies call the model."""
         self._total: dict[str, float] = {}
         """Of a server that counts anew whenever it is asked: the sum of its answers."""
         if (load := launch.arm.load) is not None:
@@ -178,10 +180,11 @@ class OpenAiSession(ThreadedSession):
                 f"{self._found.url} {said}, of at most {most}, and sent text in {len(got.parts)} parts",
                 fix="measure a server that answers `stream_options.include_usage`, as OpenAI's interface has it",
             )
-        model: Any = got.last.get("model", self._model)
-        if model != self._model:
+        named = str(got.last.get("model") or self._model)
+        self._named = self._named or named  # gateways call a model by a name of their own
+        if named not in (self._named, self._model):
             raise EngineProtocolError(
-                f"{self._found.url} was asked for the model {self._model[:200]} and answered with {str(model)[:200]!r}",
+                f"{self._found.url} answered with the model {self._named[:200]!r} at first, now with {named[:200]!r}",
                 fix="keep one model loaded while it is measured, then run the same command again",
             )
         first, last = got.parts[0][0], got.parts[-1][0]

@@ -28,7 +28,7 @@ from specmeter.show.figure import (
 from specmeter.show.load_figures import load_figures
 from specmeter.show.names import Names
 from specmeter.show.page.document import choices
-from specmeter.show.report import Chart, Command, Tabled, engine, machine, moment, verdict_said
+from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
 from specmeter.show.run_words import (
@@ -127,6 +127,7 @@ def run_page(
         bench=any(model.origin == "bench" for model in run.models),
         started=None if run.state.started_at is None else moment(run.state.started_at),
         checked=None if run.certificate is None else moment(run.certificate.checked_at),
+        untold=as_told(run.certificate) if run.certificate and run.certificate.verdict == "valid" else None,
         anchors=_first_of_check(document),
         why=[
             _seen(make(document), [])

@@ -68,7 +68,9 @@ def _say(screen: Screen, text: Text) -> None:
         screen.say(text.said, tone=text.tone, indent=text.indent, wrap=not text.whole)
         return
     tone = TONES.get("" if text.simulated and text.verdict == "valid" else text.verdict, "doubtful")
-    screen.say((text.said, text.tone), "; ", (verdict_said(text.verdict, simulated=text.simulated), tone))
+    screen.say(
+        (text.said, text.tone), "; ", (verdict_said(text.verdict, simulated=text.simulated, untold=text.untold), tone)
+    )
 
 
 def print_blocks(screen: Screen, blocks: Sequence[Block], *, details: bool = False, apart: bool = False) -> None:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmeter.analysis.answer import least_units
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
@@ -46,7 +45,6 @@ from specmeter.validity.checks.run_data import RequestData, RunData
 
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats, Ints
-    from specmeter.record import Estimate
 
 
 class Speeds(NamedTuple):
@@ -386,64 +384,64 @@ def _places(session: Session) -> list[str]:
 
 # --- baseline-unstable -----------------------------------------------------------------------------------------------
 
-_WILD = 0.15
-"""A baseline that varies by this much between blocks cannot serve as a yardstick."""
+WILD = 0.15
+"""What a speedup may vary by from block to block, as its baseline does and its arm does not."""
 _CALM = 0.05
 """A baseline varies by so much on a quiet machine."""
 
 
 def baseline_unstable(data: RunData) -> Findings:
-    """Baselines whose rate varies from block to block by as much as the effect that is claimed.
+    """Baselines whose rate varies from block to block, and whether the speedup varies with it.
 
-    An effect is claimed where the interval of the speedup excludes 1, or where there is no interval. It is not to be
-    believed when the baseline's own rate varies by |ln S| or more. Ratios within a block cancel what both arms share,
-    but a machine that moves by as much as the effect from one block to the next also moves within blocks.
+    An arm and its baseline are measured side by side in every block, and only their ratios are claimed. What both
+    share cancels, however large it is: a machine that is slower in one block than in the next changes tokens per
+    second, which is a note, and no speedup. The interval holds what they do not share. But a ratio that follows the
+    baseline is a baseline that moved alone, or an arm that gains on a fast machine and not on a slow one: it is no
+    speedup of either. It is called so where the part of its variation that goes with the baseline's (the correlation,
+    times its standard deviation) is 15 % or more. In a single block nothing repeats and there is no interval: an effect
+    is not to be believed there if the baseline's requests vary by as much.
 
-    A quiet machine moves as well: on two virtual cores baselines vary by 1-5 % over four blocks. Up to 5 % an interval
-    over three pairs or more, which holds what pairs do not share, decides alone. Whatever the effect, 15 % is too much:
-    by chance 5 % become 15 % in fewer than one of a million runs.
-
-    Assumes: a baseline that varies between blocks also varies within them.
-    Otherwise: it may not, and then the interval is right: suspect at most.
+    Assumes: in a single block, requests that vary by as much as the effect hide it.
+    Otherwise: prompts may differ in speed for good reasons, and the ratio be right: suspect at most.
     """
     arms = [arm for arm in compared_arms(data) if arm.role == "speculative"]
     if not arms:
         yield not_applicable(None, Message("unchecked.no_baseline"))
         return
     speedups = data.speedups
-    names = dict.fromkeys(arm.baseline_id or "" for arm in arms)
-    noises = {name: _steadiness(data, name) for name in names}
-    for name, noise in noises.items():
-        if noise is not None and noise.of_a_block >= _WILD:
+    paces = {name: _pace(data, name) for arm in arms for name in (arm.id, arm.baseline_id or "")}
+    for name in dict.fromkeys(arm.baseline_id or "" for arm in arms):
+        effects = list(paces[name].values())
+        if len(effects) > 1 and (varies := stdev(effects)) > _CALM:
             yield of_arm(
-                "suspect",
-                name,
-                Message("baseline-unstable.wild", varies_percent=100 * noise.of_a_block),
-                **_noise(noise),
+                "note", name, Message("baseline-unstable.shared", varies_percent=100 * varies, blocks=len(effects))
             )
     for arm in arms:
-        noise, speedup = noises[arm.baseline_id or ""], speedups.get(arm.id)
+        base, speedup = arm.baseline_id or "", speedups.get(arm.id)
+        both = sorted(paces[arm.id].keys() & paces[base].keys())
+        if len(both) > 1:
+            moves = follows([paces[base][it] for it in both], [paces[arm.id][it] - paces[base][it] for it in both])
+            if moves >= WILD:
+                yield of_arm(
+                    "suspect", arm.id, Message("baseline-unstable.alone", varies_percent=100 * moves, blocks=len(both))
+                )
+            continue
+        noise = variation(speeds_of(data.by_arm.get(base, ()))) if data.arms[base].load is None else None
         if noise is None or speedup is None:
             yield unseen(arm.id, Message("unchecked.baseline_once"))
             continue
         effect = abs(math.log(speedup.point))
-        quiet = noise.of_a_block <= _CALM and speedup.low is not None and speedup.n >= least_units(1)
-        if _claimed(speedup) and 0 < effect <= noise.of_a_block < _WILD and not quiet:
+        if speedup.low is None and 0 < effect <= noise.of_a_block:
             yield of_arm(
                 "suspect",
                 arm.id,
-                Message(
-                    "baseline-unstable.found",
-                    effect_percent=100 * effect,
-                    varies_percent=100 * noise.of_a_block,
-                ),
-                effect_percent=round(100 * effect, 2),
-                **_noise(noise),
+                Message("baseline-unstable.found", effect_percent=100 * effect, varies_percent=100 * noise.of_a_block),
+                prompts=noise.prompts,
             )
 
 
-def _steadiness(data: RunData, name: str) -> Variation | None:
-    """How much a baseline's rate varies; None where nothing was repeated.
+def _pace(data: RunData, name: str) -> dict[BlockKey, float]:
+    """How much faster than usual an arm was in each block, as the logarithm of a ratio.
 
     Under load a request's time depends on those beside it, so that only cells as wholes repeat. Total tokens per second
     of their steady windows are compared; where requests arrive by a rate, which these then follow, the tokens per
@@ -451,26 +449,21 @@ def _steadiness(data: RunData, name: str) -> Variation | None:
     """
     arm = data.arms.get(name)
     if arm is None or arm.load is None:
-        return variation(speeds_of(data.by_arm.get(name, ())))
+        return speeds_of(data.by_arm.get(name, ())).by_block()
     cells = [it.figures for it in data.cells if it.figures.arm_id == name and it.figures.counts]
-    paces = [(it.tokens, it.window_ms) if arm.load.rate is None else (it.decode_tokens, it.decode_ms) for it in cells]
-    logs = [math.log(tokens / ms) for tokens, ms in paces if tokens > 0 and ms > 0]
-    return Variation(stdev(logs), 0.0, 1, len(logs)) if len(logs) > 1 else None
-
-
-def _claimed(speedup: Estimate) -> bool:
-    if speedup.low is None or speedup.high is None:
-        return True
-    return speedup.low > 1 or speedup.high < 1
-
-
-def _noise(noise: Variation) -> dict[str, float | int]:
-    return {
-        "between_blocks_percent": round(100 * noise.between, 2),
-        "single_request_percent": round(100 * noise.within, 2),
-        "blocks": noise.blocks,
-        "prompts": noise.prompts,
+    by_rate = arm.load.rate is not None
+    paces = {
+        (it.invocation, it.block): (it.decode_tokens, it.decode_ms) if by_rate else (it.tokens, it.window_ms)
+        for it in cells
     }
+    return {block: math.log(tokens / ms) for block, (tokens, ms) in paces.items() if tokens > 0 and ms > 0}
+
+
+def follows(baseline: Sequence[float], ratios: Sequence[float]) -> float:
+    """The part of the ratios' standard deviation that goes with the baseline."""
+    base, ratio = np.array(baseline) - np.mean(baseline), np.array(ratios) - np.mean(ratios)
+    length = math.sqrt(float(base @ base))
+    return abs(float(base @ ratio)) / length / math.sqrt(len(base) - 1) if length > 0 else 0.0
 
 
 CHECKS: tuple[Check, ...] = (

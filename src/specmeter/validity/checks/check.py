@@ -29,12 +29,14 @@ class Check:
     id: str
     """`threat.ID` in the catalogues says what goes wrong in measurements, that this check looks for."""
     severity: Severity
-    """The most that it finds. Where a check for `invalid` had nothing to look at, an arm is at most suspect."""
+    """The most that it finds. If a check for `invalid` lacks data that the engine tells, that is a suspect finding."""
     look: Callable[[RunData], Findings]
     saw: tuple[str, ...]
     """Parts of the run's data that it reads, by the names of `specmeter.store.integrity.PARTS`."""
     needs: tuple[Truth, ...] = ()
     """What the engine must tell; of an engine that does not, nothing was looked at."""
+    reads: tuple[Truth, ...] = ()
+    """What it looks at, where the engine tells any of it; of an engine that tells none, nothing is missing."""
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
 

@@ -264,7 +264,7 @@ def target_decode_failed(data: RunData) -> Findings:
     Assumes: what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log,
     tokens that no successful forward stands behind: counting.
     Otherwise: an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor
-    counters the arm is at most suspect.
+    counters nothing is known, which is suspect where the engine has either.
     """
     for arm, requests in answered(data):
         logs = logs_of(data, requests)
@@ -306,7 +306,7 @@ def draft_decode_failed(data: RunData) -> Findings:
     """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else.
 
     Assumes: what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself.
-    Otherwise: an engine with other words goes unnoticed; without a log the arm is at most suspect.
+    Otherwise: an engine with other words goes unnoticed; a log that is missing is suspect, where the engine has one.
     """
     for arm, requests in answered(data):
         if not by_model(data, arm):
@@ -562,9 +562,22 @@ def _cost(
 _LOG = ("sessions", "logs", "requests")
 
 CHECKS: tuple[Check, ...] = (
-    Check("target-decode-failed", "invalid", target_decode_failed, saw=(*_LOG, "replies")),
-    Check("draft-decode-failed", "invalid", draft_decode_failed, saw=(*_LOG, "arms")),
-    Check("speculation-not-active", "invalid", speculation_not_active, saw=(*_LOG, "arms"), needs=("drafts",)),
+    Check(
+        "target-decode-failed",
+        "invalid",
+        target_decode_failed,
+        saw=(*_LOG, "replies"),
+        reads=("log", "forwards"),
+    ),
+    Check("draft-decode-failed", "invalid", draft_decode_failed, saw=(*_LOG, "arms"), reads=("log",)),
+    Check(
+        "speculation-not-active",
+        "invalid",
+        speculation_not_active,
+        saw=(*_LOG, "arms"),
+        needs=("drafts",),
+        reads=("activation",),
+    ),
     Check(
         "drafter-idle",
         "suspect",
@@ -581,5 +594,11 @@ CHECKS: tuple[Check, ...] = (
         needs=("drafts",),
     ),
     Check("checkpoint-cost", "note", checkpoint_cost, saw=(*_LOG, "arms", "models", "replies")),
-    Check("replay-livelock", "invalid", replay_livelock, saw=(*_LOG, "arms", "models", "replies")),
+    Check(
+        "replay-livelock",
+        "invalid",
+        replay_livelock,
+        saw=(*_LOG, "arms", "models", "replies"),
+        reads=("log", "steps"),
+    ),
 )

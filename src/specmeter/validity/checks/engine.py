@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from specmeter.analysis.requests import BlockKey
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
 from specmeter.messages import Message
-from specmeter.record import TRUTHS, Arm, DeviceUse, EngineIdentity, EngineTraits, Session, Truth
+from specmeter.record import Arm, DeviceUse, EngineIdentity, EngineTraits, Session
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import (
     MOST_SHOWN,
@@ -490,15 +491,16 @@ _RISE_T = 4.0
 
 
 def server_shared(data: RunData) -> Findings:
-    """Servers that more than one request, client or arm left its traces in.
+    """Servers that more than one request, client, block or arm left its traces in.
 
     More than one slot, a prompt cache, prompt tokens found in the cache (unless prompts are read once, by the run's own
-    design: said as a note), a session that served another arm or block:
-    each is exact. The method `ngram-mod` keeps its table for the server's life, so every request after the first drafts
-    from the texts of others; that is certain from the method alone. For all n-gram arms the share of accepted
-    tokens is also compared over the places of one prompt in the sessions of different blocks: greedy text repeats
-    itself exactly, so without a shared table it does not depend on the place at all. It is called a rise from 0.02 of
-    the tokens between first and last place on, at four times its standard error.
+    design: said as a note), a session that served another arm or block: each is exact. A method that drafts from
+    earlier requests (`ngram-mod`) does so within a block, whose server answers all prompts: that is what is measured,
+    the interval is over servers, and a note says it. A server that it shares over blocks makes these depend on each
+    other. For all other n-gram arms the share of accepted tokens is compared over the places of one prompt in the
+    sessions of different blocks: greedy text repeats itself exactly, so without a shared table it does not depend on
+    the place at all. It is called a rise from 0.02 of the tokens between first and last place on, at four times its
+    standard error.
 
     Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless
     something is kept.
@@ -525,6 +527,8 @@ def server_shared(data: RunData) -> Findings:
                 Message("server-shared.found", how=tuple(evidence.values())),
                 **evidence,
             )
+        elif (method := _remembering(data, arm)) is not None and max(_places(data, requests)) > 0:
+            yield of_arm("note", arm.id, Message("server-shared.remembers", method=method))
 
 
 def _shared(
@@ -559,16 +563,20 @@ def _strange(session: Session | None, request: RequestData) -> bool:
     return (session.arm_id, session.invocation, session.block) != (row.arm_id, row.invocation, row.block)
 
 
+def _remembering(data: RunData, arm: Arm) -> str | None:
+    """A method of the arm that drafts from earlier requests of its server."""
+    return next((it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers), None)
+
+
 def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, Message]:
-    places = _places(data, requests)
-    found: dict[str, Message] = {}
-    keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
-    if keeping and max(places) > 0 and not data.simulated:
-        found["table"] = Message("server-shared.table", method=keeping[0], requests=max(places) + 1)
-    rise = _rise(requests, places)
-    if rise is not None and arm.load is None:
-        found["rise"] = Message("server-shared.rise", rise=rise)
-    return found
+    if (method := _remembering(data, arm)) is not None:
+        blocks: dict[str, set[BlockKey]] = {}
+        for row in (it.row for it in requests):
+            blocks.setdefault(server_of(data.sessions, row.session_id), set()).add((row.invocation, row.block))
+        most = max(map(len, blocks.values()))
+        return {"table": Message("server-shared.table", method=method, blocks=most)} if most > 1 else {}
+    rise = _rise(requests, _places(data, requests)) if arm.load is None else None
+    return {} if rise is None else {"rise": Message("server-shared.rise", rise=rise)}
 
 
 def _places(data: RunData, requests: Sequence[RequestData]) -> list[int]:
@@ -605,12 +613,9 @@ def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | Non
 
 # --- server-found ----------------------------------------------------------------------------------------------------
 
-_WANTED: tuple[Truth, ...] = ("drafts", "forwards", "tokens", "settings", "activation", "log", "identity")
-
 
 def server_found(data: RunData) -> Findings:
-    """A server that ran already, and was asked: what it does not tell, where it computes, and whether what is compared
-    is one model.
+    """A server that ran already, and was asked: where it computes, and whether what is compared is one model.
 
     Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
     say of their models is compared as far as both say it.
@@ -630,9 +635,8 @@ def server_found(data: RunData) -> Findings:
         if differing := sorted(it for it in mine.keys() & plain.keys() if mine[it] != plain[it]):
             said = Message("server-found.models", what=", ".join(differing))
             yield of_arm("suspect", arm.id, said, Message("server-found.fix_models"))
-    if untold := [TRUTHS[it] for it in _WANTED if it not in data.traits.tells]:
-        said = Message("server-found.untold", what=untold)
-        yield of_run("suspect", said, Message("server-found.fix_untold"))
+    for name in dict.fromkeys(str(it.resolved["named"]) for it in data.sessions.values() if it.resolved.get("named")):
+        yield of_run("note", Message("server-found.named", name=name), Message("server-found.fix_models"))
     if not data.traits.watched:
         yield of_run("note", Message("server-found.unseen"), Message("server-found.fix_unseen"))
     servers = {it.server: it.resolved for it in data.sessions.values() if it.server is not None}

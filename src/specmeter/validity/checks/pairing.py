@@ -250,8 +250,8 @@ def rpc_fallback(data: RunData) -> Findings:
 
     Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one
     command of 9 bytes at least: identity and counting.
-    Otherwise: an engine that does not say where weights lie leaves the arm at most suspect; so does a connection
-    that failed, and may have been made later.
+    Otherwise: a connection that failed may have been made later: suspect. So is one without the buffers of an
+    engine that names them.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
@@ -356,11 +356,22 @@ def _went(session: Session, logs: Logs, *, draft: bool) -> bool:
 
 CHECKS: tuple[Check, ...] = (
     Check(
-        "vocab-mismatch", "invalid", vocab_mismatch, saw=("arms", "pairs", "sessions", "logs", "requests"), before=True
+        "vocab-mismatch",
+        "invalid",
+        vocab_mismatch,
+        saw=("arms", "pairs", "sessions", "logs", "requests"),
+        reads=("log",),
+        before=True,
     ),
     Check("draft-special-tokens", "note", draft_special_tokens, saw=("arms", "pairs", "prompts"), before=True),
     Check("draft-not-smaller", "suspect", draft_not_smaller, saw=("arms", "models"), before=True),
     Check("random-prompts", "suspect", random_prompts, saw=("arms", "models", "prompts", "requests"), before=True),
     Check("prompt-differs", "invalid", prompt_differs, saw=("requests", "arms")),
-    Check("rpc-fallback", "invalid", rpc_fallback, saw=("arms", "sessions", "logs", "requests")),
+    Check(
+        "rpc-fallback",
+        "invalid",
+        rpc_fallback,
+        saw=("arms", "sessions", "logs", "requests"),
+        reads=("memory",),
+    ),
 )
