@@ -9,7 +9,6 @@ or three; a run replaces it by what it measures.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,17 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
-from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
-from specmeter.errors import ExperimentError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.files import cache_dir
-from specmeter.laboratory.run import absent, engine_for, most_tokens, resolve_models, used_models, working_engine
+from specmeter.laboratory.fitting import most_tokens
+from specmeter.laboratory.run import absent, engine_for, fit, used_models
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts
-from specmeter.models.reference import OFFLINE, Fetching, locate, origin_of, peek, refuse_absent
-from specmeter.record import Arm, Prompt, Record
+from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_absent
+from specmeter.models.resident import Resident
+from specmeter.record import Arm, Record
 from specmeter.text import counted, size
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ SESSION_OVERHEAD_S = 1.5
 """Starting a process and reading metadata, without reading the weights."""
 LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
-ENGINE_OVERHEAD_BYTES = 200_000_000
-"""Compute buffers and code of the engine; buffers grow with batch and vocabulary."""
+OVERHEAD_BYTES = 200_000_000
+"""Taken for the engine itself and its buffers where a model is not here."""
 
 
 class Sized(Protocol):
@@ -59,8 +58,6 @@ class ModelNeed(Record):
     present: bool
     bytes_per_token: float | None
     """Weights read to decode one token by itself."""
-    kv_bytes: int
-    """KV cache at the experiment's context length."""
 
 
 class ArmPlan(Record):
@@ -72,7 +69,7 @@ class ArmPlan(Record):
     tokens: int
     """Generated in them at most, as far as the experiment's own limits say."""
     memory_bytes: int | None
-    """Weights and KV caches; None when a size is unknown."""
+    """What its server will have resident; None when a size is unknown."""
 
 
 class Plan(Record):
@@ -125,27 +122,30 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     """
     from specmeter.host.machine import memory_available_bytes
 
-    experiment = loaded.experiment
-    kind = experiment.engine.kind
-    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    kind = loaded.experiment.engine.kind
+    arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         check_arm(kind, arm, has_draft=arm.draft is not None)
-    engine_for(experiment, arms)
+    engine_for(loaded.experiment, arms)
+    refuse_absent(absent(loaded, arms, ask=False))
+    here = _here(loaded, arms)
+    known = [arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()]
+    preflight.check(known, here, kind)
+    loaded = fit(loaded, here, OFFLINE)
+    experiment = loaded.experiment
+    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     if chosen := experiment.only.prompts:  # their ids begin with the workload's name
         counts = dict.fromkeys(counts, 0) | Counter(it.partition("/")[0] for it in chosen)
-    refuse_absent(absent(loaded, arms, ask=False))
-    here = _here(loaded, arms)
-    preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)
-    refuse_long_prompts(loaded, here)
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
+    memory = _Memory(models, here, kind)
     passes = experiment.design.blocks * len(experiment.invocations)
     plans = tuple(
         ArmPlan(
             arm=arm,
             requests=passes * sum(n for n, _ in _in_a_block(experiment, arm, counts)),
             tokens=passes * sum(n * most for n, most in _in_a_block(experiment, arm, counts)),
-            memory_bytes=_memory(arm, models),
+            memory_bytes=memory.of(arm),
         )
         for arm in arms
     )
@@ -179,49 +179,6 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
             *too_few(experiment, arms),
         ),
     )
-
-
-def refuse_long_prompts(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching = OFFLINE) -> None:
-    """Raise `ExperimentError` for a prompt that does not fit into the context of one of `targets` with its answer.
-
-    A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
-    has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
-    """
-
-    experiment = loaded.experiment
-    specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
-    prompts = experiment.chosen(workloads.load(specs, base_dir=loaded.base_dir))
-    tokens = {spec.name: most_tokens(experiment, spec) for spec in specs}
-    for arm in experiment.expand():
-        if arm.role != "baseline" or arm.target not in targets:
-            continue
-        room = arm.engine.context // arm.engine.slots
-        mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
-        long = [it for it in mine if len("".join(_texts(it)).encode()) + (it.max_tokens or tokens[it.workload]) > room]
-        counts = _counted(loaded, arm, long, fetching) if long else {}
-        for prompt in long:
-            answer = prompt.max_tokens or tokens[prompt.workload]
-            if counts[prompt.id] + answer > room:
-                longer = (counts[prompt.id] + answer + 256) * (1 if arm.load else arm.engine.slots)
-                raise ExperimentError(
-                    f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
-                    f"context has room for {room}",
-                    fix=f"use a longer context (-c {longer}) or shorter prompts",
-                )
-
-
-def _counted(loaded: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching: Fetching) -> dict[str, int]:
-    """Prompt id -> tokens by the target's own tokenizer."""
-    engine, _, _ = working_engine(loaded.experiment)
-    models = resolve_models(loaded, [arm], fetching)
-    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
-        launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
-        with engine.start(launch) as session:
-            return {prompt.id: sum(len(session.tokenize(it)) for it in _texts(prompt)) for prompt in prompts}
-
-
-def _texts(prompt: Prompt) -> list[str]:
-    return [*(message.content for message in prompt.before), prompt.text]
 
 
 def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
@@ -268,7 +225,7 @@ def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, in
     traits = spec_of(experiment.engine.kind).traits
     for arm in arms:
         answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
-        for limit in silent_limits(arm, Room(answer, arm.engine.context), traits):
+        for limit in silent_limits(arm, Room(answer, arm.engine.full_context), traits):
             yield f"{arm.id}: {limit.told}; {limit.fix}"
 
 
@@ -312,20 +269,11 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> 
                 kind.model(own_options(engine.kind, engine.own_options), name, reference)
             # What the engine's own models are, it says when it runs them; simulated ones take nothing.
             size = 0 if traits.simulated else None
-            needs.append(
-                ModelNeed(
-                    name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None, kv_bytes=0
-                )
-            )
+            needs.append(ModelNeed(name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None))
             continue
         size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
-        context = loaded.experiment.engine.context
-        read, kv = _costs(reference, loaded.base_dir, size, context, present=present) if size is not None else (None, 0)
-        needs.append(
-            ModelNeed(
-                name=name, reference=reference, size_bytes=size, present=present, bytes_per_token=read, kv_bytes=kv
-            )
-        )
+        read = None if size is None else _bytes_read(reference, loaded.base_dir, size, present=present)
+        needs.append(ModelNeed(name=name, reference=reference, size_bytes=size, present=present, bytes_per_token=read))
     return needs
 
 
@@ -350,27 +298,31 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     return found
 
 
-def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:
-    """(bytes read per token, KV bytes): from the file's header where it is here, else from the recipe."""
+def _bytes_read(reference: str, base_dir: Path, size: int, *, present: bool) -> float | None:
+    """Per token: from the file's header where it is here, else from the recipe."""
     if present:
-        facts = read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE))
-        kv = facts.memory.kv_bytes(context) if facts.memory else 0
-        return float(facts.weights.bytes_per_token), kv
+        return float(read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE)).weights.bytes_per_token)
     if origin_of(reference) == "bench":
         plan = bench.describe(bench.parse(reference))
-        return size * (plan.experts_used / plan.experts if plan.experts else 1.0), 0
-    return None, 0
+        return size * (plan.experts_used / plan.experts if plan.experts else 1.0)
+    return None
 
 
-def _memory(arm: Arm, models: dict[str, ModelNeed]) -> int | None:
-    total = ENGINE_OVERHEAD_BYTES
-    for name in (arm.target, arm.draft):
-        if name is not None:
-            size = models[name].size_bytes
-            if size is None:
-                return None
-            total += size + models[name].kv_bytes * (1 if arm.load is None else arm.engine.slots)
-    return total
+class _Memory:
+    """What arms need: from headers of GGUF files that are here, otherwise from sizes."""
+
+    def __init__(self, models: Mapping[str, ModelNeed], here: Mapping[str, _File], kind: str) -> None:
+        self._models = models
+        self._here: Mapping[str, _File] = here if "gguf" in spec_of(kind).traits.model_formats else {}
+        self._resident = Resident() if self._here else None
+
+    def of(self, arm: Arm) -> int | None:
+        names = [name for name in (arm.target, arm.draft) if name is not None]
+        if self._resident is not None and self._here.keys() >= set(names):
+            target, *draft = (Path(self._here[name].path) for name in names)
+            return self._resident.bytes_of(arm, target, draft[0] if draft else None)
+        sizes = [size for name in names if (size := self._models[name].size_bytes) is not None]
+        return OVERHEAD_BYTES + sum(sizes) if len(sizes) == len(names) else None
 
 
 def _seconds(

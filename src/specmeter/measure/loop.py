@@ -418,7 +418,7 @@ class _Bench:
         self._tokenize(session, arm)
         # A server that runs has the context that it was given.
         told = session.facts.resolved.get("slot_context") if self.work.traits.asked else None
-        limit = told if isinstance(told, int) else arm.engine.context // arm.engine.slots
+        limit = told if isinstance(told, int) else arm.engine.slot_context
         for prompt in self.work.prompts[arm.id]:
             tokens = self.lengths[arm.target, prompt.id]
             wanted = tokens + self._generation(prompt).max_tokens
@@ -508,7 +508,7 @@ class _Bench:
         before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in of.before)
         changed = {"id": "warm-up", "text": _reversed_words(of.text), "before": before, "max_tokens": None}
         prompt, length = of.model_copy(update=changed), self.lengths.get((arm.target, of.id), 0)
-        room = arm.engine.context // arm.engine.slots - tokens
+        room = arm.engine.slot_context - tokens
         if 2 * length <= room:
             return prompt
         while (count := len(session.prompt_tokens(prompt))) > room and len(prompt.text) > 1:
