@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from specmeter.store import RequestKey, RunStore
 
 SHORT_WARMUP_TOKENS = 8
+SHORT_WARMUP_PROMPT = 512
+"""Tokens of a prompt that a short warm-up reads; llama.cpp computes no more at once."""
 BRIEF_CHARACTERS = 96
 START_FAILURES = 3
 """After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
@@ -439,8 +441,8 @@ class _Bench:
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
     def _warm_up(self, session: EngineSession, arm: Arm, cell: Turn, first: Prompt) -> dict[str, object]:
-        """Excluded requests: one of full shape, and in an arm's first session one token alone, to see how many forwards
-        a prompt takes.
+        """Excluded requests: one of the shape that the design says, and in an arm's first session one token alone, to
+        see how many forwards a prompt takes.
 
         Returns what the session's record says of them: their wall time in ms, that number of forwards where the engine
         counts them, and of a baseline's first session the tokens. The words of the prompt come in reverse order: the
@@ -453,17 +455,13 @@ class _Bench:
         generation = self._generation(first)
         tokens = generation.max_tokens if kind == "full" else SHORT_WARMUP_TOKENS
         prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
-        if (
-            kind in ("brief", "prompts")
-            and isinstance(batch, int)
-            and 0 < self.lengths.get((arm.target, first.id), 0) <= batch
-        ):
-            # Forwards of a longer one are counted.
-            prompt = prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
-        reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
-        one = generation.model_copy(update={"max_tokens": 1})
         length = self.lengths.get((arm.target, first.id), 0)
         alike = (arm.id, -(-length // batch) if isinstance(batch, int) and batch > 0 else length)
+        if alike in self.forwards or (isinstance(batch, int) and 0 < length <= batch):
+            # Otherwise the forwards of the whole prompt are to be counted.
+            prompt = _cut(prompt, kind, length)
+        reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
+        one = generation.model_copy(update={"max_tokens": 1})
         if alike not in self.forwards:
             forwards = session.generate(prompt, one).counters.get("n_decode_total")
             self.forwards[alike] = None if forwards is None else round(forwards)
@@ -585,6 +583,17 @@ def _reversed_words(text: str) -> str:
     """The same words (or, where there are hardly any, characters) in reverse order."""
     words = text.split()
     return " ".join(reversed(words)) if len(words) >= 4 else text[::-1]
+
+
+def _cut(prompt: Prompt, kind: str, length: int) -> Prompt:
+    """A warm-up's prompt of `length` tokens, as short as its kind allows: a whole batch of the processor's warms all
+    buffers, so that the first measured request finds what later ones find."""
+    if kind in ("brief", "prompts"):
+        return prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
+    if kind == "short" and length > SHORT_WARMUP_PROMPT:
+        kept = max(1, len(prompt.text) * SHORT_WARMUP_PROMPT // length)
+        return prompt.model_copy(update={"text": prompt.text[:kept], "before": ()})
+    return prompt
 
 
 def _drain(samples: SimpleQueue[Telemetry]) -> list[Telemetry]:
