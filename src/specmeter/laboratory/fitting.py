@@ -155,6 +155,17 @@ def _texts(experiment: Experiment, arm: Arm, base_dir: Path) -> Iterator[_Text]:
             yield _Text(it.id, it, depth + size, it.max_tokens or answer, added)
 
 
+_BYTES_PER_TOKEN = 3.5
+
+
+def prompt_tokens(experiment: Experiment, arm: Arm, base_dir: Path) -> float:
+    """Tokens of an arm's prompts in the mean, by their bytes where nothing counted them."""
+    texts = list(_texts(experiment, arm, base_dir))
+    depth = 0 if arm.load is None else arm.load.depth
+    sizes = [it.tokens if it.prompt is None else depth + (it.tokens - depth) / _BYTES_PER_TOKEN for it in texts]
+    return sum(sizes) / max(1, len(sizes))
+
+
 def _said(prompt: Prompt) -> list[str]:
     return [*(message.content for message in prompt.before), prompt.text]
 

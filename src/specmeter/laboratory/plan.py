@@ -1,15 +1,12 @@
 """What a run would need, before anything is started: arms, requests, memory, disk and a rough time.
 
-Time is estimated as for a machine whose decoding is bound by memory: tokens per second = bandwidth / bytes read per
-token, with a bandwidth measured in a tenth of a second now. Speculation is taken to change nothing, since that is
-what the run is to find out, and requests at once to take as long as one after the other. It is good to a factor of two
-or three; a run replaces it by what it measures.
+Time is estimated by `duration` from what this machine does in a fifth of a second now; a run replaces it by what it
+measures.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
-from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
+from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.files import cache_dir
-from specmeter.laboratory.fitting import most_tokens
+from specmeter.files import cache_dir, file_sha256
+from specmeter.laboratory.duration import TYPICAL_ANSWER, Speed, Weighed, Workload, expected_s, measure_speed
+from specmeter.laboratory.fitting import most_tokens, prompt_tokens
 from specmeter.laboratory.run import absent, engine_for, fit, used_models
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts
@@ -29,14 +27,15 @@ from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_
 from specmeter.models.resident import Resident
 from specmeter.record import Arm, Record
 from specmeter.text import counted, size
+from specmeter.workloads.spec import BenchWorkload, FileWorkload, StudiesWorkload
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
 
-SESSION_OVERHEAD_S = 1.5
-"""Starting a process and reading metadata, without reading the weights."""
 LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
+LONG_S = 600.0
+"""A run that takes longer is offered shorter designs."""
 OVERHEAD_BYTES = 200_000_000
 """Taken for the engine itself and its buffers where a model is not here."""
 
@@ -46,6 +45,13 @@ class Sized(Protocol):
 
     @property
     def size_bytes(self) -> int | None: ...
+
+
+class Located(Protocol):
+    """A model whose file is known."""
+
+    @property
+    def path(self) -> str: ...
 
 
 class ModelNeed(Record):
@@ -58,6 +64,8 @@ class ModelNeed(Record):
     present: bool
     bytes_per_token: float | None
     """Weights read to decode one token by itself."""
+    parameters: int | None = None
+    """Used for one token, where its file is here."""
 
 
 class ArmPlan(Record):
@@ -70,6 +78,14 @@ class ArmPlan(Record):
     """Generated in them at most, as far as the experiment's own limits say."""
     memory_bytes: int | None
     """What its server will have resident; None when a size is unknown."""
+
+
+class Shorter(Record):
+    """A design that takes less time."""
+
+    options: str
+    """Of `specmeter run`."""
+    seconds: float
 
 
 class Plan(Record):
@@ -98,7 +114,13 @@ class Plan(Record):
     bandwidth_bytes_per_s: float
     """Memory read bandwidth, measured now."""
     seconds: float | None
-    """Rough estimate of the time the run takes, without building or downloading models."""
+    """Rough estimate of the time the run takes, without building or downloading models; answers that may end by
+    themselves are taken for 300 tokens."""
+    context: int | None = None
+    """Tokens that each server has room for."""
+    blocks: int = 1
+    shorter: tuple[Shorter, ...] = ()
+    """Where it takes long."""
     warnings: tuple[str, ...] = ()
     """What the engine would silently make of settings of drafts, arm by arm, as far as it can be seen from here, and
     where the blocks are too few for an answer."""
@@ -152,7 +174,8 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     requests = sum(plan.requests for plan in plans)
     sessions = requests if experiment.design.session == "request" else len(arms) * passes
     known = [plan.memory_bytes for plan in plans if plan.memory_bytes is not None]
-    bandwidth = read_bandwidth()
+    speed = measure_speed()
+    seconds = _seconds(experiment, loaded.base_dir, plans, models, speed)
     return Plan(
         name=experiment.name,
         description=experiment.description.strip(),
@@ -170,11 +193,15 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         + sessions * LOG_BYTES_PER_SESSION
         + requests * BYTES_PER_REQUEST,
         disk_free_bytes=_disk_free(),
-        bandwidth_bytes_per_s=bandwidth,
-        seconds=_seconds(experiment, plans, models, sessions, bandwidth),
+        bandwidth_bytes_per_s=speed.bytes_per_s,
+        seconds=seconds,
+        context=experiment.engine.context,
+        blocks=passes,
+        shorter=tuple(_shorter(loaded, plans, models, speed)) if (seconds or 0.0) > LONG_S else (),
         warnings=(
             *_silent(experiment, arms, counts),
             *swapped(arms, models),
+            *self_drafting(arms, here),
             *queueing(arms),
             *too_few(experiment, arms),
         ),
@@ -188,6 +215,25 @@ def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
             mine, theirs = models[draft].size_bytes, models[target].size_bytes
             if mine is not None and theirs is not None and mine > theirs:
                 yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
+
+
+def self_drafting(arms: Sequence[Arm], models: Mapping[str, Located]) -> Iterator[str]:
+    """Draft models that are their targets, to the byte; several arms may have the same pair."""
+    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
+        if draft is None or target not in models or draft not in models:
+            continue
+        one, other = Path(models[target].path), Path(models[draft].path)
+        if one.is_file() and other.is_file() and _are_same(one, other):
+            yield (
+                f"the draft {draft} is the target {target} itself: every token is accepted, and drafting costs as much "
+                "as decoding; name a smaller model of the same vocabulary"
+            )
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    if one.samefile(other):
+        return True
+    return one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
 
 
 def queueing(arms: Sequence[Arm]) -> Iterator[str]:
@@ -239,19 +285,6 @@ def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> 
             yield passes * (counts[spec.name] if turn is None else turn), most_tokens(experiment, spec)
 
 
-def read_bandwidth(size_bytes: int = 128_000_000) -> float:
-    """Bytes per second at which one thread reads memory: the best of three sums over an array larger than caches."""
-    import numpy as np
-
-    values = np.ones(size_bytes // 8)
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        float(np.sum(values))
-        best = min(best, time.perf_counter() - started)
-    return size_bytes / best
-
-
 def _disk_free() -> int:
 
     folder = cache_dir()
@@ -272,8 +305,20 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> 
             needs.append(ModelNeed(name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None))
             continue
         size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
-        read = None if size is None else _bytes_read(reference, loaded.base_dir, size, present=present)
-        needs.append(ModelNeed(name=name, reference=reference, size_bytes=size, present=present, bytes_per_token=read))
+        read, active = None if size is None else _bytes_read(reference, size), None
+        if present:
+            weights = read_facts(locate(reference, base_dir=loaded.base_dir, fetching=OFFLINE)).weights
+            read, active = float(weights.bytes_per_token), weights.active_parameters
+        needs.append(
+            ModelNeed(
+                name=name,
+                reference=reference,
+                size_bytes=size,
+                present=present,
+                bytes_per_token=read,
+                parameters=active,
+            )
+        )
     return needs
 
 
@@ -298,10 +343,8 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     return found
 
 
-def _bytes_read(reference: str, base_dir: Path, size: int, *, present: bool) -> float | None:
-    """Per token: from the file's header where it is here, else from the recipe."""
-    if present:
-        return float(read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE)).weights.bytes_per_token)
+def _bytes_read(reference: str, size: int) -> float | None:
+    """Per token, of a model that is not here: from its recipe."""
     if origin_of(reference) == "bench":
         plan = bench.describe(bench.parse(reference))
         return size * (plan.experts_used / plan.experts if plan.experts else 1.0)
@@ -326,20 +369,86 @@ class _Memory:
 
 
 def _seconds(
-    experiment: Experiment, plans: Sequence[ArmPlan], models: dict[str, ModelNeed], sessions: int, bandwidth: float
+    experiment: Experiment, base_dir: Path, plans: Sequence[ArmPlan], models: Mapping[str, ModelNeed], speed: Speed
 ) -> float | None:
-    warm = {"full": 1.0, "short": 0.1, "brief": 0.02, "prompts": 0.02, "none": 0.0}[experiment.design.warmup]
+    """Of the experiment; None where a model is not known. `plans` say what is asked for, this how long it gets."""
     passes = experiment.design.blocks * len(experiment.invocations)
-    total = sessions * SESSION_OVERHEAD_S
+    weighed = {name: _weighed(need) for name, need in models.items()}
+    loads: list[Workload] = []
     for plan in plans:
-        need = models[plan.arm.target]
-        if need.bytes_per_token is None or need.size_bytes is None:
+        arm = plan.arm
+        target, draft = weighed[arm.target], None if arm.draft is None else weighed[arm.draft]
+        if target is None or (arm.draft is not None and draft is None):
             return None
-        starts = plan.requests if experiment.design.session == "request" else passes
-        per_request = plan.tokens / max(1, plan.requests)
-        tokens = plan.tokens + warm * starts * per_request
-        decoding = tokens * need.bytes_per_token / bandwidth
-        rate = None if plan.arm.load is None else plan.arm.load.rate
-        total += decoding if rate is None else max(decoding, plan.requests / rate)
-        total += starts * need.size_bytes / bandwidth
-    return total
+        most = plan.tokens / max(1, plan.requests)
+        answer = most if experiment.generation.ignore_eos else min(most, TYPICAL_ANSWER)
+        loads.append(
+            Workload(
+                target=target,
+                draft=draft,
+                gamma=arm.gamma or DRAFT_GAMMA,
+                requests=plan.requests,
+                prompt_tokens=plan.requests * prompt_tokens(experiment, arm, base_dir),
+                tokens=plan.requests * answer,
+                sessions=plan.requests if experiment.design.session == "request" else passes,
+                rate=None if arm.load is None else arm.load.rate,
+            )
+        )
+    return expected_s(loads, experiment.design.warmup, speed)
+
+
+def _weighed(need: ModelNeed) -> Weighed | None:
+    if need.size_bytes is None or need.bytes_per_token is None:
+        return None
+    return Weighed(need.size_bytes, need.bytes_per_token, need.parameters or need.bytes_per_token)
+
+
+def _shorter(
+    loaded: LoadedExperiment, plans: Sequence[ArmPlan], models: Mapping[str, ModelNeed], speed: Speed
+) -> Iterator[Shorter]:
+    """Designs that take less time, as options of `run`: fewer blocks, as long as there is an answer, shorter answers,
+    fewer prompts of each kind."""
+    experiment = loaded.experiment
+    now = _seconds(experiment, loaded.base_dir, plans, models, speed)
+    if now is None:
+        return
+
+    def told(options: str, changed: Experiment, share: float = 1.0, tokens: int | None = None) -> Iterator[Shorter]:
+        scaled = [
+            plan.model_copy(
+                update={
+                    "requests": round(plan.requests * share),
+                    "tokens": round(plan.tokens * share)
+                    if tokens is None
+                    else min(plan.tokens, round(plan.requests * share) * tokens),
+                }
+            )
+            for plan in plans
+        ]
+        seconds = _seconds(changed, loaded.base_dir, scaled, models, speed)
+        if seconds is not None and seconds < 0.9 * now:
+            yield Shorter(options=options, seconds=seconds)
+
+    arms = [plan.arm for plan in plans]
+    blocks = experiment.design.blocks
+    if blocks > 1 and not any(True for _ in too_few(_with_blocks(experiment, blocks - 1), arms)):
+        fewer = _with_blocks(experiment, blocks - 1)
+        yield from told(f"--blocks {blocks - 1}", fewer, (blocks - 1) / blocks)
+    generation = experiment.generation
+    for tokens in (256, 128):
+        usual = generation.max_tokens if generation.ignore_eos else min(generation.max_tokens, TYPICAL_ANSWER)
+        if tokens <= 0.9 * usual:
+            yield from told(f"-n {tokens}", experiment, tokens=tokens)
+            break
+    counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
+    for index, spec in enumerate(experiment.workloads):
+        half = counts[spec.name] // 2
+        share = 1 - (counts[spec.name] - half) / max(1, sum(counts.values()))
+        if isinstance(spec, FileWorkload) and half > 1:
+            yield from told(f"--set workloads.{index}.count={half}", experiment, share)
+        elif isinstance(spec, BenchWorkload | StudiesWorkload) and 1 < spec.per_kind < counts[spec.name]:
+            yield from told(f"--set workloads.{index}.per_kind={spec.per_kind // 2}", experiment, share)
+
+
+def _with_blocks(experiment: Experiment, blocks: int) -> Experiment:
+    return experiment.model_copy(update={"design": experiment.design.model_copy(update={"blocks": blocks})})
