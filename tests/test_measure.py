@@ -17,7 +17,7 @@ from specmeter.experiments.file import load
 from specmeter.laboratory.run import choose_folder, prepare, run
 from specmeter.measure import Work
 from specmeter.measure.loop import Observer, _Bench
-from specmeter.record import Prompt, Request
+from specmeter.record import EngineSettings, Prompt, Request
 from specmeter.store import RunState, RunStore
 from specmeter.store.locate import find_run
 
@@ -193,23 +193,48 @@ def test_a_changed_model_is_refused(tmp_path: Path) -> None:
         run(replace(prepared, work=work), tmp_path / "run", Silent())
 
 
-def test_a_prompt_beyond_the_context_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_prompt_beyond_the_context_is_refused_before_anything_starts(tmp_path: Path) -> None:
     engine = {"kind": "mock", "context": 48}
-    with pytest.raises(ExperimentError, match=r"engine\.context: prompt .* has \d+ tokens"):
+    with pytest.raises(ExperimentError, match=r"the prompt has \d+ tokens .* the context has room for 48"):
         measured(write(tmp_path, engine=engine), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_context_that_is_not_given_fits_the_longest_prompt(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("word " * 6000)
+    prompts = [{"source": "file", "paths": ["long.txt"], "format": "completion"}]
+    file = write(tmp_path, engine={"kind": "mock"}, workloads=prompts)
+    prepared = prepare(load(file))
+    contexts = {arm.engine.context for arm in prepared.work.arms.values()}
+    assert contexts == {prepared.experiment.engine.context}
+    (context,) = contexts
+    assert context is not None
+    assert context % 256 == 0
+    assert context >= 6000
+    measured(file, tmp_path / "run")
     with RunStore.open(tmp_path / "run", readonly=True) as store:
-        assert store.state().ok == 0
+        assert store.state().state == "complete"
+        certificate = store.certificate()
+    assert certificate is not None
+    assert certificate.verdict != "invalid"
+    measured(file, tmp_path / "run")  # the same experiment, to be resumed
+
+
+def stopped(file: str, folder: Path) -> None:
+    """A run that ends before its first request."""
+    prepared = prepare(load(file))
+    settings = EngineSettings(context=48)
+    arms = {name: arm.model_copy(update={"engine": settings}) for name, arm in prepared.work.arms.items()}
+    with pytest.raises(ExperimentError, match=r"engine\.context: prompt .* has \d+ tokens"):
+        run(replace(prepared, work=replace(prepared.work, arms=arms)), folder, Silent())
 
 
 def test_the_latest_run_is_one_that_holds_requests_if_there_is_any(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    short = write(tmp_path, engine={"kind": "mock", "context": 48})
-    with pytest.raises(ExperimentError, match=r"engine\.context"):
-        measured(short, runs / "too-long")
+    stopped(write(tmp_path), runs / "too-long")
     assert find_run("latest", runs) == runs / "too-long"
     measured(write(tmp_path), runs / "measured")
-    with pytest.raises(ExperimentError, match=r"engine\.context"):
-        measured(write(tmp_path, engine={"kind": "mock", "context": 48}), runs / "too-long-again")
+    stopped(write(tmp_path), runs / "too-long-again")
     assert find_run("latest", runs) == runs / "measured"
 
 

@@ -18,16 +18,16 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scores(order: Scoring, heard: Heard) -> Scores:
     """So many windows as are asked for."""
-    windows, tokens = order.windows or 2, order.settings.context // 2 - 1
+    windows, tokens = order.windows or 2, order.settings.full_context // 2 - 1
     each = 1.0 + 1e6 / Path(order.model).stat().st_size
     heard(windows, windows)
     return Scores(
-        text_tokens=windows * order.settings.context,
+        text_tokens=windows * order.settings.full_context,
         tokens_sha256="t" * 64,
-        train_context=order.settings.context,
+        train_context=order.settings.full_context,
         begins_with_bos=False,
         wants_bos=False,
-        window_tokens=order.settings.context,
+        window_tokens=order.settings.full_context,
         scored=tokens,
         surprise=tuple(tokens * each * (1 + 0.01 * window) for window in range(windows)),
         squares=tuple(2 * tokens * each**2 for _ in range(windows)),

@@ -267,7 +267,7 @@ def test_every_part_has_its_question(variants: tuple[str, ...]) -> None:
         lengths = experiments[CONTEXTS].workloads[0]
         assert isinstance(lengths, LengthWorkload)
         assert lengths.lengths[-1] == 32768
-        assert experiments[CONTEXTS].engine.context >= 32768 + 256
+        assert experiments[CONTEXTS].engine.full_context >= 32768 + 256
     references = {reference for it in experiments.values() for reference in (*it.targets.values(), *it.drafts.values())}
     assert all(reference.startswith("bench:" if variants else "hf:") for reference in references)
 

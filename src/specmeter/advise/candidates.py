@@ -120,7 +120,7 @@ def find_candidates(
                 kind.model(own, name_of(reference), reference)
         drafts = tuple(CandidateDraft(it, "draft-simple", None, named=True) for it in asked.drafts)
         return Candidates(drafts, lookups)
-    context = experiment.engine.context * max(asked.clients, default=1)  # of each client
+    context = experiment.engine.settings.full_context * max(asked.clients, default=1)  # of each client
     search = _Search(asked.target, kind.traits, context, fetching)
     named = [it for reference in dict.fromkeys(asked.drafts) if (it := search.named(reference)) is not None]
     if asked.drafts and not named:

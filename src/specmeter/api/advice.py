@@ -14,7 +14,7 @@ from specmeter.advise.question import ask, grid_of
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
 from specmeter.api import is_number, need, need_type, path_of, several
-from specmeter.laboratory.plan import refuse_long_prompts
+from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching
 from specmeter.show.notebook import ShownAdvice, ShownSchedule
 
@@ -153,6 +153,6 @@ def _prepared(
     """What can be tried, and the folder; refuses what the command refuses."""
     candidates = find_candidates(asked, fetching=fetching)
     grid = grid_of(asked, candidates)
-    refuse_long_prompts(grid, grid.experiment.targets, fetching)
+    fit(grid, grid.experiment.targets, fetching)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
     return candidates, folder

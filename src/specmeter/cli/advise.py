@@ -29,7 +29,7 @@ from specmeter.cli.settings import (
     url_options,
 )
 from specmeter.errors import UsageError
-from specmeter.laboratory.plan import refuse_long_prompts
+from specmeter.laboratory.run import fit
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
 from specmeter.show import advice_report, schedule_report
@@ -276,7 +276,7 @@ def _advise(
         shown = replace(fetching, progress=progress)
         candidates = find_candidates(asked, fetching=shown)
         grid = grid_of(asked, candidates)  # of all loads
-        refuse_long_prompts(grid, grid.experiment.targets, shown)
+        fit(grid, grid.experiment.targets, shown)
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)

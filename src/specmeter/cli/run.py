@@ -40,7 +40,7 @@ from specmeter.experiments.experiment import (
 )
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
-from specmeter.laboratory.plan import make_plan, queueing, swapped, too_few
+from specmeter.laboratory.plan import make_plan, queueing, self_drafting, swapped, too_few
 from specmeter.laboratory.run import choose_folder, foresee, prepare, run
 from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
@@ -48,7 +48,7 @@ from specmeter.probe import load_probe
 from specmeter.show import certification, probe_report
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
-from specmeter.show.terminal.plan import print_plan
+from specmeter.show.terminal.plan import print_duration, print_plan
 from specmeter.show.terminal.progress import RunProgress, model_progress
 from specmeter.show.terminal.report import print_blocks, print_report
 from specmeter.store import RunState
@@ -294,8 +294,12 @@ def command(
         )
         print_blocks(screen, found(foresee(prepared), with_notes=False))
         arms = list(prepared.work.arms.values())
-        for warning in (*swapped(arms, prepared.work.models), *queueing(arms), *too_few(prepared.experiment, arms)):
+        models = prepared.work.models
+        warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))
+        for warning in (*warnings, *too_few(prepared.experiment, arms)):
             screen.say(f"warning: {warning}", tone="doubtful")
+        if not (quiet or resumed or prepared.work.simulated):
+            print_duration(screen, make_plan(prepared.loaded, offline=True))
         if watch and wait is None:
             from specmeter.cli.serve import watching
 

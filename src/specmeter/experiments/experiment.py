@@ -414,6 +414,10 @@ class Experiment(Record):
         """Numbers of those that are measured."""
         return self.only.invocations or tuple(range(self.design.invocations))
 
+    def with_context(self, context: int | None) -> Experiment:
+        """The same with another context."""
+        return self.model_copy(update={"engine": self.engine.model_copy(update={"context": context})})
+
     def _refuse_unknown(self) -> None:
         """Raise `ValueError` for what the engine does not know by its own statement."""
         if self.engine.mock is not None and self.engine.kind != "mock":
@@ -582,7 +586,9 @@ class Experiment(Record):
         slots = self.load.slots or load.clients or OPEN_SLOTS
         if own is not None and "slots" in changed:
             slots = own.slots
-        context = settings.context if "context" in changed else settings.context * slots
+        context = settings.context
+        if context is not None and "context" not in changed:
+            context *= slots
         return settings.model_copy(update={"slots": slots, "context": context})
 
     def _drafts_of(self, spec: ArmSpec, methods: Sequence[MethodName], traits: EngineTraits) -> Sequence[str | None]:

@@ -184,11 +184,11 @@ class Design(Record):
     """Seed of the order; the same seed gives the same schedule everywhere."""
     invocations: Annotated[int, Field(ge=1, le=MOST_INVOCATIONS)] = 1
     """Repetitions of all blocks, each with its own order."""
-    warmup: Literal["full", "short", "brief", "prompts", "none"] = "full"
-    """One unmeasured request per session: of the measured shape, up to 256 tokens (`full`), of 8 tokens (`short`), of 8
-    tokens after a few words (`brief`: enough for decoding, not for the time to the first token), or none. `prompts` is
-    `brief`, and servers that an advice keeps read each prompt once, unmeasured: requests go on from there, and only
-    decoding is measured."""
+    warmup: Literal["full", "short", "brief", "prompts", "none"] = "short"
+    """One unmeasured request per session: of the measured shape, up to 256 tokens (`full`), of 8 tokens after no more
+    than 512 tokens of a prompt (`short`), of 8 tokens after a few words (`brief`: enough for decoding, not for the time
+    to the first token), or none. `prompts` is `brief`, and servers that an advice keeps read each prompt once,
+    unmeasured: requests go on from there, and only decoding is measured."""
     session: Literal["arm", "request", "run"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
     blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is

@@ -1,16 +1,12 @@
 """What a run would need, before anything is started: arms, requests, memory, disk and a rough time.
 
-Time is estimated as for a machine whose decoding is bound by memory: tokens per second = bandwidth / bytes read per
-token, with a bandwidth measured in a tenth of a second now. Speculation is taken to change nothing, since that is
-what the run is to find out, and requests at once to take as long as one after the other. It is good to a factor of two
-or three; a run replaces it by what it measures.
+Time is estimated by `duration` from what this machine does in a fifth of a second now; a run replaces it by what it
+measures.
 """
 
 from __future__ import annotations
 
 import shutil
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,28 +14,30 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
-from specmeter.engines import Launch
-from specmeter.engines.llama_cpp.draft_rules import Room, silent_limits
+from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
-from specmeter.errors import ExperimentError
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.files import cache_dir
-from specmeter.laboratory.run import absent, engine_for, most_tokens, resolve_models, used_models, working_engine
+from specmeter.files import cache_dir, file_sha256
+from specmeter.laboratory.duration import TYPICAL_ANSWER, Speed, Weighed, Workload, expected_s, measure_speed
+from specmeter.laboratory.fitting import most_tokens, prompt_tokens
+from specmeter.laboratory.run import absent, engine_for, fit, used_models
 from specmeter.models import bench, preflight
 from specmeter.models.facts import read_facts
-from specmeter.models.reference import OFFLINE, Fetching, locate, origin_of, peek, refuse_absent
-from specmeter.record import Arm, Prompt, Record
+from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_absent
+from specmeter.models.resident import Resident
+from specmeter.record import Arm, Record
 from specmeter.text import counted, size
+from specmeter.workloads.spec import BenchWorkload, FileWorkload, StudiesWorkload
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
 
-SESSION_OVERHEAD_S = 1.5
-"""Starting a process and reading metadata, without reading the weights."""
 LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
-ENGINE_OVERHEAD_BYTES = 200_000_000
-"""Compute buffers and code of the engine; buffers grow with batch and vocabulary."""
+LONG_S = 600.0
+"""A run that takes longer is offered shorter designs."""
+OVERHEAD_BYTES = 200_000_000
+"""Taken for the engine itself and its buffers where a model is not here."""
 
 
 class Sized(Protocol):
@@ -47,6 +45,13 @@ class Sized(Protocol):
 
     @property
     def size_bytes(self) -> int | None: ...
+
+
+class Located(Protocol):
+    """A model whose file is known."""
+
+    @property
+    def path(self) -> str: ...
 
 
 class ModelNeed(Record):
@@ -59,8 +64,8 @@ class ModelNeed(Record):
     present: bool
     bytes_per_token: float | None
     """Weights read to decode one token by itself."""
-    kv_bytes: int
-    """KV cache at the experiment's context length."""
+    parameters: int | None = None
+    """Used for one token, where its file is here."""
 
 
 class ArmPlan(Record):
@@ -72,7 +77,15 @@ class ArmPlan(Record):
     tokens: int
     """Generated in them at most, as far as the experiment's own limits say."""
     memory_bytes: int | None
-    """Weights and KV caches; None when a size is unknown."""
+    """What its server will have resident; None when a size is unknown."""
+
+
+class Shorter(Record):
+    """A design that takes less time."""
+
+    options: str
+    """Of `specmeter run`."""
+    seconds: float
 
 
 class Plan(Record):
@@ -101,7 +114,13 @@ class Plan(Record):
     bandwidth_bytes_per_s: float
     """Memory read bandwidth, measured now."""
     seconds: float | None
-    """Rough estimate of the time the run takes, without building or downloading models."""
+    """Rough estimate of the time the run takes, without building or downloading models; answers that may end by
+    themselves are taken for 300 tokens."""
+    context: int | None = None
+    """Tokens that each server has room for."""
+    blocks: int = 1
+    shorter: tuple[Shorter, ...] = ()
+    """Where it takes long."""
     warnings: tuple[str, ...] = ()
     """What the engine would silently make of settings of drafts, arm by arm, as far as it can be seen from here, and
     where the blocks are too few for an answer."""
@@ -125,34 +144,38 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     """
     from specmeter.host.machine import memory_available_bytes
 
-    experiment = loaded.experiment
-    kind = experiment.engine.kind
-    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    kind = loaded.experiment.engine.kind
+    arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     for arm in arms:
         check_arm(kind, arm, has_draft=arm.draft is not None)
-    engine_for(experiment, arms)
+    engine_for(loaded.experiment, arms)
+    refuse_absent(absent(loaded, arms, ask=False))
+    here = _here(loaded, arms)
+    known = [arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()]
+    preflight.check(known, here, kind)
+    loaded = fit(loaded, here, OFFLINE)
+    experiment = loaded.experiment
+    arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     if chosen := experiment.only.prompts:  # their ids begin with the workload's name
         counts = dict.fromkeys(counts, 0) | Counter(it.partition("/")[0] for it in chosen)
-    refuse_absent(absent(loaded, arms, ask=False))
-    here = _here(loaded, arms)
-    preflight.check([arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()], here, kind)
-    refuse_long_prompts(loaded, here)
     models = {need.name: need for need in _models(loaded, arms, offline=offline)}
+    memory = _Memory(models, here, kind)
     passes = experiment.design.blocks * len(experiment.invocations)
     plans = tuple(
         ArmPlan(
             arm=arm,
             requests=passes * sum(n for n, _ in _in_a_block(experiment, arm, counts)),
             tokens=passes * sum(n * most for n, most in _in_a_block(experiment, arm, counts)),
-            memory_bytes=_memory(arm, models),
+            memory_bytes=memory.of(arm),
         )
         for arm in arms
     )
     requests = sum(plan.requests for plan in plans)
     sessions = requests if experiment.design.session == "request" else len(arms) * passes
     known = [plan.memory_bytes for plan in plans if plan.memory_bytes is not None]
-    bandwidth = read_bandwidth()
+    speed = measure_speed()
+    seconds = _seconds(experiment, loaded.base_dir, plans, models, speed)
     return Plan(
         name=experiment.name,
         description=experiment.description.strip(),
@@ -170,58 +193,19 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
         + sessions * LOG_BYTES_PER_SESSION
         + requests * BYTES_PER_REQUEST,
         disk_free_bytes=_disk_free(),
-        bandwidth_bytes_per_s=bandwidth,
-        seconds=_seconds(experiment, plans, models, sessions, bandwidth),
+        bandwidth_bytes_per_s=speed.bytes_per_s,
+        seconds=seconds,
+        context=experiment.engine.context,
+        blocks=passes,
+        shorter=tuple(_shorter(loaded, plans, models, speed)) if (seconds or 0.0) > LONG_S else (),
         warnings=(
             *_silent(experiment, arms, counts),
             *swapped(arms, models),
+            *self_drafting(arms, here),
             *queueing(arms),
             *too_few(experiment, arms),
         ),
     )
-
-
-def refuse_long_prompts(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching = OFFLINE) -> None:
-    """Raise `ExperimentError` for a prompt that does not fit into the context of one of `targets` with its answer.
-
-    A token has a byte at least, so the bytes of a text are a bound. The target's tokenizer is asked only where a prompt
-    has more of them than there is room; without the tokens of a chat template, so that what is refused is too long.
-    """
-
-    experiment = loaded.experiment
-    specs = [spec for spec in experiment.workloads if not workloads.needs_tokenizer(spec)]
-    prompts = experiment.chosen(workloads.load(specs, base_dir=loaded.base_dir))
-    tokens = {spec.name: most_tokens(experiment, spec) for spec in specs}
-    for arm in experiment.expand():
-        if arm.role != "baseline" or arm.target not in targets:
-            continue
-        room = arm.engine.context // arm.engine.slots
-        mine = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]
-        long = [it for it in mine if len("".join(_texts(it)).encode()) + (it.max_tokens or tokens[it.workload]) > room]
-        counts = _counted(loaded, arm, long, fetching) if long else {}
-        for prompt in long:
-            answer = prompt.max_tokens or tokens[prompt.workload]
-            if counts[prompt.id] + answer > room:
-                longer = (counts[prompt.id] + answer + 256) * (1 if arm.load else arm.engine.slots)
-                raise ExperimentError(
-                    f"{prompt.id}: the prompt has {counts[prompt.id]} tokens and {answer} are to be generated, but the "
-                    f"context has room for {room}",
-                    fix=f"use a longer context (-c {longer}) or shorter prompts",
-                )
-
-
-def _counted(loaded: LoadedExperiment, arm: Arm, prompts: list[Prompt], fetching: Fetching) -> dict[str, int]:
-    """Prompt id -> tokens by the target's own tokenizer."""
-    engine, _, _ = working_engine(loaded.experiment)
-    models = resolve_models(loaded, [arm], fetching)
-    with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
-        launch = Launch(arm, models[arm.target], None, Path(scratch) / "tokenizer.log")
-        with engine.start(launch) as session:
-            return {prompt.id: sum(len(session.tokenize(it)) for it in _texts(prompt)) for prompt in prompts}
-
-
-def _texts(prompt: Prompt) -> list[str]:
-    return [*(message.content for message in prompt.before), prompt.text]
 
 
 def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
@@ -231,6 +215,25 @@ def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
             mine, theirs = models[draft].size_bytes, models[target].size_bytes
             if mine is not None and theirs is not None and mine > theirs:
                 yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
+
+
+def self_drafting(arms: Sequence[Arm], models: Mapping[str, Located]) -> Iterator[str]:
+    """Draft models that are their targets, to the byte; several arms may have the same pair."""
+    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
+        if draft is None or target not in models or draft not in models:
+            continue
+        one, other = Path(models[target].path), Path(models[draft].path)
+        if one.is_file() and other.is_file() and _are_same(one, other):
+            yield (
+                f"the draft {draft} is the target {target} itself: every token is accepted, and drafting costs as much "
+                "as decoding; name a smaller model of the same vocabulary"
+            )
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    if one.samefile(other):
+        return True
+    return one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
 
 
 def queueing(arms: Sequence[Arm]) -> Iterator[str]:
@@ -268,7 +271,7 @@ def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, in
     traits = spec_of(experiment.engine.kind).traits
     for arm in arms:
         answer = max((most for _, most in _in_a_block(experiment, arm, counts)), default=0)
-        for limit in silent_limits(arm, Room(answer, arm.engine.context), traits):
+        for limit in silent_limits(arm, Room(answer, arm.engine.full_context), traits):
             yield f"{arm.id}: {limit.told}; {limit.fix}"
 
 
@@ -280,19 +283,6 @@ def _in_a_block(experiment: Experiment, arm: Arm, counts: Mapping[str, int]) -> 
         if not arm.workloads or spec.name in arm.workloads:
             turn = spec.baseline_per_block if arm.role == "baseline" else None
             yield passes * (counts[spec.name] if turn is None else turn), most_tokens(experiment, spec)
-
-
-def read_bandwidth(size_bytes: int = 128_000_000) -> float:
-    """Bytes per second at which one thread reads memory: the best of three sums over an array larger than caches."""
-    import numpy as np
-
-    values = np.ones(size_bytes // 8)
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        float(np.sum(values))
-        best = min(best, time.perf_counter() - started)
-    return size_bytes / best
 
 
 def _disk_free() -> int:
@@ -312,18 +302,21 @@ def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> 
                 kind.model(own_options(engine.kind, engine.own_options), name, reference)
             # What the engine's own models are, it says when it runs them; simulated ones take nothing.
             size = 0 if traits.simulated else None
-            needs.append(
-                ModelNeed(
-                    name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None, kv_bytes=0
-                )
-            )
+            needs.append(ModelNeed(name=name, reference=reference, size_bytes=size, present=True, bytes_per_token=None))
             continue
         size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
-        context = loaded.experiment.engine.context
-        read, kv = _costs(reference, loaded.base_dir, size, context, present=present) if size is not None else (None, 0)
+        read, active = None if size is None else _bytes_read(reference, size), None
+        if present:
+            weights = read_facts(locate(reference, base_dir=loaded.base_dir, fetching=OFFLINE)).weights
+            read, active = float(weights.bytes_per_token), weights.active_parameters
         needs.append(
             ModelNeed(
-                name=name, reference=reference, size_bytes=size, present=present, bytes_per_token=read, kv_bytes=kv
+                name=name,
+                reference=reference,
+                size_bytes=size,
+                present=present,
+                bytes_per_token=read,
+                parameters=active,
             )
         )
     return needs
@@ -350,44 +343,112 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
     return found
 
 
-def _costs(reference: str, base_dir: Path, size: int, context: int, *, present: bool) -> tuple[float | None, int]:
-    """(bytes read per token, KV bytes): from the file's header where it is here, else from the recipe."""
-    if present:
-        facts = read_facts(locate(reference, base_dir=base_dir, fetching=OFFLINE))
-        kv = facts.memory.kv_bytes(context) if facts.memory else 0
-        return float(facts.weights.bytes_per_token), kv
+def _bytes_read(reference: str, size: int) -> float | None:
+    """Per token, of a model that is not here: from its recipe."""
     if origin_of(reference) == "bench":
         plan = bench.describe(bench.parse(reference))
-        return size * (plan.experts_used / plan.experts if plan.experts else 1.0), 0
-    return None, 0
+        return size * (plan.experts_used / plan.experts if plan.experts else 1.0)
+    return None
 
 
-def _memory(arm: Arm, models: dict[str, ModelNeed]) -> int | None:
-    total = ENGINE_OVERHEAD_BYTES
-    for name in (arm.target, arm.draft):
-        if name is not None:
-            size = models[name].size_bytes
-            if size is None:
-                return None
-            total += size + models[name].kv_bytes * (1 if arm.load is None else arm.engine.slots)
-    return total
+class _Memory:
+    """What arms need: from headers of GGUF files that are here, otherwise from sizes."""
+
+    def __init__(self, models: Mapping[str, ModelNeed], here: Mapping[str, _File], kind: str) -> None:
+        self._models = models
+        self._here: Mapping[str, _File] = here if "gguf" in spec_of(kind).traits.model_formats else {}
+        self._resident = Resident() if self._here else None
+
+    def of(self, arm: Arm) -> int | None:
+        names = [name for name in (arm.target, arm.draft) if name is not None]
+        if self._resident is not None and self._here.keys() >= set(names):
+            target, *draft = (Path(self._here[name].path) for name in names)
+            return self._resident.bytes_of(arm, target, draft[0] if draft else None)
+        sizes = [size for name in names if (size := self._models[name].size_bytes) is not None]
+        return OVERHEAD_BYTES + sum(sizes) if len(sizes) == len(names) else None
 
 
 def _seconds(
-    experiment: Experiment, plans: Sequence[ArmPlan], models: dict[str, ModelNeed], sessions: int, bandwidth: float
+    experiment: Experiment, base_dir: Path, plans: Sequence[ArmPlan], models: Mapping[str, ModelNeed], speed: Speed
 ) -> float | None:
-    warm = {"full": 1.0, "short": 0.1, "brief": 0.02, "prompts": 0.02, "none": 0.0}[experiment.design.warmup]
+    """Of the experiment; None where a model is not known. `plans` say what is asked for, this how long it gets."""
     passes = experiment.design.blocks * len(experiment.invocations)
-    total = sessions * SESSION_OVERHEAD_S
+    weighed = {name: _weighed(need) for name, need in models.items()}
+    loads: list[Workload] = []
     for plan in plans:
-        need = models[plan.arm.target]
-        if need.bytes_per_token is None or need.size_bytes is None:
+        arm = plan.arm
+        target, draft = weighed[arm.target], None if arm.draft is None else weighed[arm.draft]
+        if target is None or (arm.draft is not None and draft is None):
             return None
-        starts = plan.requests if experiment.design.session == "request" else passes
-        per_request = plan.tokens / max(1, plan.requests)
-        tokens = plan.tokens + warm * starts * per_request
-        decoding = tokens * need.bytes_per_token / bandwidth
-        rate = None if plan.arm.load is None else plan.arm.load.rate
-        total += decoding if rate is None else max(decoding, plan.requests / rate)
-        total += starts * need.size_bytes / bandwidth
-    return total
+        most = plan.tokens / max(1, plan.requests)
+        answer = most if experiment.generation.ignore_eos else min(most, TYPICAL_ANSWER)
+        loads.append(
+            Workload(
+                target=target,
+                draft=draft,
+                gamma=arm.gamma or DRAFT_GAMMA,
+                requests=plan.requests,
+                prompt_tokens=plan.requests * prompt_tokens(experiment, arm, base_dir),
+                tokens=plan.requests * answer,
+                sessions=plan.requests if experiment.design.session == "request" else passes,
+                rate=None if arm.load is None else arm.load.rate,
+            )
+        )
+    return expected_s(loads, experiment.design.warmup, speed)
+
+
+def _weighed(need: ModelNeed) -> Weighed | None:
+    if need.size_bytes is None or need.bytes_per_token is None:
+        return None
+    return Weighed(need.size_bytes, need.bytes_per_token, need.parameters or need.bytes_per_token)
+
+
+def _shorter(
+    loaded: LoadedExperiment, plans: Sequence[ArmPlan], models: Mapping[str, ModelNeed], speed: Speed
+) -> Iterator[Shorter]:
+    """Designs that take less time, as options of `run`: fewer blocks, as long as there is an answer, shorter answers,
+    fewer prompts of each kind."""
+    experiment = loaded.experiment
+    now = _seconds(experiment, loaded.base_dir, plans, models, speed)
+    if now is None:
+        return
+
+    def told(options: str, changed: Experiment, share: float = 1.0, tokens: int | None = None) -> Iterator[Shorter]:
+        scaled = [
+            plan.model_copy(
+                update={
+                    "requests": round(plan.requests * share),
+                    "tokens": round(plan.tokens * share)
+                    if tokens is None
+                    else min(plan.tokens, round(plan.requests * share) * tokens),
+                }
+            )
+            for plan in plans
+        ]
+        seconds = _seconds(changed, loaded.base_dir, scaled, models, speed)
+        if seconds is not None and seconds < 0.9 * now:
+            yield Shorter(options=options, seconds=seconds)
+
+    arms = [plan.arm for plan in plans]
+    blocks = experiment.design.blocks
+    if blocks > 1 and not any(True for _ in too_few(_with_blocks(experiment, blocks - 1), arms)):
+        fewer = _with_blocks(experiment, blocks - 1)
+        yield from told(f"--blocks {blocks - 1}", fewer, (blocks - 1) / blocks)
+    generation = experiment.generation
+    for tokens in (256, 128):
+        usual = generation.max_tokens if generation.ignore_eos else min(generation.max_tokens, TYPICAL_ANSWER)
+        if tokens <= 0.9 * usual:
+            yield from told(f"-n {tokens}", experiment, tokens=tokens)
+            break
+    counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
+    for index, spec in enumerate(experiment.workloads):
+        half = counts[spec.name] // 2
+        share = 1 - (counts[spec.name] - half) / max(1, sum(counts.values()))
+        if isinstance(spec, FileWorkload) and half > 1:
+            yield from told(f"--set workloads.{index}.count={half}", experiment, share)
+        elif isinstance(spec, BenchWorkload | StudiesWorkload) and 1 < spec.per_kind < counts[spec.name]:
+            yield from told(f"--set workloads.{index}.per_kind={spec.per_kind // 2}", experiment, share)
+
+
+def _with_blocks(experiment: Experiment, blocks: int) -> Experiment:
+    return experiment.model_copy(update={"design": experiment.design.model_copy(update={"blocks": blocks})})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specmeter import workloads
 from specmeter.analysis.prediction.drafts import table_of
 from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
-from specmeter.engines import Engine, Launch, load_engine
+from specmeter.engines import Engine, EngineSession, Launch, load_engine
 from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, heard_stops
@@ -24,12 +24,13 @@ from specmeter.experiments.file import LoadedExperiment, parse
 from specmeter.experiments.schedule import Turn, first_pass, prompts_under
 from specmeter.host.machine import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
+from specmeter.laboratory.fitting import fitted, most_tokens
 from specmeter.laboratory.pre_measure import Scout
 from specmeter.laboratory.routing import measure_routing
 from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
-from specmeter.models.reference import ONLINE, Fetching, absent_models, refuse_absent, resolve
+from specmeter.models.reference import OFFLINE, ONLINE, Fetching, absent_models, locate, refuse_absent, resolve
 from specmeter.probe import probes_folder
 from specmeter.probe.profile import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from specmeter.models.reference import AbsentModel
     from specmeter.probe import Probe
     from specmeter.store import RunReader
-    from specmeter.workloads.spec import WorkloadSpec
 
 Then = Callable[[RunStore], Sequence[Turn] | None]
 
@@ -90,11 +90,15 @@ def prepare(
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
 
+    arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
+    engine, identity, traits = engine_for(loaded.experiment, arms)
+    models = resolve_models(loaded, arms, fetching)
+    pairs = preflight.check(arms, models, loaded.experiment.engine.kind)
+    loaded = fit(loaded, models, OFFLINE)
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
-    engine, identity, traits = engine_for(experiment, arms)
-    models = resolve_models(loaded, arms, fetching)
-    pairs = preflight.check(arms, models, experiment.engine.kind)
+    if "gguf" in traits.model_formats:
+        preflight.refuse_too_large(arms, models)
     prompts = _prompts(loaded, arms, models, engine)
     work = Work(experiment, {arm.id: arm for arm in arms}, models, prompts, _cells(experiment, arms), traits)
     return Prepared(loaded, work, engine, identity, pairs)
@@ -103,7 +107,10 @@ def prepare(
 def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
     """The part of a prepared experiment that `loaded`, the same with another design or `only` some of its arms and
     prompts, measures: with the models, prompts and engine that are at hand already. Raises `ExperimentError`."""
-    experiment, work = loaded.experiment, prepared.work
+    work = prepared.work
+    if loaded.experiment.engine.context is None:
+        loaded = replace(loaded, experiment=loaded.experiment.with_context(work.experiment.engine.context))
+    experiment = loaded.experiment
     arms = experiment.expand()
     return replace(
         prepared,
@@ -160,8 +167,10 @@ def engine_for(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Engine, Eng
 
 def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
     """Prompts of a length that is written in the experiment, and the text before them, have to fit into the context
-    together with the answer."""
-    room, depth = arm.engine.context // arm.engine.slots, 0 if arm.load is None else arm.load.depth
+    together with the answer, where one is given."""
+    if arm.engine.context is None:
+        return
+    room, depth = arm.engine.slot_context, 0 if arm.load is None else arm.load.depth
     for spec in experiment.workloads if depth else ():
         if depth + (answer := most_tokens(experiment, spec)) >= room:
             raise ExperimentError(
@@ -193,11 +202,6 @@ def _refuse_too_many(arms: Sequence[Arm]) -> None:
         )
 
 
-def most_tokens(experiment: Experiment, spec: WorkloadSpec) -> int:
-    """Most tokens that are generated for a prompt of the workload."""
-    return experiment.generation.max_tokens if spec.max_tokens is None else spec.max_tokens
-
-
 def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
     """The traits of an engine, which have to be those that its identity keeps. Raises `EngineStartError`."""
     traits = spec_of(kind).traits
@@ -227,6 +231,26 @@ def resolve_models(
         identity = resolve(name, reference, base_dir=loaded.base_dir, fetching=fetching)
         found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
     return found
+
+
+def fit(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching = ONLINE) -> LoadedExperiment:
+    """The experiment with a context that the prompts of these targets fit into; see `fitting.fitted`."""
+
+    @contextmanager
+    def session(arm: Arm) -> Generator[EngineSession]:
+        engine, _, _ = working_engine(loaded.experiment)
+        target = resolve_models(loaded, [arm], fetching)[arm.target]
+        with (
+            tempfile.TemporaryDirectory(prefix="specmeter-") as scratch,
+            engine.start(Launch(arm, target, None, Path(scratch) / "tokenizer.log")) as started,
+        ):
+            yield started
+
+    files = dict.fromkeys(targets)
+    if "gguf" in spec_of(loaded.experiment.engine.kind).traits.model_formats:
+        known = loaded.experiment.targets
+        files = {it: locate(known[it], base_dir=loaded.base_dir, fetching=fetching) for it in targets if it in known}
+    return fitted(loaded, files, session)
 
 
 def absent(

@@ -226,7 +226,7 @@ class Context(TokenSequence):
         self.rows = rows
         """Most rows of logits of one forward."""
         params = self.lib.llama_context_default_params()
-        params.n_ctx = settings.context
+        params.n_ctx = settings.full_context
         params.n_seq_max, params.kv_unified = sequences, unified and sequences > 1
         params.n_batch = settings.batch or params.n_batch
         params.n_ubatch = settings.ubatch or params.n_ubatch
@@ -243,7 +243,8 @@ class Context(TokenSequence):
         self._handle: int | None = self.lib.llama_init_from_model(model.handle, params)
         if not self._handle:
             raise EngineStartError(
-                f"{model.path}: llama.cpp cannot make a context of {settings.context} tokens{self.lib.last_words()}",
+                f"{model.path}: llama.cpp cannot make a context of {settings.full_context} tokens"
+                f"{self.lib.last_words()}",
                 fix="lower engine.context, or change the types of the KV cache",
             )
         model.retain()

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 SHORT_WARMUP_TOKENS = 8
 FULL_WARMUP_TOKENS = 256
 """An answer may be longer, and a warm-up as long as that would only take time."""
+SHORT_WARMUP_PROMPT = 512
+"""Tokens of a prompt that a short warm-up reads; llama.cpp computes no more at once."""
 BRIEF_CHARACTERS = 96
 START_FAILURES = 3
 """After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
@@ -420,7 +422,7 @@ class _Bench:
         self._tokenize(session, arm)
         # A server that runs has the context that it was given.
         told = session.facts.resolved.get("slot_context") if self.work.traits.asked else None
-        limit = told if isinstance(told, int) else arm.engine.context // arm.engine.slots
+        limit = told if isinstance(told, int) else arm.engine.slot_context
         for prompt in self.work.prompts[arm.id]:
             tokens = self.lengths[arm.target, prompt.id]
             wanted = tokens + self._generation(prompt).max_tokens
@@ -441,8 +443,8 @@ class _Bench:
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
     def _warm_up(self, session: EngineSession, arm: Arm, cell: Turn, first: Prompt) -> dict[str, object]:
-        """Excluded requests: one of full shape, and in an arm's first session one token alone, to see how many forwards
-        a prompt takes.
+        """Excluded requests: one of the shape that the design says, and in an arm's first session one token alone, to
+        see how many forwards a prompt takes.
 
         Returns what the session's record says of them: their wall time in ms, that number of forwards where the engine
         counts them, and of a baseline's first session the tokens. The words of the prompt come in reverse order: the
@@ -455,17 +457,13 @@ class _Bench:
         generation = self._generation(first)
         tokens = warmup_tokens(kind, generation.max_tokens)
         prompt, batch = self._reversed(session, arm, first, tokens), session.facts.resolved.get("n_batch")
-        if (
-            kind in ("brief", "prompts")
-            and isinstance(batch, int)
-            and 0 < self.lengths.get((arm.target, first.id), 0) <= batch
-        ):
-            # Forwards of a longer one are counted.
-            prompt = prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
-        reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
-        one = generation.model_copy(update={"max_tokens": 1})
         length = self.lengths.get((arm.target, first.id), 0)
         alike = (arm.id, -(-length // batch) if isinstance(batch, int) and batch > 0 else length)
+        if alike in self.forwards or (isinstance(batch, int) and 0 < length <= batch):
+            # Otherwise the forwards of the whole prompt are to be counted.
+            prompt = _cut(prompt, kind, length)
+        reply = session.generate(prompt, generation.model_copy(update={"max_tokens": tokens}))
+        one = generation.model_copy(update={"max_tokens": 1})
         if alike not in self.forwards:
             forwards = session.generate(prompt, one).counters.get("n_decode_total")
             self.forwards[alike] = None if forwards is None else round(forwards)
@@ -510,7 +508,7 @@ class _Bench:
         before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in of.before)
         changed = {"id": "warm-up", "text": _reversed_words(of.text), "before": before, "max_tokens": None}
         prompt, length = of.model_copy(update=changed), self.lengths.get((arm.target, of.id), 0)
-        room = arm.engine.context // arm.engine.slots - tokens
+        room = arm.engine.slot_context - tokens
         if 2 * length <= room:
             return prompt
         while (count := len(session.prompt_tokens(prompt))) > room and len(prompt.text) > 1:
@@ -592,6 +590,17 @@ def _reversed_words(text: str) -> str:
     """The same words (or, where there are hardly any, characters) in reverse order."""
     words = text.split()
     return " ".join(reversed(words)) if len(words) >= 4 else text[::-1]
+
+
+def _cut(prompt: Prompt, kind: str, length: int) -> Prompt:
+    """A warm-up's prompt of `length` tokens, as short as its kind allows: a whole batch of the processor's warms all
+    buffers, so that the first measured request finds what later ones find."""
+    if kind in ("brief", "prompts"):
+        return prompt.model_copy(update={"text": prompt.text[:BRIEF_CHARACTERS], "before": ()})
+    if kind == "short" and length > SHORT_WARMUP_PROMPT:
+        kept = max(1, len(prompt.text) * SHORT_WARMUP_PROMPT // length)
+        return prompt.model_copy(update={"text": prompt.text[:kept], "before": ()})
+    return prompt
 
 
 def _drain(samples: SimpleQueue[Telemetry]) -> list[Telemetry]:

@@ -211,7 +211,7 @@ _LAYER = re.compile(r"^blk\.(\d+)\.")
 _STACKED_EXPERTS = re.compile(r"^blk\.\d+\.ffn_\w*exps\.(?:weight|bias|scale)$")
 _SINGLE_EXPERT = re.compile(r"^blk\.\d+\.ffn_(?:gate|up|down)\.\d+\.weight$")
 """Files of early 2024 keep each expert in a tensor of its own."""
-_LOOKUP_TABLES = frozenset({"token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight"})
+LOOKUP_TABLES = frozenset({"token_embd.weight", "per_layer_token_embd.weight", "position_embd.weight"})
 
 VocabularyType = Literal["none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "test"]
 
@@ -444,7 +444,7 @@ def weigh(tensors: Iterable[Tensor], layers: int | None, experts: int, experts_u
             one_expert += tensor.bytes / experts
             chosen += tensor.bytes * used / experts
             inactive_parameters += tensor.elements * (experts - used) / experts
-        elif tensor.name in _LOOKUP_TABLES:
+        elif tensor.name in LOOKUP_TABLES:
             lookup += tensor.type.row_bytes(tensor.shape[0])
             always += tensor.bytes if tied and tensor.name == "token_embd.weight" else 0
         else:
@@ -490,10 +490,15 @@ class Vocabulary(Record):
     chat_template: str | None
 
 
+def vocabulary_type(model: str | None) -> VocabularyType | None:
+    """llama.cpp's vocabulary type of a `tokenizer.ggml.model`; None for one that it does not know."""
+    return _TYPES.get(model or "")
+
+
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
     """The vocabulary of a model."""
     model, pre = metadata.text("tokenizer.ggml.model"), metadata.text("tokenizer.ggml.pre")
-    kind = _TYPES.get(model or "")
+    kind = vocabulary_type(model)
     tokens = metadata.strings("tokenizer.ggml.tokens")
     size = len(tokens) if tokens is not None else metadata.integer(".vocab_size")
 

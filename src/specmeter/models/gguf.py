@@ -37,6 +37,7 @@ MAX_NAME_BYTES: Final = 63
 """llama.cpp's limit for a tensor name."""
 MAX_DIMENSIONS: Final = 4
 _CHUNK: Final = 256 * 1024
+_PEEKED: Final = 256
 _INT64_MAX: Final = 2**63 - 1
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -271,7 +272,7 @@ def _read(cursor: _Cursor) -> Header:
                 f"{cursor.path}: an experiment file, not a model",
                 fix="name a GGUF file here; `specmeter run FILE.yaml` runs an experiment",
             )
-        raise cursor.damaged("it does not begin with the letters GGUF")
+        raise _other_than_gguf(cursor, magic)
     version = cursor.u32()
     if version and version & 0xFFFF == 0:
         raise cursor.damaged("it is a big-endian file, which llama.cpp loads on big-endian machines only")
@@ -297,6 +298,22 @@ def _read(cursor: _Cursor) -> Header:
     start = -(-cursor.offset // alignment) * alignment if entries else cursor.offset
     tensors = _place(cursor, entries, start, alignment)
     return Header(cursor.path, version, metadata, tensors, start, cursor.size)
+
+
+def _other_than_gguf(cursor: _Cursor, magic: bytes) -> ModelError:
+    """What lies there instead, where a download went wrong in a way that is known."""
+    begins = magic + cursor.take(min(_PEEKED, cursor.size) - len(magic))
+    if begins.startswith(b"version https://git-lfs.github.com/spec"):
+        return ModelError(
+            f"{cursor.path}: a Git LFS pointer, not the model: the repository was cloned without its large files",
+            fix="run `git lfs pull` in the repository, or download the model file itself",
+        )
+    if begins.lstrip(b"\xef\xbb\xbf \t\r\n")[:9].lower().startswith((b"<!doctype", b"<html", b"<head")):
+        return ModelError(
+            f"{cursor.path}: an HTML page, not a model: the page of the file was saved instead of the file",
+            fix="download the file itself (on huggingface.co its link has /resolve/ in it, not /blob/)",
+        )
+    return cursor.damaged("it does not begin with the letters GGUF")
 
 
 def _read_value(cursor: _Cursor, key: str) -> Value:

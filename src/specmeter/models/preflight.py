@@ -21,8 +21,9 @@ from typing import Literal, Protocol
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.errors import ModelError, UsageError
 from specmeter.host.machine import memory_free_bytes
-from specmeter.models.facts import ModelFacts, Vocabulary, describe, read_facts
+from specmeter.models.facts import ModelFacts, Vocabulary, describe, vocabulary_type
 from specmeter.models.gguf import Header, Metadata, StringArray, read_parts
+from specmeter.models.resident import Resident
 from specmeter.record import Arm, Condition, DraftPair, MethodName, Record
 from specmeter.text import quoted, size
 
@@ -65,7 +66,7 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     for arm in arms:
         _refuse_other_kinds(arm, models, read)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
-    _memory(arms, models)
+    refuse_too_large(arms, models)
     return pairs
 
 
@@ -141,6 +142,12 @@ def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[st
                 f"{key}.{name}: {models[name].reference} is {other}, not a causal language model",
                 fix="name the GGUF file of a model that writes text token by token",
             )
+        # Heads that read the target's states may leave its vocabulary to it.
+        if metadata.architecture not in METHOD_BY_ARCHITECTURE and (lack := _lacking_vocabulary(metadata)) is not None:
+            raise ModelError(
+                f"{key}.{name}: {models[name].reference}: llama.cpp cannot load its vocabulary ({lack})",
+                fix="use another copy of the model: this file was converted without a whole tokenizer",
+            )
         method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
         if method is not None and key == "targets":
             raise ModelError(
@@ -159,21 +166,15 @@ def _shown(model: ModelFile) -> str:
     return quoted(model.reference if model.reference.startswith(("hf:", "bench:")) else model.path)
 
 
-def _memory(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
-    available = memory_free_bytes()
-    kv: dict[str, int] = {}
+def refuse_too_large(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
+    """Raise `UsageError` for an arm whose models do not fit into the memory of this machine."""
+    available, resident = memory_free_bytes(), Resident()
     for arm in arms:
-        needed = 0
-        for name in (arm.target, arm.draft):
-            if name is None:
-                continue
-            if name not in kv:
-                memory = read_facts(Path(models[name].path)).memory
-                kv[name] = memory.kv_bytes(arm.engine.context) if memory else 0
-            needed += models[name].size_bytes + kv[name]
+        draft = None if arm.draft is None else Path(models[arm.draft].path)
+        needed = resident.bytes_of(arm, Path(models[arm.target].path), draft)
         if needed > available:
             raise UsageError(
-                f"{arm.id}: weights and KV cache need {size(needed)}, {size(available)} are free here",
+                f"{arm.id}: weights, KV cache and buffers need {size(needed)}, {size(available)} are free here",
                 fix="use a smaller model or quantization, lower engine.context, or close other programs",
             )
 
@@ -215,7 +216,7 @@ def compare_headers(target_parts: tuple[Header, ...], draft_parts: tuple[Header,
     conditions = [_state(one, other)]
     if method == "draft-simple":
         conditions = [
-            _loads(one.vocabulary, other.vocabulary, target_parts[0], draft_parts[0]),
+            _loads(target_parts[0], draft_parts[0]),
             *_refused(one.vocabulary, other.vocabulary),
             *_texts(_tokens(target_parts[0]), _tokens(draft_parts[0])),
             *_unchecked(one.vocabulary, other.vocabulary),
@@ -251,18 +252,21 @@ def _quoted(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _loads(target: Vocabulary, draft: Vocabulary, *headers: Header) -> Condition:
-    def verdict(vocabulary: Vocabulary, header: Header) -> str:
-        if vocabulary.type is None:
-            return f"unknown tokenizer {vocabulary.model!r}"
-        if vocabulary.type in ("none", "test") or _tokens(header) is None:
-            return "no tokens"
-        needs_merges = vocabulary.type == "bpe" and vocabulary.pre != "kimi-k2"
-        if needs_merges and Metadata(header).strings("tokenizer.ggml.merges") is None:
-            return "no merges"
-        return "readable"
+def _lacking_vocabulary(metadata: Metadata) -> str | None:
+    """Why llama.cpp cannot load the vocabulary of a file; None where it can."""
+    model, pre = metadata.text("tokenizer.ggml.model"), metadata.text("tokenizer.ggml.pre")
+    kind = vocabulary_type(model)
+    if model is not None and kind is None:
+        return f"unknown tokenizer {model!r}"
+    if kind in (None, "none", "test") or metadata.strings("tokenizer.ggml.tokens") is None:
+        return "no tokens"
+    if kind == "bpe" and pre != "kimi-k2" and metadata.strings("tokenizer.ggml.merges") is None:
+        return "no merges"
+    return None
 
-    one, other = verdict(target, headers[0]), verdict(draft, headers[1])
+
+def _loads(*headers: Header) -> Condition:
+    one, other = (_lacking_vocabulary(Metadata(it)) or "readable" for it in headers)
     return _check(
         "vocabulary-readable", one == other == "readable", "refused", one, other, "llama.cpp must be able to load it"
     )

@@ -209,7 +209,7 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
     fails.
     """
     tap = RoutingTap()
-    settings = order.settings.model_copy(update={"context": max(order.settings.context, SEGMENT)})
+    settings = order.settings.model_copy(update={"context": max(order.settings.full_context, SEGMENT)})
     threads = settings.threads or 1
     with Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model:
         text = model.tokenize(order.text, add_special=False, parse_special=False)[: order.most_tokens]

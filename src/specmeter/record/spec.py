@@ -211,13 +211,17 @@ Address = Annotated[str, AfterValidator(_address)]
 this machine, behind a relay with that round-trip time and bandwidth."""
 
 
+USUAL_CONTEXT = 4096
+
+
 class EngineSettings(Record):
     """How the engine is configured; `None` keeps the engine's own default (read back and stored as resolved)."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads for decoding and for batches; None: all physical cores."""
-    context: Annotated[int, Field(ge=16, le=16_777_216)] = 4096
-    """Context length in tokens, of the target and of the draft."""
+    context: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
+    """Context length in tokens, of the target and of the draft; None: fits the longest prompt with its answer, which
+    is found out before anything starts."""
     kv_type_k: KvType | None = None
     """Type of the K cache."""
     kv_type_v: KvType | None = None
@@ -261,6 +265,16 @@ class EngineSettings(Record):
     """Record the experts that every step reads (`libllama` only). This slows decoding: times are not comparable."""
     options: dict[str, Any] = {}
     """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
+
+    @property
+    def full_context(self) -> int:
+        """Tokens of all slots together; the usual number where none was given or found out."""
+        return USUAL_CONTEXT if self.context is None else self.context
+
+    @property
+    def slot_context(self) -> int:
+        """Tokens that one request may have."""
+        return self.full_context // self.slots
 
 
 SAMPLING = ("top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "stop")

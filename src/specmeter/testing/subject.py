@@ -100,7 +100,7 @@ class Subject:
     @property
     def room(self) -> int:
         """Tokens of a prompt and its answer together."""
-        return self.arm.engine.context // self.arm.engine.slots
+        return self.arm.engine.full_context // self.arm.engine.slots
 
     def start(
         self,

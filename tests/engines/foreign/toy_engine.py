@@ -95,7 +95,7 @@ class ToySession(EngineSession):
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         if not self.alive:
             raise EngineDiedError("the toy has ended", fix="start it again")
-        wanted, room = prompt.max_tokens or generation.max_tokens, self.arm.engine.context
+        wanted, room = prompt.max_tokens or generation.max_tokens, self.arm.engine.full_context
         if len(utf8(prompt.text).decode()) + wanted > room:
             raise EngineProtocolError(f"there is room for {room} tokens", fix="raise engine.context")
         said = self._says(prompt, wanted)

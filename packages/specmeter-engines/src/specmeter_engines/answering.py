@@ -84,10 +84,10 @@ class Answering:
     def generate(self, prompt: Prompt, generation: Generation, *, progress: Callable[[int], None]) -> Reply:
         """Generate for one prompt. Raises `EngineProtocolError`."""
         ids, wanted = self.prompt_tokens(prompt), prompt.max_tokens or generation.max_tokens
-        if not ids or len(ids) + wanted > self.arm.engine.context:
+        if not ids or len(ids) + wanted > self.arm.engine.full_context:
             raise EngineProtocolError(
                 f"the prompt has {len(ids)} tokens and {wanted} are to follow, in a context of "
-                f"{self.arm.engine.context}",
+                f"{self.arm.engine.full_context}",
                 fix="raise engine.context, or shorten the prompt",
             )
         started = time.perf_counter()

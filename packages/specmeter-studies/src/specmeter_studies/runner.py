@@ -150,7 +150,7 @@ def _sizes(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> d
     """Model -> context length -> bytes of weights and KV cache, as far as they are known before it is here."""
     from specmeter.models.reference import peek
 
-    contexts = {arm.engine.context for arm in arms}
+    contexts = {arm.engine.full_context for arm in arms}
     sizes: dict[str, dict[int, int]] = {}
     for name, reference in used_models(loaded.experiment, arms).items():
         size, present = peek(reference, base_dir=loaded.base_dir, offline=offline)
@@ -170,7 +170,7 @@ def _kv_bytes(reference: str, base_dir: Path, contexts: set[int]) -> dict[int, i
 def _too_large(arms: Sequence[Arm], sizes: Mapping[str, Mapping[int, int]], memory: int) -> dict[str, Message]:
     found: dict[str, Message] = {}
     for arm in arms:
-        needed = sum(sizes[name][arm.engine.context] for name in _names(arm) if name in sizes)
+        needed = sum(sizes[name][arm.engine.full_context] for name in _names(arm) if name in sizes)
         if needed > memory:
             found[arm.id] = Message("study.lacks.memory", needed=needed, free=memory)
     return found

@@ -125,7 +125,7 @@ def _price(
     uses = session.draft_devices if session else ()
     printed = any(use.model_buffer_bytes for use in uses)
     header = draft.header
-    kv = 0 if header is None else _kv_bytes(header.kv_bytes_per_token, arm, draft=True) * arm.engine.context
+    kv = 0 if header is None else _kv_bytes(header.kv_bytes_per_token, arm, draft=True) * arm.engine.full_context
     grown = 0
     if session and baseline and printed:
         grown = max(0, _beside_weights(session.devices) - _beside_weights(baseline.devices))

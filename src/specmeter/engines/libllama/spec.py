@@ -39,7 +39,7 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
             f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be discarded",
             fix="set gamma_min to gamma or less",
         )
-    batch = min(arm.engine.batch or 2048, arm.engine.context)
+    batch = min(arm.engine.batch or 2048, arm.engine.full_context)
     if arm.speculates and longest(arm) >= batch:
         raise ExperimentError(
             f"{where}: gamma {longest(arm)} and one token more do not fit in a batch of {batch}",
@@ -65,7 +65,7 @@ def _check_slots(arm: Arm, where: str) -> None:
             f"{where}: engine.record_experts with {slots} slots: a forward's experts are those of several requests",
             fix="use engine.slots: 1; `specmeter probe --batch` reads the experts of shared forwards",
         )
-    batch = min(arm.engine.batch or 2048, arm.engine.context)
+    batch = min(arm.engine.batch or 2048, arm.engine.full_context)
     if slots * (longest(arm) + 1) > batch:
         raise ExperimentError(
             f"{where}: {slots} slots with drafts of {longest(arm)} tokens do not fit in a batch of {batch}",

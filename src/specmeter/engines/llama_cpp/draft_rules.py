@@ -170,7 +170,7 @@ def _of_the_instrumented(arm: Arm, method: MethodName, room: Room) -> Iterator[D
 
 def _batch(arm: Arm) -> int:
     """Most tokens of a forward."""
-    return min(arm.engine.batch or DEFAULT_BATCH, arm.engine.context)
+    return min(arm.engine.batch or DEFAULT_BATCH, arm.engine.full_context)
 
 
 def _longest(arm: Arm, method: MethodName, room: Room) -> int:

@@ -125,11 +125,10 @@ def server_options(launch: Launch, default_threads: int) -> dict[str, Any]:
 
 def serving_options(launch: Launch) -> dict[str, Any]:
     """Those of `server_options` that an arm asks for: without what only measuring needs, and, unless it has a load to
-    bear, without specmeter's own defaults (one slot, a context of 4096)."""
-    settings, usual = launch.arm.engine, EngineSettings()
+    bear, without specmeter's own default of one slot."""
+    settings = launch.arm.engine
     asked = _method_options(launch.arm) | _setting_options(settings, has_draft=launch.draft is not None)
-    usual_ones = () if launch.arm.load is not None else ("context", "slots")
-    unasked = {name for name in usual_ones if getattr(settings, name) == getattr(usual, name)}
+    unasked = {"slots"} if launch.arm.load is None and settings.slots == 1 else set[str]()
     if not launch.arm.speculates:
         unasked.add("methods")
     if settings.threads is not None:
@@ -255,6 +254,7 @@ _PASSED_ON_FOR_DRAFT = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers"
 def _setting_options(settings: EngineSettings, *, has_draft: bool) -> dict[str, Any]:
     names = _PASSED_ON + (_PASSED_ON_FOR_DRAFT if has_draft else ())
     options = {name: value for name in names if (value := getattr(settings, name)) is not None}
+    options["context"] = settings.full_context
     if settings.devices:
         options["devices"] = list(settings.devices)
     if settings.draft_devices and has_draft:
@@ -270,7 +270,7 @@ def _measuring_options(launch: Launch, default_threads: int) -> dict[str, Any]:
     threads = settings.threads or default_threads
     options: dict[str, Any] = {"threads": threads, "batch_threads": threads}
     if launch.draft is not None:
-        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.context}
+        options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.full_context}
     if settings.prompt_cache:
         options["cache_prompt"] = True
     else:

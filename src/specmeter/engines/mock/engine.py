@@ -487,7 +487,7 @@ class MockSession(EngineSession):
             argv=("mock", launch.target.reference, *arm.methods),
             ready_ms=self._player.load_ms,
             resolved={
-                "n_ctx": arm.engine.context,
+                "n_ctx": arm.engine.full_context,
                 "total_slots": arm.engine.slots,
                 "speculative.types": ",".join(arm.methods),
                 "speculative.n_max": gamma(arm),
@@ -589,7 +589,7 @@ class MockSession(EngineSession):
         engine, arm = self._engine, self._launch.arm
         if not self._alive:
             raise self._died()
-        room, wanted = arm.engine.context // arm.engine.slots, len(tokenize(prompt.text))
+        room, wanted = arm.engine.slot_context, len(tokenize(prompt.text))
         if wanted >= room:
             raise EngineProtocolError(
                 f"{arm.id}: the prompt has {wanted} tokens, and the context has room for {room}",

@@ -59,8 +59,30 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         f"{counted(plan.prompts, 'prompt')}, {counted(plan.requests, 'request')} in "
         f"{counted(plan.sessions, 'session')}, at most {counted(plan.tokens, 'token')}"
     )
+    if plan.context is not None:
+        screen.say(f"context: {plan.context} tokens")
     peak = bandwidth(plan.bandwidth_bytes_per_s)
-    print_needs(screen, plan, f"rough: {peak} memory bandwidth measured now, no effect of speculation assumed")
+    print_needs(screen, plan, f"rough: {peak} memory bandwidth measured now, 70% of draft tokens accepted")
+    print_shorter(screen, plan)
+
+
+def print_duration(screen: Screen, plan: Plan) -> None:
+    """How long a run takes, before it starts, and what would take less."""
+    if plan.seconds is None:
+        return
+    longest = max((item.tokens // max(1, item.requests) for item in plan.arms), default=0)
+    screen.say(
+        f"about {duration(plan.seconds)}: {counted(len(plan.arms), 'configuration')} x "
+        f"{counted(plan.blocks, 'block')} x {counted(plan.prompts, 'prompt')}, up to {counted(longest, 'token')} each"
+    )
+    print_shorter(screen, plan)
+
+
+def print_shorter(screen: Screen, plan: Plan) -> None:
+    """Options by which it would take less."""
+    if plan.shorter:
+        options = "; ".join(f"`{it.options}` (about {duration(it.seconds)})" for it in plan.shorter)
+        screen.say(f"to take less time: {options}", wrap=False)
 
 
 def print_needs(screen: Screen, plan: Plan, how: str, indent: str = "") -> None:

@@ -438,10 +438,10 @@ def _room(data: RunData, arm: Arm) -> Room:
     most = data.experiment.generation.max_tokens
     prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
     if not prompts:
-        return Room(answer=most, text=arm.engine.context)
+        return Room(answer=most, text=arm.engine.full_context)
     answers = [it.max_tokens or most for it in prompts]
-    texts = [_most_tokens(it, arm.engine.context) + answer for it, answer in zip(prompts, answers, strict=True)]
-    return Room(answer=max(answers), text=min(arm.engine.context, max(texts)))
+    texts = [_most_tokens(it, arm.engine.full_context) + answer for it, answer in zip(prompts, answers, strict=True)]
+    return Room(answer=max(answers), text=min(arm.engine.full_context, max(texts)))
 
 
 def _most_tokens(prompt: Prompt, context: int) -> int:

@@ -211,7 +211,7 @@ def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:
 def _settings(arm: Arm, session: Session) -> Iterator[Value]:
     """The engine's settings that the experiment names, with what is in force brought to the same form."""
     asked, read = arm.engine, session.resolved
-    yield Value("context", asked.context, _rounded_up(read.get("n_ctx"), asked.context, 256 * asked.slots))
+    yield Value("context", asked.full_context, _rounded_up(read.get("n_ctx"), asked.full_context, 256 * asked.slots))
     yield Value("slots", asked.slots, read.get("total_slots"))
     if asked.threads is not None:
         yield Value("threads", asked.threads, read.get("threads"))

@@ -420,7 +420,7 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
         model = data.models[name]
         per_token = (model.header.kv_bytes_per_token or 0) if model.header else 0
         bits = sum(_BITS.get(kind or "f16", 16) for kind in kinds)
-        size += model.size_bytes + per_token * bits / 32 * settings.context
+        size += model.size_bytes + per_token * bits / 32 * settings.full_context
     return Need(arm.id, round(size), measured=False)
 
 

@@ -62,7 +62,8 @@ def experiment_differs(data: RunData) -> Findings:
 
 
 def _other_text(data: RunData) -> Findings:
-    """The experiment as given, and as resolved: what becomes of disturbed blocks may be said by the environment."""
+    """The experiment as given, and as resolved: what becomes of disturbed blocks may be said by the environment, and a
+    context that is not given fits the prompts."""
     if not data.experiment_yaml:
         return
     try:
@@ -70,6 +71,8 @@ def _other_text(data: RunData) -> Findings:
         if "disturbed" not in given.design.model_fields_set:
             design = given.design.model_copy(update={"disturbed": data.experiment.design.disturbed})
             given = given.model_copy(update={"design": design})
+        if given.engine.context is None:
+            given = given.with_context(data.experiment.engine.context)
         same = given == data.experiment
     except ExperimentError:
         same = False

@@ -83,7 +83,7 @@ class Session(Answering):
     def resolved(self) -> dict[str, Any]:
         """Values in force, by the names that sessions record."""
         return {
-            "n_ctx": self.arm.engine.context,
+            "n_ctx": self.arm.engine.full_context,
             "total_slots": 1,
             "device": str(mx.default_device()),
             "methods": [it for it in self.arm.methods if self.arm.speculates],

@@ -87,7 +87,7 @@ class Session(Answering):
     def resolved(self) -> dict[str, Any]:
         """Values in force, by the names that sessions record."""
         return {
-            "n_ctx": self.arm.engine.context,
+            "n_ctx": self.arm.engine.full_context,
             "threads": self._threads,
             "total_slots": 1,
             "device": str(self._model.device_type),

@@ -80,7 +80,7 @@ class Session(Answering):
     def resolved(self) -> dict[str, Any]:
         """Values in force, by the names that sessions record."""
         return {
-            "n_ctx": self.arm.engine.context,
+            "n_ctx": self.arm.engine.full_context,
             "total_slots": 1,
             "device": self._device,
             "properties": self._properties,

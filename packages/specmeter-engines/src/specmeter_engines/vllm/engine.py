@@ -115,7 +115,7 @@ class VllmEngine(Engine):
         arm, settings = launch.arm, launch.arm.engine
         flags = [
             *("--model", launch.target.path, "--served-model-name", _NAME, "--generation-config", "vllm"),
-            *("--max-model-len", str(settings.context), "--max-num-seqs", str(settings.slots)),
+            *("--max-model-len", str(settings.full_context), "--max-num-seqs", str(settings.slots)),
             "--enable-per-request-metrics",
             *(("--enable-prefix-caching",) if settings.prompt_cache else ("--no-enable-prefix-caching",)),
         ]

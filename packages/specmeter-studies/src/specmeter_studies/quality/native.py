@@ -91,7 +91,7 @@ def native_perplexity(
     A tool that ends well before its answer is printed is run again, `_RUNS` times in all. Raises `UsageError` for a
     text that is too short for it (two windows), `EngineError` when it fails or what it prints cannot be read.
     """
-    context = settings.context
+    context = settings.full_context
     with tempfile.TemporaryDirectory(prefix="specmeter-quality-") as name:
         file = Path(name) / "text.txt"
         file.write_bytes(text.encode() + b"\n")  # the tool drops one line break at the end

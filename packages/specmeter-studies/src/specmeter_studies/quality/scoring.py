@@ -85,12 +85,12 @@ def score(order: Scoring, done: Callable[[int, int], None]) -> Scores:
     settings = order.settings
     with Model(Path(order.model), gpu_layers=settings.gpu_layers) as model:
         tokens = model.tokenize(order.text, add_special=True, parse_special=False)
-        windows = windows_of(len(tokens), settings.context, order.stride)
+        windows = windows_of(len(tokens), settings.full_context, order.stride)
         bos = model.bos
         batch = settings.batch or min(_BATCH, windows.length)
         rows = _rows(model.vocabulary_size, min(batch, windows.scored))
         exact = settings.model_copy(
-            update={"context": window_length(settings.context, order.stride), "batch": max(batch, rows)}
+            update={"context": window_length(settings.full_context, order.stride), "batch": max(batch, rows)}
         )
         sums: list[tuple[float, float]] = []
         with Context(model, exact, threads=settings.threads or 1, rows=rows) as context:
