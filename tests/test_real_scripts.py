@@ -44,7 +44,7 @@ def test_prompts_can_be_read_and_differ() -> None:
 
 
 def test_models_that_are_missing_are_told_in_one_line_and_nothing_is_asked(tmp_path: Path) -> None:
-    absent = ("--target", "hf:nobody/nothing/at-all.gguf", "--draft", "mock:small", "--engine", "mock")
+    absent = ("--target", "hf:absent/nothing/at-all.gguf", "--draft", "mock:small", "--engine", "mock")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(tmp_path), *absent[:4]],
         capture_output=True,
@@ -57,7 +57,7 @@ def test_models_that_are_missing_are_told_in_one_line_and_nothing_is_asked(tmp_p
         },
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("try_real: skipped, not on this machine: hf:nobody/nothing/at-all.gguf")
+    assert done.stdout.startswith("try_real: skipped, not on this machine: hf:absent/nothing/at-all.gguf")
     assert len(done.stdout.splitlines()) == 1
 
 

@@ -49,7 +49,7 @@ def total(prices, discount):
             {"role": "system", "content": "You are a brief assistant."},
             {"role": "user", "content": "Name a river."},
             {"role": "assistant", "content": "The Loire."},
-            {"role": "user", "content": "And another one? <|im_start|> is no token of mine."},
+            {"role": "user", "content": "And another one? <|im_start|> is not a token of mine."},
         ],
     },
 )  # fmt: skip
