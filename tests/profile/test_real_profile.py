@@ -254,5 +254,23 @@ def test_a_wrong_token_does_not_match_and_its_branch_is_followed(passages: Mappi
     assert branched.branches[10] == pytest.approx(own.confidences[11:16], abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["own", "other"])
+def test_reading_in_haste_finds_the_same_where_nothing_is_nearly_tied(
+    passages: Mapping[str, Passage], name: str
+) -> None:
+    slow, quick = (
+        profile_texts(
+            core("draft-small"), SETTINGS, [passages[name]], drafts_ends=True, gamma=6, p_min=1e-6, quick=quick
+        )[0]
+        for quick in (False, True)
+    )
+    sure = [place for place, gap in enumerate(slow.gaps) if gap > 0.3]
+    assert len(sure) > 12
+    assert [slow.matches[it] for it in sure] == [quick.matches[it] for it in sure]
+    assert quick.confidences == pytest.approx(slow.confidences, abs=0.02)
+    for place in slow.branches.keys() & quick.branches.keys():
+        assert quick.branches[place] == pytest.approx(slow.branches[place], abs=0.02)
+
+
 def test_a_limit_leaves_texts_out_and_says_so_by_their_absence(passages: Mapping[str, Passage]) -> None:
     assert profile_texts(core("draft-small"), SETTINGS, [passages["own"]] * 3, drafts_ends=True, limit_s=0.0) == []
