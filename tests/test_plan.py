@@ -69,7 +69,7 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
             ["engine.context=200"],
             "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",
         ),
-        (["workloads.1.lengths=[100000]"], "have 100000 tokens"),
+        (["workloads.1.lengths=[100000]"], "has 100000 tokens"),
     ],
 )
 def test_what_a_run_would_refuse_is_refused_before(tmp_path: Path, overrides: list[str], message: str) -> None:
@@ -120,15 +120,15 @@ def test_a_model_that_is_not_there_yet_counts_as_disk(tmp_path: Path, monkeypatc
     assert not (tmp_path / "cache" / "models").exists()
 
 
-def test_a_model_beyond_memory_is_refused(tmp_path: Path) -> None:
+def test_a_model_beyond_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from specmeter.models import preflight
 
     file = experiment(tmp_path, workloads=[{"source": "bench", "name": "text"}], arms=[{"draft": "small"}])
-    identity = prepare(load(file)).work.models
-    huge = {name: model.model_copy(update={"size_bytes": 10**15}) for name, model in identity.items()}
+    models = prepare(load(file)).work.models
+    monkeypatch.setattr(preflight, "memory_free_bytes", lambda: 10**6)
     arm = Arm(id="dense/none", target="dense", role="baseline", engine=EngineSettings(context=64))
-    with pytest.raises(UsageError, match=r"dense/none: weights and KV cache need .* GB"):
-        preflight.check([arm], huge)
+    with pytest.raises(UsageError, match=r"dense/none: weights, KV cache and buffers need .* MB"):
+        preflight.check([arm], models)
 
 
 def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:

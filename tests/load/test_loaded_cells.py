@@ -271,7 +271,7 @@ def test_more_clients_than_files_are_refused_before_anything_is_made(
         ({"load": {"clients": 4, "depth": 2000}}, "load.depth: 2000 tokens come before"),
         (
             {"load": {"clients": 4}, "generation": {"max_tokens": 1020}},
-            "set engine.context to 1\\d\\d\\d or more, or lower",
+            "use a longer context .-c 1\\d\\d\\d. or shorter",
         ),
     ],
 )

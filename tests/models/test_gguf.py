@@ -86,6 +86,8 @@ def array(kind: int, count: int, content: bytes = b"") -> bytes:
 HOSTILE = {
     "empty": (b"", "does not begin with the letters GGUF"),
     "short": (b"GG", "does not begin with the letters GGUF"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
+    "page": (b"\n <!DOCTYPE html>\n<html>", "an HTML page"),
     "wrong magic": (b"PK\3\4" + bytes(100), "does not begin with the letters GGUF"),
     "only magic": (b"GGUF", "truncated"),
     "version 0": (raw_gguf(version=0), "version 0"),

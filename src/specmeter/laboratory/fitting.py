@@ -119,13 +119,12 @@ def _fit(texts: Sequence[_Text], arm: Arm, room: int, trained: int | None) -> No
         if it.tokens + it.answer > room:
             longer = it.tokens + it.answer + _TEMPLATE
             fix = f"use a longer context (-c {longer * (1 if arm.load else arm.engine.slots)}) or shorter prompts"
-            whose = "the context"
+            limit = f"the context has room for {room}"
             if trained is not None and longer > trained:
-                whose = "the context" if room < trained else f"{arm.target}, by its training,"
+                limit = limit if room < trained else f"{arm.target} was trained for texts of {trained}"
                 fix = f"use shorter prompts or answers (-n), or a model that was trained for {longer} tokens"
             raise ExperimentError(
-                f"{it.name}: the prompt has {it.tokens} tokens and {it.answer} are to be generated, but {whose} has "
-                f"room for {room}",
+                f"{it.name}: the prompt has {it.tokens} tokens and {it.answer} are to be generated, but {limit}",
                 fix=fix,
             )
 
