@@ -21,7 +21,7 @@ def prompt(name: str, **changes: Any) -> Prompt:
 
 
 def row(prompt_id: str, tokens: int | None, end: str = "eos", arm: str = "m/none", status: str = "ok") -> RequestRow:
-    values = dict.fromkeys(RequestRow._fields)
+    values: dict[str, Any] = dict.fromkeys(RequestRow._fields)
     given = {"prompt_id": prompt_id, "predicted_n": tokens, "stop_reason": end, "arm_id": arm, "status": status}
     return RequestRow(**(values | given))
 

@@ -130,7 +130,7 @@ def answers_made(
         sampling=tuple(
             (name, value) for name in (*shown, *penalties) if isinstance(value := known.get(name), int | float)
         ),
-        contexts=tuple(sorted({arm.engine.context // arm.engine.slots for arm in arms if arm.id in targets})),
+        contexts=tuple(sorted({arm.engine.slot_context for arm in arms if arm.id in targets})),
         multi_turn=sum(bool(it.before) for it in answered.values()),
         prompt_cache=any(arm.engine.prompt_cache for arm in arms),
         under_load=any(arm.load is not None for arm in arms),

@@ -162,10 +162,11 @@ class Evidence:
         except UnreplayableError as error:
             return Message("text.outside", text=error.message)
         alone = bool(self._work.experiment.only.turns)  # a prompt has a server of its own then
-        for together in ([[it] for it in known] if alone else [list(known)]) if table is not None else ():
-            session = {name: known[name] for name in together}
-            for prompt_id, rounds in self._follow_session(arm, table, session, wanted):
-                found.add(prompt_id, _steps(arm, rounds))
+        if table is not None:
+            for together in [[it] for it in known] if alone else [list(known)]:
+                session = {name: known[name] for name in together}
+                for prompt_id, rounds in self._follow_session(arm, table, session, wanted):
+                    found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
         if unread and len(found.prompts) < FEWEST:
             return Message("replay.unread")
