@@ -81,7 +81,7 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.other)])
         finalists, turns = with_room(ledger, finalists, prompts, answer_s)
     if len(turns) < LEAST or not finalists:
-        _predicted(ledger)
+        by_prediction(ledger)
         return
     arms = [it.fate.arm_id for it in finalists]
     plan = StagePlan(
@@ -107,7 +107,7 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         ]
     )
     best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
-    decision, why = decide(best, found, ledger.advice.fates)
+    decision, why = decide(best, found, missed(ledger, found))
     finish(ledger, decision, best.told, why, kinds_of(ledger, found))
 
 
@@ -186,7 +186,7 @@ def with_room(
     return [], ()
 
 
-def _predicted(ledger: AdviseSession) -> None:
+def by_prediction(ledger: AdviseSession) -> None:
     """No time is left to measure: what the screen says is the answer."""
     advice = ledger.advice
     best = max(advice.fates, key=_promise)
@@ -302,8 +302,8 @@ def ruled(here: Estimate | None, over: Estimate | None, predicted: Estimate | No
     return "none" if bound <= 1 + MARGIN else "open"
 
 
-def decide(best: Finalist, found: Mapping[str, Finalist], fates: Sequence[Fate]) -> tuple[Decision, str]:
-    """(decision, why it is open)."""
+def decide(best: Finalist, found: Mapping[str, Finalist], missed: Sequence[str]) -> tuple[Decision, str]:
+    """(decision, why it is open); `missed` may gain and were not measured."""
     told = best.told
     match told.ruling:
         case "invalid":
@@ -316,11 +316,44 @@ def decide(best: Finalist, found: Mapping[str, Finalist], fates: Sequence[Fate])
             pass
     if any(it.told.ruling not in ("same", "none") for it in found.values()):
         return "undecided", told.why_open
-    measured = max(it.told.speedup.point for it in found.values() if it.told.speedup is not None)
-    missed = [it for it in fates if it.arm_id not in found and _promise(it) > max(measured, 1.0) * (1 + MARGIN)]
-    if any(it.code in ("open", "no-room") for it in missed):
+    if missed:
         return "undecided", "budget"
     return ("no-difference" if told.ruling == "same" else "off"), ""
+
+
+def missed(ledger: AdviseSession, found: Mapping[str, Finalist]) -> list[str]:
+    """Configurations that were not measured and may gain 2 % or more over the best one that was: by their replays
+    answers, those of the confirmation included, held to what its finalists showed about the cost of their steps."""
+    goal, arms = ledger.advice.asked.goal, ledger.arms
+    best = max((it.told.speedup.point for it in found.values() if it.told.speedup is not None), default=1.0)
+    with (
+        RunStore.open(ledger.folder / "screen", readonly=True) as screen,
+        RunStore.open(ledger.folder / FIRST, readonly=True) as store,
+    ):
+        plain = [_plain_ms(it, ledger.baseline.id, goal) for it in (screen, store)]
+        names = list(dict.fromkeys(row.prompt_id for row in store.rows()))
+        later = {it.arm.id: it for it in look(ledger.on(names), store, goal=goal, priced=screen)}
+    held: dict[str | None, float] = {}
+    for arm, it in found.items():
+        known = later.get(arm)
+        if it.told.speedup is not None and known is not None and known.point and known.acceptance is not None:
+            held[arms[arm].draft] = it.told.speedup.point / known.point
+    open_ones: list[str] = []
+    for fate in ledger.advice.fates:
+        sooner, other = _promise(fate), later.get(fate.arm_id)
+        if fate.arm_id in found or not sooner or fate.code == "failed":
+            continue
+        both = sooner
+        if other is not None and other.acceptance is not None and other.point:
+            both = sum(plain) / (plain[0] / sooner + plain[1] / other.point)
+        if both * held.get(arms[fate.arm_id].draft, 1.0) > max(1.0, best) * (1 + MARGIN):
+            open_ones.append(fate.arm_id)
+    return open_ones
+
+
+def _plain_ms(store: RunReader, baseline: str, goal: Goal) -> float:
+    own = (counted(row, goal) for row in store.rows() if row.arm_id == baseline and row.status == "ok")
+    return sum(it.ms for it in own if it is not None)
 
 
 def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[AdviceOfKind, ...]:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -45,10 +44,10 @@ from specmeter.advise.advice import (
     write_advice,
 )
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
-from specmeter.advise.duel import duel, in_turn
+from specmeter.advise.duel import by_prediction, duel, in_turn
 from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of
-from specmeter.advise.race import failed_arms, next_block, race, settle, to_try
+from specmeter.advise.race import failed_arms, next_block, race, reserved_s, settle, to_try
 from specmeter.advise.schedule import (
     Schedule,
     certify_schedule,
@@ -58,8 +57,8 @@ from specmeter.advise.schedule import (
     read_schedule,
     write_schedule,
 )
-from specmeter.advise.screen import ALLOWANCE_S, choose, explore, look, owed_to_luck, pilots
-from specmeter.advise.session import AdviseSession, Silent, StagePlan, cell_s, keeps_servers, prepared_for
+from specmeter.advise.screen import choose, explore, look, owed_to_luck, pilots
+from specmeter.advise.session import AdviseSession, Silent, StagePlan, prepared_for
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError, StoreError, UsageError
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared
-    from specmeter.record import Disturbance, Host, ModelIdentity
+    from specmeter.record import Disturbance, ModelIdentity
     from specmeter.store import RunReader
 
 
@@ -389,7 +388,9 @@ def advise(
             return ledger.advice
         screen(ledger)
         raced = race(ledger)
-        if not raced and any(it.stage == "race" for it in ledger.advice.stages):
+        if not raced and ledger.left() < reserved_s(ledger):
+            by_prediction(ledger)
+        elif not raced and any(it.stage == "race" for it in ledger.advice.stages):
             ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
         else:
             confirm(ledger, raced)
@@ -399,10 +400,6 @@ def advise(
     finally:
         ledger.servers.close()
     return ledger.advice
-
-
-FIRST_S = 15.0
-"""Where a first answer would take longer, a first guess rests on half of the prompts and the sizes of models."""
 
 
 def screen(ledger: AdviseSession) -> None:
@@ -415,7 +412,7 @@ def screen(ledger: AdviseSession) -> None:
         (*baselines, *pilots(whole)),
         ledger.halves.search,
         (
-            *_by_halves(whole),
+            "design.blocks=1",
             "design.disturbed=keep",
             "design.probe=off",
             "design.controls=false",
@@ -423,23 +420,19 @@ def screen(ledger: AdviseSession) -> None:
         ),
     )
 
-    experiment = prepared_for(ledger.whole, plan, ledger.folder).work.experiment
-    host = None if whole.work.simulated else whole.host
-
-    def then(store: RunStore) -> Sequence[Turn] | None:
+    def then(store: RunStore) -> None:
         refuse_failing(ledger, store)
-        block = max(turn.block for turn in store.cells()) + 1
-        refuse_too_small(ledger, store, block / experiment.design.blocks)
-        if block < experiment.design.blocks:
-            if 2 * ledger.spent() + ALLOWANCE_S > FIRST_S:
-                _first_answer(ledger, store, host)
-            return next_block(experiment, list(store.arms()), block)
         refuse_busy(ledger, store)
-        explore(whole, store, host=host)
-        return None
+        price(ledger, whole, store)
 
     ledger.carry_out(plan, then=then)
     shortlist(ledger, whole)
+
+
+def price(ledger: AdviseSession, whole: Prepared, store: RunStore) -> None:
+    """What steps cost, and what draft models say of the answers, on record of a screen."""
+    host = None if whole.work.simulated else whole.host
+    explore(whole, store, host=host, budget_s=ledger.advice.asked.budget_s, tell=ledger.observer.looking_ahead)
 
 
 SCREENED = 0.3
@@ -472,7 +465,6 @@ def screen_answers(ledger: AdviseSession) -> float:
         ),
     )
     experiment = prepared_for(ledger.whole, plan, ledger.folder).work.experiment
-    host = None if whole.work.simulated else whole.host
 
     def then(store: RunStore) -> Sequence[Turn] | None:
         refuse_failing(ledger, store)
@@ -482,7 +474,7 @@ def screen_answers(ledger: AdviseSession) -> float:
         if block < experiment.design.blocks and (block < FEWEST_SCREENED or not late):
             return next_block(experiment, list(store.arms()), block)
         refuse_busy(ledger, store)
-        explore(ledger.on(answered(store)), store, host=host)
+        price(ledger, ledger.on(answered(store)), store)
         return None
 
     ledger.carry_out(plan, then=then)
@@ -536,31 +528,6 @@ def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
     )
 
 
-def _by_halves(whole: Prepared) -> tuple[str, ...]:
-    """The design of a screen, as `--set` takes it: one half of the prompts after the other, so that there is a first
-    answer early. All at once where that needs a second server, where more than plain decoding is measured, and where
-    prompts are few or take turns."""
-    experiment, (prompts, *_) = whole.work.experiment, whole.work.prompts.values()
-    turns = any(spec.baseline_per_block is not None for spec in experiment.workloads)
-    if turns or pilots(whole) or experiment.load is not None or len(prompts) < 4 or not keeps_servers(whole):
-        return ("design.blocks=1",)
-    counts = Counter(prompt.workload for prompt in prompts)
-    workloads = [
-        spec.model_dump(mode="json", exclude_unset=True) | {"baseline_per_block": max(1, -(-counts[spec.name] // 2))}
-        for spec in experiment.workloads
-    ]
-    return "design.blocks=2", "design.stopping=decided", f"workloads={json.dumps(workloads)}"
-
-
-def _first_answer(ledger: AdviseSession, store: RunStore, host: Host | None) -> None:
-    """Tell what may be expected by what there is."""
-    explore(ledger.searched, store, host=host, priced=False)
-    best = next(iter(look(ledger.searched, store, goal=ledger.advice.asked.goal, host=host)), None)
-    if best is not None and best.predicted is not None:
-        decision: Decision = "speculate" if above(best.predicted, 1) else "undecided"
-        ledger.answer(decision, "predicted", best.arm.id, best.predicted)
-
-
 def refuse_failing(ledger: AdviseSession, store: RunStore) -> None:
     """Raise `EngineError` where plain decoding does not work."""
     why = failed_arms(store.rows()).get(ledger.baseline.id)
@@ -603,25 +570,6 @@ def _others(ledger: AdviseSession, store: RunStore) -> Disturbance | None:
 def beyond(ledger: AdviseSession) -> str:
     """What waiting and measuring again may add to a budget."""
     return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
-
-
-def refuse_too_small(ledger: AdviseSession, store: RunStore, share: float) -> None:
-    """Raise `UsageError` where the budget has no room for a block of two arms and the confirmation, by the `share` of
-    the prompts that was measured."""
-    cell, budget_s = cell_s(store, ledger.baseline.id), ledger.advice.asked.budget_s
-    least, spent = cell * (2 + 2 * least_units(1)), ledger.spent()
-    if spent + least > budget_s:
-        cell, need = cell / share, (spent + least) / share
-        ledger.tell(decision="undecided", why_undecided="budget")
-        minutes = int(need * (len(ledger.advice.asked.clients) or 1) / 60) + 1  # loads share it
-        busy = _others(ledger, store)
-        raise UsageError(
-            (f"busy machine: {busy.what}; so " if busy else "")
-            + f"the budget of {duration(budget_s)} is too small: a session of plain decoding takes {duration(cell)}, "
-            f"so one block and the confirmation need about {duration(need)} in all",
-            fix=("wait until it ends and give the same command, or " if busy else "")
-            + f"give --budget {minutes}m or more (what was measured is kept), or lower --max-tokens",
-        )
 
 
 def expected(fate: Fate) -> float:

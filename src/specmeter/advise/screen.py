@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.forecast import Sources
+    from specmeter.laboratory.pre_measure import Tell
     from specmeter.laboratory.run import Prepared
     from specmeter.measure import Work
-    from specmeter.record import Arm, Estimate, Host, StepProbe
+    from specmeter.record import Arm, Estimate, Host
     from specmeter.store import RunReader, RunStore
     from specmeter.theory.arguments import Floats
 
-ALLOWANCE_S = 8.0
-"""For the probe of steps: most that it takes, less where its rounds agree."""
+ALLOWANCE = 0.08
+"""Share of a budget that the probe of steps may take; less where its rounds agree."""
+ALLOWANCE_S = (8.0, 30.0)
+"""Least and most seconds of it."""
 LONGEST_PRICED = 16
 """Costs of longer drafts go on from there: a probe of them would take longer than it is worth. Under load it is that
 many tokens of all requests together, but `LEAST_PRICED` of each."""
@@ -52,8 +55,6 @@ LEAST_PRICED = 6
 ARM = 0.015
 """Standard deviation of the logarithm by which an arm differs from its prediction beside what arms of one drafter
 share."""
-DISTURBED = 0.05
-"""The same where the probe of steps was taken beside other programs."""
 ONE_SESSION = 0.05
 """Standard deviation of the logarithm of a speedup that was seen in a single session of each."""
 HAIR = 0.01
@@ -116,16 +117,24 @@ def pilots(whole: Prepared) -> tuple[str, ...]:
 
 
 def explore(
-    whole: Prepared, store: RunStore, *, host: Host | None, allowance_s: float = ALLOWANCE_S, priced: bool = True
+    whole: Prepared,
+    store: RunStore,
+    *,
+    host: Host | None,
+    budget_s: float = 0.0,
+    priced: bool = True,
+    tell: Tell = lambda _: None,
 ) -> None:
     """Price the steps of all arms, if wanted, and let drafts read the texts of the baselines; all of it into `store`.
 
-    `whole` has all arms of the grid, `store` is that of the screen's run, `host` the machine (None where simulated).
+    `whole` has all arms of the grid, `store` is that of the screen's run, `host` the machine (None where simulated);
+    `tell` hears what is measured.
     What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
     """
     clients = max(at_once(arm) for arm in whole.work.arms.values())
     longest = max(LONGEST_PRICED // clients, LEAST_PRICED)
-    scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest)
+    allowance_s = min(max(ALLOWANCE * budget_s, ALLOWANCE_S[0]), ALLOWANCE_S[1])
+    scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest, tell=tell)
     for arm in whole.work.arms.values():
         if arm.speculates:
             if priced:
@@ -176,7 +185,7 @@ def owed_to_luck(outlooks: Sequence[Outlook]) -> float:
 
 
 class _Evidence(Evidence):
-    """A screen goes on with what it has: rounds beside other programs say more than none, if less than calm ones."""
+    """The record of a screen; what steps cost may be on that of another run."""
 
     def __init__(self, work: Work, store: RunReader, goal: Goal, priced: RunReader) -> None:
         super().__init__(work, store)
@@ -186,12 +195,6 @@ class _Evidence(Evidence):
     def tokens(self, baseline_id: str) -> float | None:
         """None for whole answers: what a first step takes is part of reading the prompt there."""
         return super().tokens(baseline_id) if self._goal == "throughput" else None
-
-    def price(self, arm: Arm) -> StepProbe | None:
-        probe = super().price(arm)
-        if probe is None or probe.rounds or not probe.left_out:
-            return probe
-        return probe.model_copy(update={"rounds": probe.left_out})
 
 
 class _BaselineFacts:
@@ -222,9 +225,6 @@ class _BaselineFacts:
                 if request.reply is not None and whole.work.arms[request.arm_id].role == "baseline":
                     timings = request.reply.timings
                     self._prompt_shares[request.arm_id, request.prompt_id] = (timings.prompt_ms, timings.predicted_ms)
-        self._disturbed = {
-            probe_key(it.baseline_id, it.draft, it.engine) for it in priced.probes() if it.left_out and not it.rounds
-        }
         self._measured = {session.arm_id for session in store.sessions()}
         self._drafting: dict[tuple[str, str | None], float] = {
             (it.baseline_id, it.draft): fmean((one.drafting_ms or 0.0) / one.plain_ms for one in it.rounds)
@@ -235,10 +235,6 @@ class _BaselineFacts:
     def is_sample(self, arm: Arm, acceptance: Acceptance) -> bool:
         """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
         return isinstance(acceptance, Counted) and not acceptance.replayed and arm.id not in self._measured
-
-    def is_disturbed(self, arm: Arm) -> bool:
-        """Whether its costs were only measured beside other programs."""
-        return probe_key(arm.baseline_id or "", arm.draft, arm.engine) in self._disturbed
 
     def gain(self, arm: Arm) -> Outlook | None:
         """What an arm was seen to gain over its baseline in the screen's block; None where it was not measured."""
@@ -302,8 +298,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         known = forecaster.sources(arm)
         if isinstance(known, Message):
             return seen.gain(arm) or Outlook(arm, None, {}, known, None)
-        disturbed = seen.is_disturbed(arm)
-        draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance), apart=DISTURBED if disturbed else ARM)
+        draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance))
         draws, tau = draw.speedups(known.acceptance)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
@@ -315,8 +310,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         draws = 1 / (share + (1 - share) / draws)
     else:
         draws = seen.whole_time(arm, draws, None)
-    code = "screen.disturbed" if disturbed else "screen.predicted"
-    basis = Message(code, acceptance=known.acceptance_basis, costs=known.cost_basis)
+    basis = Message("screen.predicted", acceptance=known.acceptance_basis, costs=known.cost_basis)
     accepted = _accepted(known.acceptance)
     return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, accepted)
 
@@ -339,12 +333,12 @@ def _on(prompts: frozenset[str], acceptance: Acceptance) -> Counted | None:
 class _Draw:
     """An arm's costs, drawn jointly with those of all arms of the same baseline and drafter."""
 
-    def __init__(self, arm: Arm, known: Sources, *, sample: bool, apart: float) -> None:
+    def __init__(self, arm: Arm, known: Sources, *, sample: bool) -> None:
         shared = np.random.default_rng([SEED, crc32(f"{arm.baseline_id} {arm.draft}".encode())])
         self._gamma = arm.gamma or 1
         self._table = draw_costs(known.costs, self._gamma, by_model=arm.draft is not None, rng=shared)
         self._own = np.random.default_rng([SEED, crc32(arm.id.encode())])
-        self._apart = np.exp(apart * self._own.standard_normal(DRAWS))
+        self._apart = np.exp(ARM * self._own.standard_normal(DRAWS))
         self._apart[0] = 1.0
         self._sample = sample
 

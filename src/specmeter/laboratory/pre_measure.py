@@ -29,7 +29,7 @@ from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_
 from specmeter.messages import Message
 from specmeter.probe.profile import drafts_ends_of, profile_texts
 from specmeter.probe.steps import WHOLE_STEPS, RoundSpec, change_costs, measure_round, pricing, routed, tokens_of
-from specmeter.record import Arm, EngineTraits, StepProbe, StepRound
+from specmeter.record import Arm, ChatMessage, EngineTraits, StepProbe, StepRound
 from specmeter.text import duration
 
 if TYPE_CHECKING:
@@ -335,16 +335,15 @@ class Scout(Evidence):
 
     def _turns(self, baseline_id: str, count: int) -> list[list[Prompt]]:
         """Prompts of each round, so that rounds go through all of the baseline's, those of middling length first, of
-        each kind. Each has half of its answer behind it: steps cost what they do at the mean depth of the run, and most
-        tokens can be looked up."""
+        each kind. Each is asked once more after half of its answer: steps cost what they do at the mean depth of the
+        run, and the answer repeats what can be looked up."""
         kinds: dict[str, list[Prompt]] = {}
         prompts = first_pass(self._work.prompts[baseline_id])
         middle = median(len(it.text) for it in prompts)
         for prompt in sorted(prompts, key=lambda it: abs(len(it.text) - middle)):
             request = self._texts.get(baseline_id, {}).get(prompt.id)
             answer = request.reply.text if request is not None and request.reply is not None else ""
-            told = f"{prompt.text}\n\n{answer[: len(answer) // 2]}" if answer else prompt.text
-            kinds.setdefault(prompt.kind, []).append(prompt.model_copy(update={"text": told}))
+            kinds.setdefault(prompt.kind, []).append(_asked_again(prompt, answer[: len(answer) // 2]))
         ordered = cycle([it for row in zip_longest(*kinds.values()) for it in row if it is not None])
         return [list(islice(ordered, count)) for _ in range(MOST_ROUNDS)]
 
@@ -393,6 +392,15 @@ class Scout(Evidence):
             self._store.add_profiles(made)
         self.learn(made)
         return None
+
+
+def _asked_again(prompt: Prompt, answer: str) -> Prompt:
+    if not answer:
+        return prompt
+    if prompt.format == "completion":
+        return prompt.model_copy(update={"text": f"{prompt.text}{answer}\n\n{prompt.text}"})
+    said = (ChatMessage(role="user", content=prompt.text), ChatMessage(role="assistant", content=answer))
+    return prompt.model_copy(update={"before": (*prompt.before, *said)})
 
 
 def _halved(gamma: int) -> Iterator[int]:
