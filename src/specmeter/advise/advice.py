@@ -54,7 +54,7 @@ class AdviceQuestion(Record):
     """Kinds of text, of the prompts that come with specmeter."""
     from_file: str | None = None
     """An experiment whose arms are the grid."""
-    budget_s: Seconds = 600.0
+    budget_s: Seconds = 300.0
     goal: Goal = "throughput"
     clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CLIENTS)], ...], Field(max_length=MOST_LOADS)] = ()
     """Numbers of clients that ask at once, each sending its next request when its last one has ended; the fewest first.

@@ -24,6 +24,7 @@ Nothing is looked for a second time: where it does not hold, what is best now is
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ from specmeter.advise.advice import (
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
 from specmeter.advise.duel import by_prediction, duel, in_turn
 from specmeter.advise.examination import certify_advice, examined
-from specmeter.advise.question import grid_of
+from specmeter.advise.question import grid_of, once
 from specmeter.advise.race import failed_arms, next_block, race, reserved_s, settle, to_try
 from specmeter.advise.schedule import (
     Schedule,
@@ -66,9 +67,12 @@ from specmeter.experiments.experiment import name_of
 from specmeter.experiments.file import load, parse
 from specmeter.files import write_inside
 from specmeter.host.telemetry import wait_for_calm
+from specmeter.laboratory.duration import TYPICAL_ANSWER
+from specmeter.laboratory.plan import make_plan
 from specmeter.measure.calm import disturbance, gate_of
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.numbers.estimates import above, bare, scaled
+from specmeter.numbers.whole_answers import LEAST
 from specmeter.record.measured import threads_beside
 from specmeter.store import RunStore
 from specmeter.store.locate import (
@@ -371,6 +375,8 @@ def advise(
     `StoreError` for a folder that does not belong to this question or to these models, and `EngineError` where plain
     decoding does not work.
     """
+    if not (folder / ADVICE_NAME).is_file():
+        refuse_small_budget(asked, grid, offline=fetching.offline)
     advice = begun(asked, grid, folder, left_out)
     if advice.finished:
         return examined(advice, folder)
@@ -439,6 +445,10 @@ SCREENED = 0.3
 """Share of the budget after which no further prompt is answered to search by."""
 FEWEST_SCREENED = 2
 MOST_SCREENED = 8
+FEWEST_ANSWERS = FEWEST_SCREENED + 2 * LEAST
+"""To search by, and of one configuration and its baseline."""
+UNSURE = 1.5
+"""How far an estimate of the time may be off, before anything was measured."""
 
 
 def screen_answers(ledger: AdviseSession) -> float:
@@ -483,6 +493,35 @@ def screen_answers(ledger: AdviseSession) -> float:
         times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == ledger.baseline.id and row.wall_ms]
     shortlist(ledger, ledger.on(names))
     return median(times)
+
+
+def answer_s(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> float | None:
+    """Seconds that an answer is expected to take here, before anything was measured; None if answers are not whole, or
+    nothing is known of the model."""
+    if asked.urls or grid.experiment.generation.ignore_eos or grid.experiment.load is not None:
+        return None
+    drafting = {arm.id for arm in grid.experiment.expand() if arm.speculates}
+    plain = make_plan(once(grid), offline=offline, leave_out=drafting)
+    return None if plain.seconds is None or not plain.requests else plain.seconds / plain.requests
+
+
+def usual_budget_s(asked: AdviceQuestion, grid: LoadedExperiment, usual_s: float, *, offline: bool) -> float:
+    """The budget of a question without one: longer than usual for a model that is slow here."""
+    return max(usual_s, 1.5 * FEWEST_ANSWERS * (answer_s(asked, grid, offline=offline) or 0.0))
+
+
+def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> None:
+    """Raise `UsageError` if even the fewest whole answers that decide anything would take much longer than the budget.
+    Nothing is started for that."""
+    each = answer_s(asked, grid, offline=offline) or 0.0
+    least = FEWEST_ANSWERS * each
+    if least > UNSURE * asked.budget_s:
+        tokens = max(1, int(0.8 * min(grid.experiment.generation.max_tokens, TYPICAL_ANSWER) * asked.budget_s / least))
+        raise UsageError(
+            f"--budget {duration(asked.budget_s)}: too short; an answer takes about {duration(each)} here, and "
+            f"{FEWEST_ANSWERS} are needed",
+            fix=f"give --budget {math.ceil(least / 60)}m or more, or shorter answers (-n {tokens})",
+        )
 
 
 def answered(store: RunReader) -> list[str]:

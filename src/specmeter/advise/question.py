@@ -200,7 +200,7 @@ def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperimen
     one_of_each = {arm.id for arm in {arm.draft: arm for arm in arms if arm.draft is not None}.values()}
     first_load = arms[0].load
     needs = make_plan(grid, offline=offline, leave_out={arm.id for arm in arms} - baselines - one_of_each)
-    plain = make_plan(_once(grid), offline=offline, leave_out={arm.id for arm in arms} - baselines)
+    plain = make_plan(once(grid), offline=offline, leave_out={arm.id for arm in arms} - baselines)
     return Outline(
         targets=tuple(grid.experiment.targets.values()),
         target_bytes=candidates.target_bytes,
@@ -221,7 +221,8 @@ def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperimen
     )
 
 
-def _once(grid: LoadedExperiment) -> LoadedExperiment:
+def once(grid: LoadedExperiment) -> LoadedExperiment:
+    """The same, with each prompt asked once."""
     design = grid.experiment.design.model_copy(update={"blocks": 1, "invocations": 1})
     return replace(grid, experiment=grid.experiment.model_copy(update={"design": design}))
 

@@ -27,7 +27,7 @@ def advise(
     prompts: Sequence[str | Path] = (),
     kinds: Sequence[str] = (),
     from_file: str | Path | None = None,
-    budget_s: float = 600.0,
+    budget_s: float = 300.0,
     goal: Goal = "throughput",
     wide: bool = False,
     max_tokens: int | None = None,

@@ -13,7 +13,14 @@ from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
-from specmeter.advise.pipeline import advise, advise_loads, again_loads, choose_again, choose_folder
+from specmeter.advise.pipeline import (
+    advise,
+    advise_loads,
+    again_loads,
+    choose_again,
+    choose_folder,
+    usual_budget_s,
+)
 from specmeter.advise.pipeline import again as measure_again
 from specmeter.advise.question import ask, grid_of, outline
 from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
@@ -56,7 +63,7 @@ class _Clients(click.ParamType[tuple[int, ...]]):
 
 
 _LEAST_S = 10.0
-_USUAL_S = 600.0
+_USUAL_S = 300.0
 
 
 class _Advise(GroupedCommand):
@@ -103,7 +110,11 @@ _GROUPS = {
     metavar="KIND",
     help="Only text of this kind (fact, code, reason, zh, edit), of the prompts that come with specmeter; repeatable.",
 )
-@click.option("--budget", type=Budget(), help="How long it may take. Default: 10m, with --clients for each of them.")
+@click.option(
+    "--budget",
+    type=Budget(),
+    help="How long it may take. Default: 5m, or longer for a slow model; with --clients for each of them.",
+)
 @click.option(
     "--goal",
     type=click.Choice(["throughput", "latency"]),
@@ -225,7 +236,7 @@ def command(
     if budget is not None and budget < _LEAST_S:
         raise UsageError(
             f"--budget {budget:g}s: too short to compare anything, even with the smallest models",
-            fix=f"give {_LEAST_S:.0f}s or more; most models take minutes (default: 10m)",
+            fix=f"give {_LEAST_S:.0f}s or more; most models take minutes (default: 5m)",
         )
     if target is not None and model is not None:
         raise UsageError(f"two targets are named, {target} and {model}", fix="name one")
@@ -237,7 +248,7 @@ def command(
         kinds=kinds,
         from_file=from_file,
         urls=_servers(urls, baseline_url),
-        budget_s=_USUAL_S * max(1, len(clients)) if budget is None else budget,
+        budget_s=0 if budget is None else budget,  # 0: as long as the model needs
         goal=goal,
         clients=clients,
         wide=wide,
@@ -277,6 +288,10 @@ def _advise(
         candidates = find_candidates(asked, fetching=shown)
         grid = grid_of(asked, candidates)  # of all loads
         fit(grid, grid.experiment.targets, shown)
+        if asked.budget_s == 0:
+            usual = _USUAL_S * max(1, len(asked.clients))
+            budget_s = usual_budget_s(asked, grid, usual, offline=fetching.offline)
+            asked = asked.model_copy(update={"budget_s": budget_s})
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
@@ -329,7 +344,11 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 
 def _dry_run(asked: AdviceQuestion, *, offline: bool, as_json: bool) -> int:
     candidates = find_candidates(asked, fetching=None)
-    found = outline(asked, candidates, grid_of(asked, candidates), offline=offline)
+    grid = grid_of(asked, candidates)
+    if asked.budget_s == 0:
+        budget_s = usual_budget_s(asked, grid, _USUAL_S * max(1, len(asked.clients)), offline=offline)
+        asked = asked.model_copy(update={"budget_s": budget_s})
+    found = outline(asked, candidates, grid, offline=offline)
     if as_json:
         say_json(found.model_dump(mode="json"))
     else:
