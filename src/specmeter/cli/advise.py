@@ -193,9 +193,9 @@ def command(
 ) -> int:
     """Find the fastest way to serve a model here: which draft, how many tokens, or no speculation at all.
 
-    TARGET is a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME. Hundreds of configurations are priced from texts that
-    the model writes by plain decoding, the few that may win are raced against it, and the winner is confirmed on other
-    prompts. The answer has its speedup with a 95% interval and the line to paste, or says that plain decoding is best.
+    TARGET is a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME. advise predicts the speed of hundreds of
+    configurations from answers that the model writes without speculation, measures the most promising ones on whole
+    answers to other prompts, and says which one to use, with the line to paste, or that none is faster.
 
     With --clients, each number of clients is a question of its own: the answer is a schedule, with the line of each and
     the crossover. It may take ten minutes for each of them.
