@@ -270,7 +270,8 @@ def progress_lines(*, terminal: bool) -> str:
 
 def test_progress_off_a_terminal_is_lines() -> None:
     assert progress_lines(terminal=False).splitlines() == [
-        "screen: generates texts by plain decoding, and predicts every configuration on them; 10 min 00 s left",
+        "screen: the model answers without speculation; every configuration is predicted on its answers; "
+        "10 min 00 s left",
         "screen: no speculation: 4 requests; 10 min 00 s left",
         "first answer: dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet",
         "race: compares 2 configurations with plain decoding; 9 min 10 s left",

@@ -75,8 +75,8 @@ class Outline(Record):
     max_tokens: int
     """Generated for each prompt."""
     budget_s: float
-    plain_s: float | None
-    """Rough time of plain decoding on all of the prompts; None where a size is unknown."""
+    answer_s: float | None
+    """Rough time of an answer without speculation; None if a size is unknown."""
     memory_bytes: int | None
     """Of target and largest draft with their KV caches; None where a size is unknown."""
     memory_free_bytes: int
@@ -213,7 +213,7 @@ def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperimen
         clients=asked.clients,
         max_tokens=grid.experiment.generation.max_tokens,
         budget_s=asked.budget_s,
-        plain_s=plain.seconds,
+        answer_s=None if plain.seconds is None or not plain.requests else plain.seconds / plain.requests,
         memory_bytes=needs.memory_bytes,
         memory_free_bytes=needs.memory_available_bytes,
         disk_bytes=needs.disk_bytes,

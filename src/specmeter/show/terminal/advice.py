@@ -51,9 +51,7 @@ def print_outline(screen: Screen, outline: Outline) -> None:
         ("prompts ", "faint"),
         f"{sum(outline.prompts.values())} ({kinds}), at most {counted(outline.max_tokens, 'token')} for each",
     )
-    plain = (
-        "" if outline.plain_s is None else f"; plain decoding alone takes about {duration(outline.plain_s)} each time"
-    )
+    plain = "" if outline.answer_s is None else f"; an answer takes about {duration(outline.answer_s)}"
     screen.say(("time    ", "faint"), f"at most {duration(outline.budget_s)} (--budget){plain}")
     needed = "unknown" if outline.memory_bytes is None else size(outline.memory_bytes)
     screen.say(("memory  ", "faint"), f"{needed} of {size(outline.memory_free_bytes)} free")
@@ -64,9 +62,9 @@ def print_outline(screen: Screen, outline: Outline) -> None:
 
 _DOES = {
     "settings": "settings: tries threads, flash attention and types of the KV cache",
-    "screen": "screen: generates texts by plain decoding, and predicts every configuration on them",
+    "screen": "screen: the model answers without speculation; every configuration is predicted on its answers",
     "race": "race: compares {arms}",
-    "confirm": "confirmation: measures {arms} anew, on other prompts where there are some",
+    "confirm": "confirm: measures {arms} on other prompts",
 }
 
 

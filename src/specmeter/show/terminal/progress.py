@@ -59,6 +59,8 @@ _LINE_S = 1.0
 """Between lines for programs within a session."""
 _SILENT_S = 20.0
 """Without an answer until a line says what is slow; the next ones come after ever longer."""
+_LONG_S = 60.0
+"""The same if no other program is busy: a whole answer of a slow model takes this long."""
 _RECENT = 20
 """Samples of the machine that say so."""
 
@@ -83,9 +85,11 @@ class Silence:
         passed = self._clock() - self._since
         if passed < self._next:
             return ""
-        self._next *= 3
         recent = list(self._samples)
         percent = fmean(it.other_cpu_percent for it in recent)
+        if percent <= SPIKE_PERCENT and passed < _LONG_S:
+            return ""
+        self._next *= 3
         said: dict[str, Value] = {"arm": arm, "time": duration(passed)}
         if percent <= SPIKE_PERCENT:
             return words().render(Message("silent.alone", **said))
