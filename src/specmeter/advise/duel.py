@@ -49,6 +49,8 @@ MOST_ANSWERS = 8
 """Of each finalist. With more, an interval for these prompts hardly becomes narrower."""
 CHECKED = 4
 """The same of one that is predicted to lose clearly: a check that the prediction is not wrong altogether."""
+MOST_UNKNOWN = 4
+"""Finalists, if nothing can be predicted: servers that already run."""
 CLEAR_LOSS = 0.9
 """A predicted interval that ends below this needs no more than that check."""
 START_S = 5.0
@@ -127,7 +129,7 @@ def measure(ledger: AdviseSession, plan: StagePlan) -> None:
 
 def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate]:
     """The configuration with the best prediction, the simplest of those that are as good; then one of another drafter,
-    or one that is clearly better on one prompt type, if it may win there."""
+    or one that is clearly better on one prompt type, if it may win there. What has no prediction is measured, too."""
     ranked = sorted((it for it in fates if it.code != "failed"), key=_promise, reverse=True)
     if not ranked:
         return []
@@ -137,6 +139,8 @@ def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate
     kept = [first]
     arms = ledger.arms
     for it in ranked:
+        if it.predicted is None and it is not first and len(kept) < MOST_UNKNOWN:
+            kept.append(it)
         may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, _promise(first)) * (1 + MARGIN)
         other = arms[it.arm_id].draft != arms[first.arm_id].draft
         if len(kept) == 1 and it is not first and ((other and may_win) or _better_somewhere(it, first)):
@@ -169,10 +173,10 @@ def with_room(
     ledger: AdviseSession, finalists: Sequence[Candidate], prompts: Sequence[str], answer_s: float
 ) -> tuple[list[Candidate], tuple[tuple[str, ...], ...]]:
     """As many finalists as there is time for, and the prompt of each block; fewer than `LEAST` where there is none."""
-    kept = list(finalists)
+    kept, start_s = list(finalists), 0.0 if ledger.advice.asked.urls else START_S
     while kept:
         each = answer_s * (1 + sum(1 / it.point for it in kept))
-        left = ROOM * ledger.left() - START_S * (1 + len(kept))
+        left = ROOM * ledger.left() - start_s * (1 + len(kept))
         count = min(MOST_ANSWERS, int(left / each)) if each > 0 else MOST_ANSWERS
         lost = all(it.fate.predicted is not None and ends(it.fate.predicted)[1] < CLEAR_LOSS for it in kept)
         count = min(count, CHECKED) if lost else count
