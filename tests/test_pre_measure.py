@@ -185,7 +185,7 @@ def test_a_run_too_short_for_more_has_a_coarse_probe_that_is_told(
 
     def measured(_engine: object, order: RoundSpec, _index: int) -> list[StepRound]:
         asked.append((len(order.prompts), order.whole_steps, tuple(it.gamma for it in order.drafting)))
-        texts.extend(it.text for it in order.prompts)
+        texts.extend("\n\n".join([*(turn.content for turn in it.before), it.text]) for it in order.prompts)
         return [StepRound(plain_ms=10.0, step_ms={1: 14.0, 4: 15.0}) for _ in order.drafting]
 
     monkeypatch.setattr(pre_measure, "SHARE", 0.0)
@@ -199,7 +199,12 @@ def test_a_run_too_short_for_more_has_a_coarse_probe_that_is_told(
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         prompts = {it.id: it.text for it in store.prompts()}
         answers = {it.prompt_id: it.reply.text for it in store.requests() if it.arm_id == "dense/none" and it.reply}
-    deep = {f"{text}\n\n{answers[name][: len(answers[name]) // 2]}" for name, text in prompts.items()}
+    deep = {
+        answer
+        for name, text in prompts.items()
+        for half in [answers[name][: len(answers[name]) // 2]]
+        for answer in (f"{text}\n\n{half}\n\n{text}", f"{text}{half}\n\n{text}")
+    }
     assert set(texts) <= deep, "steps are priced at the mean depth of the run"
 
 

@@ -35,7 +35,7 @@ def screened(whole: Prepared, folder: Path) -> tuple[Outlook, ...]:
     measured = prepare(whole.loaded, leave_out=[arm_id for arm_id in whole.work.arms if arm_id not in wanted])
     run(measured, folder, Silent())
     with RunStore.open(folder) as store:
-        explore(whole, store, host=None if whole.work.simulated else whole.host, allowance_s=60.0)
+        explore(whole, store, host=None if whole.work.simulated else whole.host, budget_s=600.0)
     with RunStore.open(folder, readonly=True) as store:
         return look(whole, store)
 

@@ -139,7 +139,7 @@ def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate
     kept = [first]
     arms = ledger.arms
     for it in ranked:
-        if it.predicted is None and it is not first and len(kept) < MOST_UNKNOWN:
+        if it.predicted is None and it.code == "open" and it is not first and len(kept) < MOST_UNKNOWN:
             kept.append(it)
         may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, _promise(first)) * (1 + MARGIN)
         other = arms[it.arm_id].draft != arms[first.arm_id].draft

@@ -80,6 +80,8 @@ class Outlook:
     """Speedups drawn jointly with other arms; the first is the point. Shape (draws,)."""
     tau: float | None = None
     """Tokens per step that it rests on."""
+    hopeless: bool = False
+    """It would hardly gain even if every draft token were accepted."""
     acceptance: float | None = None
     """Accepted draft tokens over all draft tokens; None if nothing was drafted."""
 
@@ -169,12 +171,18 @@ def look(
         host=host,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
-    forecaster.scout = _Evidence(work, store, goal, priced or store)
+    forecaster.scout = evidence = _Evidence(work, store, goal, priced or store)
     forecaster.saw(store.requests())
     seen = _BaselineFacts(whole, store, goal, priced or store)
     if by_prompt:
         seen.kinds = {it.id: frozenset({it.id}) for mine in work.prompts.values() for it in mine}
-    found = [_outlook(arm, forecaster, seen) for arm in work.arms.values() if arm.role == "speculative"]
+    found = [
+        Outlook(arm, None, {}, Message("screen.hopeless"), None, hopeless=True)
+        if arm.p_min and evidence.is_hopeless(arm)
+        else _outlook(arm, forecaster, seen)
+        for arm in work.arms.values()
+        if arm.role == "speculative"
+    ]
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
 
 
@@ -312,7 +320,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         draws = seen.whole_time(arm, draws, None)
     basis = Message("screen.predicted", acceptance=known.acceptance_basis, costs=known.cost_basis)
     accepted = _accepted(known.acceptance)
-    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, accepted)
+    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, acceptance=accepted)
 
 
 def _accepted(acceptance: Acceptance) -> float | None:
@@ -399,7 +407,8 @@ def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Shortlist:
         else:
             alive.append(it)
     kept: list[Outlook] = []
-    unknown = [it for it in outlooks if it.predicted is None]
+    fates += [_fate(it, "cannot-gain") for it in outlooks if it.hopeless]
+    unknown = [it for it in outlooks if it.predicted is None and not it.hopeless]
     for it in (*_in_turn(alive, leader), *unknown):
         like = next((other for other in kept if _within_a_hair(it, other)), None)
         if like is not None and like.draws is not None and it.draws is not None:

@@ -19,7 +19,7 @@ from specmeter.measure import warmup_tokens
 from specmeter.messages import Message
 from specmeter.probe.profile import Passage
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
-from specmeter.probe.steps import plain_ms
+from specmeter.probe.steps import best_case, plain_ms
 from specmeter.record import UNKNOWN_TOKEN, Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ FEWEST = 2
 """Texts, of which some were not read, whose differences say how far others may lie from them."""
 MOST_PROMPTS = 0.95
 """A share of prompts above this says nothing about decoding."""
+
+
+WORTH = 1.1
+"""Speedup with every draft token accepted, below which a draft model is not read further."""
 
 
 def at_once(arm: Arm) -> int:
@@ -74,6 +78,12 @@ class Evidence:
     def price(self, arm: Arm) -> StepProbe | None:
         """What steps of an arm cost, where that was probed."""
         return self._probes.get(probe_key(arm.baseline_id or "", arm.draft, arm.engine))
+
+    def is_hopeless(self, arm: Arm) -> bool:
+        """Whether a draft model would hardly gain even if every token of it were accepted."""
+        probe = self._probes.get(probe_key(arm.baseline_id or "", arm.draft, arm.engine))
+        bound = None if probe is None or arm.draft is None else best_case(probe.rounds or probe.left_out)
+        return bound is not None and bound < WORTH
 
     def price_between(self, arm: Arm) -> tuple[StepProbe, StepProbe] | None:
         """Probes of the same steps at the next fewer and the next more clients, for an arm whose own load was not

@@ -365,13 +365,16 @@ class Scout(Evidence):
             return None
         baseline_id, started_at = arm.baseline_id or "", self._engine.clock()
         reader = probe_key(baseline_id, arm.draft, arm.engine)
-        quick = self._allowance_s is None and self._host is not None
-        limit_s = max(_LEAST_READING_S, self._left(baseline_id)) if quick else _PROFILE_S
-        if reader in self._tried and (limit_s <= _LEAST_READING_S or not quick or self._tried[reader]):
+        quick, within_run = self._host is not None, self._allowance_s is None
+        limit_s = max(_LEAST_READING_S, self._left(baseline_id)) if quick and within_run else _PROFILE_S
+        again = quick and within_run and limit_s > _LEAST_READING_S
+        if reader in self._tried and (not again or self._tried[reader]):
             return self._tried[reader]
         self._tried[reader] = None
         self._tell(Message("looking.reading", draft=arm.draft, time=duration(math.ceil(limit_s))))
         alike = [it for it in self._work.arms.values() if it.draft == arm.draft and it.p_min]
+        if self.is_hopeless(arm):
+            alike = []  # what a draft model says behind a wrong token takes most of the time, and could not help
         try:
             made = profile_texts(
                 self._work.models[arm.draft],
@@ -388,7 +391,7 @@ class Scout(Evidence):
             return self._tried[reader]
         finally:
             self._spent[baseline_id] = self._spent.get(baseline_id, 0.0) + self._engine.clock() - started_at
-        if not quick:  # else they are read thoroughly, and put on record, when the run has been measured
+        if not (quick and within_run):  # else they are read thoroughly, and put on record, after the run
             self._store.add_profiles(made)
         self.learn(made)
         return None

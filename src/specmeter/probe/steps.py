@@ -279,6 +279,12 @@ def _first_ms(reply: Reply, step_ms: Mapping[int, float]) -> float | None:
     return reply.timings.predicted_ms - (steps[-1].at_ms - steps[0].at_ms) - step_ms[steps[0].drafted]
 
 
+def best_case(rounds: Sequence[StepRound]) -> float | None:
+    """The speedup of the length that would gain most if every draft token were accepted; None if nothing was timed."""
+    found = [(n + 1) * it.plain_ms / ms for it in rounds for n, ms in it.step_ms.items() if ms > 0]
+    return max(found, default=None)
+
+
 def plain_ms(reply: Reply) -> float:
     """Decode time of a token of a reply that has more than one; the first one comes with the prompt."""
     return reply.timings.predicted_ms / (reply.timings.predicted_n - 1)
