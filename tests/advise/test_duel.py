@@ -97,6 +97,8 @@ def test_it_can_be_confirmed_again(tmp_path: Path) -> None:
     found = again(tmp_path / "a", tmp_path / "b", Silent())
     assert found.again is not None
     assert found.again.holds == "holds"
+    confirm = next(it for it in found.stages if it.stage == "confirm")
+    assert confirm.sessions == 2 * confirm.blocks, "each answer once"
 
 
 def speedup(point: float, low: float, high: float) -> Estimate:

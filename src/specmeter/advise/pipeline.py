@@ -45,7 +45,7 @@ from specmeter.advise.advice import (
     write_advice,
 )
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
-from specmeter.advise.duel import by_prediction, duel, in_turn
+from specmeter.advise.duel import by_prediction, duel, found_of, in_turn, measure
 from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of, once
 from specmeter.advise.race import failed_arms, next_block, race, reserved_s, settle, to_try
@@ -240,22 +240,30 @@ def again(
         return examined(advice, folder)
     ledger = AdviseSession(advice, folder, observer, fetching=fetching)
     with RunStore.open(before / confirmation.folder, readonly=True) as store:
+        experiment = parse(store.experiment_yaml)
+        turns, blocks = experiment.only.turns, experiment.design.blocks
         plan = StagePlan(
             "confirm",
             NAME,
             (*ledger.with_baselines([arm]), arm),
             tuple(prompt.id for prompt in store.prompts()),
             (
-                f"design.blocks={least_units(1)}",
+                f"design.blocks={blocks if turns else least_units(1)}",
                 "design.probe=off",
                 "design.controls=false",
-                ledger.warming,
-                f"generation.max_tokens={parse(store.experiment_yaml).generation.max_tokens}",
+                *(ledger.keeping if turns else (ledger.warming,)),
+                f"only.turns={json.dumps(turns)}",
+                f"generation.max_tokens={experiment.generation.max_tokens}",
             ),
         )
     try:
-        ledger.carry_out(plan, thorough=True)
-        found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
+        if turns:
+            measure(ledger, plan)
+            part = prepared_for(ledger.whole, plan, folder)
+            found = found_of(ledger, part, [arm], before / "screen", place=NAME)[arm].told
+        else:
+            ledger.carry_out(plan, thorough=True)
+            found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
         _finish_again(ledger, old, found)
         certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
