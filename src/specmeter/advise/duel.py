@@ -199,7 +199,7 @@ def by_prediction(ledger: AdviseSession) -> None:
         "off" if bounded else "undecided",
         "predicted",
         best.arm_id,
-        best.predicted,
+        ledger.advice.speedup or best.predicted,
         finished=True,
         why_undecided="" if bounded else "budget",
     )

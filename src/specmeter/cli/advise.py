@@ -19,6 +19,7 @@ from specmeter.advise.pipeline import (
     again_loads,
     choose_again,
     choose_folder,
+    refuse_small_budget,
     usual_budget_s,
 )
 from specmeter.advise.pipeline import again as measure_again
@@ -348,6 +349,7 @@ def _dry_run(asked: AdviceQuestion, *, offline: bool, as_json: bool) -> int:
     if asked.budget_s == 0:
         budget_s = usual_budget_s(asked, grid, _USUAL_S * max(1, len(asked.clients)), offline=offline)
         asked = asked.model_copy(update={"budget_s": budget_s})
+    refuse_small_budget(asked, grid, offline=offline)
     found = outline(asked, candidates, grid, offline=offline)
     if as_json:
         say_json(found.model_dump(mode="json"))

@@ -262,7 +262,7 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
         )
         if among and units < least_units(among):
             named, least = "one arm" if among == 1 else f"{among} arms", least_units(among)
-            option = f"--set design.{unit}={least}"
+            option = f"--blocks {least}" if unit == "blocks" else f"--set design.{unit}={least}"
             yield f"{named} beside {baseline}: an answer needs at least {least} {unit} ({option}); planned: {units}"
 
 

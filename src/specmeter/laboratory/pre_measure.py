@@ -57,6 +57,9 @@ _COARSE_GAMMA = 4
 _PROFILE_S = 20.0
 """Of a draft that reads texts, where the probe has an allowance of its own."""
 _LEAST_READING_S = 3.0
+CHEAPEST = 0.8
+"""A step over several tokens takes no less than this share of a plain one: otherwise something held the plain one up, and
+the round says nothing."""
 LONGEST_GAMMA = 64
 """Longer drafts are priced from those of this length."""
 
@@ -195,7 +198,9 @@ class Scout(Evidence):
         drafted = [it for it in rounds if any(it.step_ms)]  # of some length above 0
         if rounds and not drafted:
             failure = Message("step-probe.no_draft")
-        rounds = drafted
+        rounds = [it for it in drafted if min(it.step_ms.values()) >= CHEAPEST * it.plain_ms]
+        if drafted and not rounds:
+            failure = Message("step-probe.impossible")
         calm = tuple(it for it in rounds if not is_busy(it.other_cpu_percent, gate))
         busy = tuple(it for it in rounds if it not in calm)
         if busy and not calm:
