@@ -158,6 +158,6 @@ def test_plans_that_cannot_be_answered_say_so(
     path = experiment(tmp_path, **arms, design={"blocks": blocks})
     few = [it for it in make_plan(load(path)).warnings if "an answer needs" in it]
     named = "one arm" if len(gammas) == 1 else f"{len(gammas)} arms"
-    least_told = f"at least {least} blocks (--set design.blocks={least}); planned: {blocks}"
+    least_told = f"at least {least} blocks (--blocks {least}); planned: {blocks}"
     told = f"{named} beside dense/none: an answer needs {least_told}"
     assert few == ([] if least is None else [told])

@@ -58,8 +58,8 @@ _PROFILE_S = 20.0
 """Of a draft that reads texts, where the probe has an allowance of its own."""
 _LEAST_READING_S = 3.0
 CHEAPEST = 0.8
-"""A step over several tokens takes no less than this share of a plain one: otherwise something held the plain one up, and
-the round says nothing."""
+"""A step over several tokens takes no less than this share of a plain one: otherwise something held the plain one up,
+and the round says nothing."""
 LONGEST_GAMMA = 64
 """Longer drafts are priced from those of this length."""
 
