@@ -27,7 +27,7 @@ from specmeter.advise.advice import DRAFTS, AdviceOfKind
 from specmeter.advise.confirm import FIRST, Confirmed, Ruling, ends, finish
 from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
-from specmeter.advise.session import StagePlan, prepared_for
+from specmeter.advise.session import StagePlan, keeps_servers, prepared_for
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.estimates import MARGIN, from_log
 from specmeter.numbers.stats import t_critical
@@ -52,6 +52,9 @@ CHECKED = 4
 """The same of one that is predicted to lose clearly: a check that the prediction is not wrong altogether."""
 CLEAR_LOSS = 0.9
 """A predicted interval that ends below this needs no more than that check."""
+SERVERS = 0.006
+"""Standard deviation of the logarithm of a speedup by which two servers that are kept for all answers differ from two
+others: 0.4 % each (`benchmarks/servers_differ.py`)."""
 START_S = 5.0
 """Seconds that a server takes until it answers, if none was seen."""
 ROOM = 0.95
@@ -236,6 +239,7 @@ def found_of(
     goal = ledger.advice.asked.goal
     report = read_run(ledger.folder / place)
     busy = any(not it.again for it in report.disturbances)
+    servers = SERVERS if keeps_servers(ledger.whole) else 0.0
     with RunStore.open(ledger.folder / place, readonly=True) as store:
         measured = {arm: answers_of(store, arm, part.work.arms[arm].baseline_id or "", goal) for arm in arms}
         looks = _looks(part, store, priced, goal)
@@ -249,7 +253,7 @@ def found_of(
         here, over = None, None
         if answers:
             pairs, prompts = [it.pair for it in answers], [it.prompt for it in answers]
-            here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms))
+            here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms), servers=servers)
         summary = next((it for it in report.summary.arms if it.arm_id == arm), None)
         predicted = None if outlook is None or alone is None else outlook.predicted
         told = Confirmed(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LEAST = 3
 """Answers that have an interval."""
+MANY = 1000
+"""Degrees of freedom of a deviation that is known."""
 
 
 class AnswersSpeedup(NamedTuple):
@@ -51,9 +53,12 @@ def speedup_of_answers(
     prompts: Sequence[str],
     level: float = 0.95,
     among: int = 1,
+    servers: float = 0.0,
 ) -> AnswersSpeedup:
     """`pairs`: (configuration, baseline) of each answer, tokens and ms; `expected`: the speedup that a replay expects
-    of each, if it is known; `prompts`: what each answers; `among`: intervals that hold together (Bonferroni)."""
+    of each, if it is known; `prompts`: what each answers; `among`: intervals that hold together (Bonferroni);
+    `servers`: standard deviation of the logarithm that one server of each side brings into all answers alike, which
+    none of them shows."""
     values = np.array(pairs, dtype=np.float64)
     arm, baseline = values.sum(axis=0)
     log = math.log(arm[0] / arm[1]) - math.log(baseline[0] / baseline[1])
@@ -72,6 +77,7 @@ def speedup_of_answers(
         if n >= LEAST and float(np.ptp(left)) > 0:
             least = float(np.std(left, ddof=1)) * math.sqrt(float(weights @ weights))
             half = t_critical(n - 1, within) * max(math.sqrt(n / (n - 1) * float(parts @ parts)), least)
+            half = math.hypot(half, t_critical(MANY, within) * servers)
         how = f"all tokens over all time of {len(values)} whole answers; Student's t over {of}"
         return from_log(log, half, "x", how, n=n, of=unit, level=level)
 
