@@ -9,8 +9,8 @@ The speedup is that of all tokens over all time (`numbers.whole_answers`), with 
 for others like them. What is decided:
 
 - a gain, if the interval for these prompts lies above 1 and the point is not within 2 % of it;
-- no speculation, if every finalist is bounded below a gain of 2 %, by what was measured alone or together with its
-  prediction, and nothing else is predicted to gain more;
+- no speculation, if every finalist is bounded below a gain of 2 %, by what was measured alone or, if that is no gain,
+  together with what a replay of the same answers predicts, and nothing else is predicted to gain more;
 - undecided otherwise.
 """
 
@@ -27,7 +27,7 @@ from specmeter.advise.advice import DRAFTS, AdviceOfKind
 from specmeter.advise.confirm import FIRST, Confirmed, Ruling, ends, finish
 from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
-from specmeter.advise.session import StagePlan, prepared_for
+from specmeter.advise.session import StagePlan, keeps_servers, prepared_for
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.estimates import MARGIN, from_log
 from specmeter.numbers.stats import t_critical
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.advise.advice import Decision, Fate, Goal
+    from specmeter.advise.screen import Outlook
     from specmeter.advise.session import AdviseSession
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared
@@ -53,6 +54,9 @@ MOST_UNKNOWN = 4
 """Finalists, if nothing can be predicted: servers that already run."""
 CLEAR_LOSS = 0.9
 """A predicted interval that ends below this needs no more than that check."""
+SERVERS = 0.006
+"""Standard deviation of the logarithm of a speedup by which two servers that are kept for all answers differ from two
+others: 0.4 % each (`benchmarks/servers_differ.py`)."""
 START_S = 5.0
 """Seconds that a server takes until it answers, if none was seen."""
 ROOM = 0.95
@@ -239,21 +243,23 @@ def found_of(
     goal = ledger.advice.asked.goal
     report = read_run(ledger.folder / place)
     busy = any(not it.again for it in report.disturbances)
+    servers = SERVERS if keeps_servers(ledger.whole) else 0.0
     with RunStore.open(ledger.folder / place, readonly=True) as store:
         measured = {arm: answers_of(store, arm, part.work.arms[arm].baseline_id or "", goal) for arm in arms}
-        expected = _expected(part, store, priced, goal)
+        looks = _looks(part, store, priced, goal)
     found: dict[str, Finalist] = {}
     for arm in arms:
         verdict, answers = report.headline(arm), measured[arm]
-        known = expected.get(arm, {})
+        outlook = looks.get(arm)
+        known = {} if outlook is None else {prompt: it.point for prompt, it in outlook.by_kind.items()}
         replayed = [known[it.prompt] for it in answers if known.get(it.prompt)]
         alone = replayed if len(replayed) == len(answers) else None
         here, over = None, None
         if answers:
-            pairs, prompts = [it.pair for it in answers], len({it.prompt for it in answers})
-            here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms))
+            pairs, prompts = [it.pair for it in answers], [it.prompt for it in answers]
+            here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms), servers=servers)
         summary = next((it for it in report.summary.arms if it.arm_id == arm), None)
-        predicted = next((it.predicted for it in ledger.advice.fates if it.arm_id == arm), None)
+        predicted = None if outlook is None or alone is None else outlook.predicted
         told = Confirmed(
             arm,
             here,
@@ -284,17 +290,17 @@ def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal) -> list[An
     return found
 
 
-def _expected(part: Prepared, store: RunReader, priced: Path, goal: Goal) -> dict[str, dict[str, float]]:
-    """Configuration -> prompt -> the speedup that its replay on that answer lets expect."""
+def _looks(part: Prepared, store: RunReader, priced: Path, goal: Goal) -> dict[str, Outlook]:
+    """What the replay of these very answers lets expect of each configuration, prompt by prompt and of all."""
     if not RunStore.exists(priced):
         return {}
     with RunStore.open(priced, readonly=True) as costs:
-        outlooks = look(part, store, goal=goal, priced=costs, by_prompt=True)
-    return {it.arm.id: {prompt: speedup.point for prompt, speedup in it.by_kind.items()} for it in outlooks}
+        return {it.arm.id: it for it in look(part, store, goal=goal, priced=costs, by_prompt=True)}
 
 
 def ruled(here: Estimate | None, over: Estimate | None, predicted: Estimate | None) -> Ruling:
-    """What a speedup shows, by its intervals for these prompts and for others like them, and by its prediction."""
+    """What a speedup shows, by its intervals for these prompts and for others like them, and by what a replay of the
+    same answers predicts."""
     low, high = ends(here)
     if here is None or math.isinf(high):
         return "open"
@@ -302,7 +308,8 @@ def ruled(here: Estimate | None, over: Estimate | None, predicted: Estimate | No
         return "same"
     if low > 1 and here.point >= 1 + MARGIN / 2:
         return "gains" if ends(over)[0] > 1 else "here"
-    bound = min(high, ends(combined(here, predicted))[1])
+    # A prediction that is off by 5 % says so of nothing: it may not deny a gain that was measured.
+    bound = min(high, ends(combined(here, predicted if here.point <= 1 else None))[1])
     return "none" if bound <= 1 + MARGIN else "open"
 
 
@@ -392,6 +399,7 @@ def on_kind(finalist: Finalist, kind: str, *, among: int) -> Estimate | None:
     arm, plain = ([sum(part) for part in zip(*side, strict=True)] for side in zip(*mine, strict=True))
     log = math.log(arm[0] / arm[1]) - math.log(plain[0] / plain[1])
     sd = deviation_of_answers([it.pair for it in finalist.answers], finalist.expected)
-    half = t_critical(n - 1, 1 - 0.05 / among) * sd / math.sqrt(len(mine))
+    ms = [it.ms for it, _ in mine]
+    half = t_critical(n - 1, 1 - 0.05 / among) * sd * math.hypot(*ms) / sum(ms)
     method = f"all tokens over all time of {len(mine)} whole answers; the error is that of all {n} answers"
     return from_log(log, half, "x", method, n=len(mine), of="answers")
