@@ -134,25 +134,26 @@ def measure(ledger: AdviseSession, plan: StagePlan) -> None:
 def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate]:
     """The configuration with the best prediction, the simplest of those that are as good; then one of another drafter,
     or one that is clearly better on one prompt type, if it may win there. What has no prediction is measured, too."""
-    ranked = sorted((it for it in fates if it.code != "failed"), key=_promise, reverse=True)
+    ranked = sorted((it for it in fates if it.code != "failed"), key=promise, reverse=True)
     if not ranked:
         return []
     first = next((it for it in ranked if it.code == "open"), ranked[0])
-    if _promise(first) < _promise(ranked[0]) / (1 + MARGIN):
+    if promise(first) < promise(ranked[0]) / (1 + MARGIN):
         first = ranked[0]
     kept = [first]
     arms = ledger.arms
     for it in ranked:
         if it.predicted is None and it.code == "open" and it is not first and len(kept) < MOST_UNKNOWN:
             kept.append(it)
-        may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, _promise(first)) * (1 + MARGIN)
+        may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, promise(first)) * (1 + MARGIN)
         other = arms[it.arm_id].draft != arms[first.arm_id].draft
         if len(kept) == 1 and it is not first and ((other and may_win) or _better_somewhere(it, first)):
             kept.append(it)
-    return [Candidate(it, _promise(it) or 1.0) for it in kept]
+    return [Candidate(it, promise(it) or 1.0) for it in kept]
 
 
-def _promise(fate: Fate) -> float:
+def promise(fate: Fate) -> float:
+    """The speedup that the screen expects; 0 for nothing."""
     return fate.predicted.point if fate.predicted is not None else 0.0
 
 
@@ -196,8 +197,10 @@ def with_room(
 
 def by_prediction(ledger: AdviseSession) -> None:
     """No time is left to measure: what the screen says is the answer."""
-    advice = ledger.advice
-    best = max(advice.fates, key=_promise)
+    best = max(ledger.advice.fates, key=promise, default=None)
+    if best is None:
+        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
+        return
     bounded = best.predicted is not None and ends(best.predicted)[1] <= 1 + MARGIN
     ledger.answer(
         "off" if bounded else "undecided",
@@ -333,8 +336,9 @@ def decide(best: Finalist, found: Mapping[str, Finalist], missed: Sequence[str])
 
 
 def missed(ledger: AdviseSession, found: Mapping[str, Finalist]) -> list[str]:
-    """Configurations that were not measured and may gain 2 % or more over the best one that was: by their replays
-    answers, those of the confirmation included, held to what its finalists showed about the cost of their steps."""
+    """Configurations that were not measured and may gain 2 % or more over the best one that was: by their replays on
+    all answers, those of the confirmation included, held to what its finalists showed about the cost of their steps.
+    All of them where nothing is predicted."""
     goal, arms = ledger.advice.asked.goal, ledger.arms
     best = max((it.told.speedup.point for it in found.values() if it.told.speedup is not None), default=1.0)
     with (
@@ -349,10 +353,13 @@ def missed(ledger: AdviseSession, found: Mapping[str, Finalist]) -> list[str]:
         known = later.get(arm)
         if it.told.speedup is not None and known is not None and known.point and known.acceptance is not None:
             held[arms[arm].draft] = it.told.speedup.point / known.point
+    unmeasured = [it for it in ledger.advice.fates if it.arm_id not in found and it.code != "failed"]
+    if not any(map(promise, ledger.advice.fates)):
+        return [it.arm_id for it in unmeasured]
     open_ones: list[str] = []
-    for fate in ledger.advice.fates:
-        sooner, other = _promise(fate), later.get(fate.arm_id)
-        if fate.arm_id in found or not sooner or fate.code == "failed":
+    for fate in unmeasured:
+        sooner, other = promise(fate), later.get(fate.arm_id)
+        if not sooner:
             continue
         both = sooner
         if other is not None and other.acceptance is not None and other.point:

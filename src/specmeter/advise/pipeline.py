@@ -44,8 +44,8 @@ from specmeter.advise.advice import (
     read_advice,
     write_advice,
 )
-from specmeter.advise.confirm import DECISIONS, Confirmed, confirm, confirmed
-from specmeter.advise.duel import by_prediction, duel, found_of, in_turn, measure
+from specmeter.advise.confirm import DECISIONS, FIRST, Confirmed, confirm, confirmed
+from specmeter.advise.duel import by_prediction, duel, found_of, in_turn, measure, promise
 from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.question import grid_of, once
 from specmeter.advise.race import failed_arms, next_block, race, reserved_s, settle, to_try
@@ -402,10 +402,10 @@ def advise(
             return ledger.advice
         screen(ledger)
         raced = race(ledger)
-        if not raced and ledger.left() < reserved_s(ledger):
-            by_prediction(ledger)
-        elif not raced and any(it.stage == "race" for it in ledger.advice.stages):
+        if not raced and any(it.stage == "race" for it in ledger.advice.stages):
             ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
+        elif not raced and ledger.left() < reserved_s(ledger) and not RunStore.exists(folder / FIRST):
+            by_prediction(ledger)
         else:
             confirm(ledger, raced)
         certify_advice(ledger.advice, folder)
@@ -559,7 +559,7 @@ def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
         for it in (known[arm_id] for arm_id in choice.kept)
     ]
     ledger.set_fates([*kept, *choice.fates])
-    best = next(iter(kept), None) or max(choice.fates, key=expected, default=None)
+    best = next(iter(kept), None) or max(choice.fates, key=promise, default=None)
     best_of_many = (
         None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
     )
@@ -617,11 +617,6 @@ def _others(ledger: AdviseSession, store: RunStore) -> Disturbance | None:
 def beyond(ledger: AdviseSession) -> str:
     """What waiting and measuring again may add to a budget."""
     return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
-
-
-def expected(fate: Fate) -> float:
-    """The speedup that the screen expects; 0 for nothing."""
-    return fate.predicted.point if fate.predicted is not None else 0.0
 
 
 def advise_loads(

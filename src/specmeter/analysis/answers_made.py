@@ -33,7 +33,7 @@ class AnswersMade(Record):
     sampling: tuple[tuple[str, float], ...] = ()
     """What was in force, as far as it is known and does anything."""
     contexts: tuple[int, ...] = ()
-    """Contexts of the arms, of one slot each."""
+    """Contexts of the arms, of one slot each; none of a server that ran already, unless one was asked for."""
     multi_turn: int = 0
     """Prompts with turns before them."""
     prompt_cache: bool = False
@@ -130,7 +130,9 @@ def answers_made(
         sampling=tuple(
             (name, value) for name in (*shown, *penalties) if isinstance(value := known.get(name), int | float)
         ),
-        contexts=tuple(sorted({arm.engine.slot_context for arm in arms if arm.id in targets})),
+        contexts=tuple(
+            sorted({it.engine.slot_context for it in arms if it.id in targets and it.engine.context is not None})
+        ),
         multi_turn=sum(bool(it.before) for it in answered.values()),
         prompt_cache=any(arm.engine.prompt_cache for arm in arms),
         under_load=any(arm.load is not None for arm in arms),
