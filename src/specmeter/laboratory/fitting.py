@@ -70,8 +70,8 @@ class _Text(NamedTuple):
 def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions: Sessions) -> LoadedExperiment:
     """The experiment with a context that its longest prompt fits into, with its answer, unless it says one.
 
-    `files` are those of the targets that are here, None for one without a file. Raises
-    `ExperimentError` for a prompt that does not fit, and for a context longer than a target was trained for.
+    `files` are those of the targets that are here, None for one without a file. Raises `ExperimentError` for a prompt
+    that does not fit, and for a context longer than a target was trained for.
     """
     experiment = loaded.experiment
     traits = spec_of(experiment.engine.kind).traits
@@ -79,8 +79,8 @@ def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions:
         return loaded
     each, most = LEAST, None
     for arm in experiment.expand():
-        if arm.role != "baseline":
-            continue
+        if arm.role != "baseline" and arm.baseline_id is not None:
+            continue  # its baseline has the same prompts
         texts = list(_texts(experiment, arm, loaded.base_dir))
         if arm.target not in files:
             each = max((each, *(min(it.most, USUAL_CONTEXT) for it in texts)))
