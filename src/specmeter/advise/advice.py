@@ -211,9 +211,8 @@ class Advice(Record):
     doubts: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
     """Checks that make it worse than valid."""
     why_undecided: str = ""
-    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`, `invalid`; empty
-    otherwise.
-    `changed` is only said by who reads it: it is not what was measured."""
+    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`, `invalid`, `failed`;
+    empty otherwise. `changed` is only said by who reads it: it is not what was measured."""
     confirmation: Annotated[str, Field(pattern=r"^(confirm(-longer)?)?$")] = ""
     """Folder of the confirmation that the answer is of; `confirm-longer` is that of the same arms in more blocks."""
     target: ModelIdentity | None = None

@@ -115,7 +115,8 @@ def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
     else:
         arm = best_other(ledger.arms, first) if off_raced else first.leader
     if arm is None:  # every arm failed
-        ledger.answer("undecided", "raced" if raced else "predicted", None, None, finished=True)
+        basis = "raced" if raced else "predicted"
+        ledger.answer("undecided", basis, None, None, finished=True, why_undecided="failed")
         return
     of_kind = leads_of_kinds(raced, arm, plain)
     rival = "" if first is None or off_raced else runner_up(ledger, first, arm)
