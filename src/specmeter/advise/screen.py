@@ -153,12 +153,10 @@ def look(
     store: RunReader,
     *,
     goal: Goal = "throughput",
-    host: Host | None = None,
     priced: RunReader | None = None,
     by_prompt: bool = False,
 ) -> tuple[Outlook, ...]:
-    """What is expected of every arm that is compared, the best first, by what the screen's run has on record; on a
-    `host` whose steps were not priced by the sizes of models.
+    """What is expected of every arm that is compared, the best first, by what the screen's run has on record.
 
     `priced` is the run that knows what steps cost, if that is another one. `by_prompt`: `Outlook.by_kind` has prompts
     instead of kinds. Starts nothing and writes nothing. Raises `StoreError`.
@@ -168,7 +166,6 @@ def look(
         work.arms,
         work.models,
         whole.identity,
-        host=host,
         prompts={arm_id: frozenset(it.id for it in prompts) for arm_id, prompts in work.prompts.items()},
     )
     forecaster.scout = evidence = _Evidence(work, store, goal, priced or store)

@@ -319,8 +319,7 @@ class AdviseSession:
     @property
     def _tokens(self) -> int | None:
         asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
-        given = asked.max_tokens is not None or asked.from_file is not None or self.whole_answers
-        if given or self._screened_cell_s <= CELL_S:
+        if asked.max_tokens is not None or asked.from_file is not None or self._screened_cell_s <= CELL_S:
             return None
         return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
 
