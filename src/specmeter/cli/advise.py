@@ -199,7 +199,7 @@ def command(
     answers to other prompts, and says which one to use, with the line to paste, or that none is faster.
 
     With --clients, each number of clients is a question of its own: the answer is a schedule, with the line of each and
-    the crossover. It may take ten minutes for each of them.
+    the crossover. It may take five minutes for each of them.
 
     Ctrl-C at any time: the best answer so far is printed, and the same command goes on.
 
