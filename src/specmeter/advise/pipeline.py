@@ -483,12 +483,13 @@ def screen_answers(ledger: AdviseSession) -> float:
         ),
     )
     experiment = prepared_for(ledger.whole, plan, ledger.folder).work.experiment
+    before = sum(it.seconds for it in ledger.advice.stages if it.stage == "settings")
 
     def then(store: RunStore) -> Sequence[Turn] | None:
         refuse_failing(ledger, store)
         block = max(turn.block for turn in store.cells()) + 1
-        each = ledger.spent() / block
-        late = ledger.spent() + each > SCREENED * ledger.advice.asked.budget_s
+        spent = ledger.spent() - before
+        late = spent + spent / block > SCREENED * (ledger.advice.asked.budget_s - before)
         if block < experiment.design.blocks and (block < FEWEST_SCREENED or not late):
             return next_block(experiment, list(store.arms()), block)
         refuse_busy(ledger, store)
