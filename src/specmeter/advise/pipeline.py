@@ -514,9 +514,16 @@ def answer_s(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) ->
     return None if plain.seconds is None or not plain.requests else plain.seconds / plain.requests
 
 
-def usual_budget_s(asked: AdviceQuestion, grid: LoadedExperiment, usual_s: float, *, offline: bool) -> float:
-    """The budget of a question without one: longer than usual for a model that is slow here."""
-    return max(usual_s, 1.5 * FEWEST_ANSWERS * (answer_s(asked, grid, offline=offline) or 0.0))
+USUAL_S = 300.0
+"""The budget of a question without one, for each number of clients."""
+
+
+def with_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> AdviceQuestion:
+    """The question with a budget, if it has none (0): the usual one, or longer for a model that is slow here."""
+    if asked.budget_s:
+        return asked
+    least = UNSURE * FEWEST_ANSWERS * (answer_s(asked, grid, offline=offline) or 0.0)
+    return asked.model_copy(update={"budget_s": max(USUAL_S * max(1, len(asked.clients)), least)})
 
 
 def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> None:

@@ -319,7 +319,8 @@ class AdviseSession:
     @property
     def _tokens(self) -> int | None:
         asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
-        if asked.max_tokens is not None or asked.from_file is not None or self._screened_cell_s <= CELL_S:
+        given = asked.max_tokens is not None or any(it.startswith("generation.max_tokens=") for it in asked.settings)
+        if given or asked.from_file is not None or self._screened_cell_s <= CELL_S:
             return None
         return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
 

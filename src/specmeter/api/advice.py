@@ -9,7 +9,7 @@ from typing import get_args
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.advise.pipeline import advise as carry_out
-from specmeter.advise.pipeline import advise_loads, choose_folder
+from specmeter.advise.pipeline import advise_loads, choose_folder, with_budget
 from specmeter.advise.question import ask, grid_of
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
@@ -27,7 +27,7 @@ def advise(
     prompts: Sequence[str | Path] = (),
     kinds: Sequence[str] = (),
     from_file: str | Path | None = None,
-    budget_s: float = 300.0,
+    budget_s: float | None = None,
     goal: Goal = "throughput",
     wide: bool = False,
     max_tokens: int | None = None,
@@ -43,7 +43,8 @@ def advise(
     measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
     of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
     whole answer, prompt included). With `wide`, threads, flash attention and types of the KV cache are tried first.
-    `progress` is called with the best advice so far: the first one is predicted.
+    `progress` is called with the best advice so far: the first one is predicted. `budget_s` is five minutes by default,
+    or longer for a slow model.
 
     Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
     that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
@@ -55,7 +56,7 @@ def advise(
         wide=wide,
     )
     fetching = Fetching(offline)
-    candidates, folder = _prepared(asked, out, fetching, new=new)
+    asked, candidates, folder = _prepared(asked, out, fetching, new=new)
     found = carry_out(
         asked,
         grid_of(asked, candidates),
@@ -88,16 +89,15 @@ def schedule(
 
     Each sends its next request when its last one has ended; total tokens per second are compared, prompts included.
     `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by
-    default ten minutes for each. All else is as for `advise`.
+    default five minutes for each. All else is as for `advise`.
     """
     counts = several("clients", clients, int)
     need(bool(counts), "clients", clients, "a list of numbers of clients")
-    budget = 600.0 * len(counts) if budget_s is None else budget_s
     asked = _asked(
-        *(target, drafts, find_drafts, prompts, kinds, from_file, budget, max_tokens, overrides), clients=counts
+        *(target, drafts, find_drafts, prompts, kinds, from_file, budget_s, max_tokens, overrides), clients=counts
     )
     fetching = Fetching(offline)
-    candidates, folder = _prepared(asked, out, fetching, new=new)
+    asked, candidates, folder = _prepared(asked, out, fetching, new=new)
     found = advise_loads(asked, candidates, folder, _Told(progress), fetching=fetching)
     return ShownSchedule(**vars(found))
 
@@ -121,7 +121,7 @@ def _asked(
     prompts: Iterable[str | Path],
     kinds: Iterable[str],
     from_file: str | Path | None,
-    budget_s: float,
+    budget_s: float | None,
     max_tokens: int | None,
     overrides: Iterable[str],
     *,
@@ -129,7 +129,8 @@ def _asked(
     wide: bool = False,
     clients: Sequence[int] = (),
 ) -> AdviceQuestion:
-    need(is_number(budget_s) and budget_s > 0, "budget_s", budget_s, "a number of seconds above 0")
+    given = budget_s is None or (is_number(budget_s) and budget_s > 0)
+    need(given, "budget_s", budget_s, "a number of seconds above 0")
     need_type("max_tokens", max_tokens, (int, type(None)), "a whole number")
     return ask(
         str(target),
@@ -138,7 +139,7 @@ def _asked(
         prompts=[str(it) for it in several("prompts", prompts, str, Path)],
         kinds=several("kinds", kinds, str),
         from_file=None if from_file is None else path_of("from_file", from_file),
-        budget_s=budget_s,
+        budget_s=budget_s or 0,  # 0: as long as the model needs
         goal=goal,
         clients=clients,
         wide=wide,
@@ -149,10 +150,11 @@ def _asked(
 
 def _prepared(
     asked: AdviceQuestion, out: str | Path | None, fetching: Fetching, *, new: bool
-) -> tuple[Candidates, Path]:
-    """What can be tried, and the folder; refuses what the command refuses."""
+) -> tuple[AdviceQuestion, Candidates, Path]:
+    """The question with its budget, what can be tried, and the folder; refuses what the command refuses."""
     candidates = find_candidates(asked, fetching=fetching)
     grid = grid_of(asked, candidates)
     fit(grid, grid.experiment.targets, fetching)
+    asked = with_budget(asked, grid, offline=fetching.offline)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
-    return candidates, folder
+    return asked, candidates, folder

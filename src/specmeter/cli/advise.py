@@ -20,7 +20,7 @@ from specmeter.advise.pipeline import (
     choose_again,
     choose_folder,
     refuse_small_budget,
-    usual_budget_s,
+    with_budget,
 )
 from specmeter.advise.pipeline import again as measure_again
 from specmeter.advise.question import ask, grid_of, outline
@@ -64,7 +64,6 @@ class _Clients(click.ParamType[tuple[int, ...]]):
 
 
 _LEAST_S = 10.0
-_USUAL_S = 300.0
 
 
 class _Advise(GroupedCommand):
@@ -289,10 +288,7 @@ def _advise(
         candidates = find_candidates(asked, fetching=shown)
         grid = grid_of(asked, candidates)  # of all loads
         fit(grid, grid.experiment.targets, shown)
-        if asked.budget_s == 0:
-            usual = _USUAL_S * max(1, len(asked.clients))
-            budget_s = usual_budget_s(asked, grid, usual, offline=fetching.offline)
-            asked = asked.model_copy(update={"budget_s": budget_s})
+        asked = with_budget(asked, grid, offline=fetching.offline)
 
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
@@ -346,9 +342,7 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 def _dry_run(asked: AdviceQuestion, *, offline: bool, as_json: bool) -> int:
     candidates = find_candidates(asked, fetching=None)
     grid = grid_of(asked, candidates)
-    if asked.budget_s == 0:
-        budget_s = usual_budget_s(asked, grid, _USUAL_S * max(1, len(asked.clients)), offline=offline)
-        asked = asked.model_copy(update={"budget_s": budget_s})
+    asked = with_budget(asked, grid, offline=offline)
     refuse_small_budget(asked, grid, offline=offline)
     found = outline(asked, candidates, grid, offline=offline)
     if as_json:
