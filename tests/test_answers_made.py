@@ -13,7 +13,11 @@ from specmeter.store import RequestRow
 
 GREEDY = Generation()
 SERVED = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_penalty": 1, "n_ctx": 9}
-ARMS = (Arm(id="m/none", target="m", role="baseline"), Arm(id="m/sd", target="m", methods=("draft-simple",)))
+_ENGINE = EngineSettings(context=4096)
+ARMS = (
+    Arm(id="m/none", target="m", role="baseline", engine=_ENGINE),
+    Arm(id="m/sd", target="m", methods=("draft-simple",), engine=_ENGINE),
+)
 
 
 def prompt(name: str, **changes: Any) -> Prompt:

@@ -19,7 +19,7 @@ from specmeter.advise.pipeline import Silent, advise_loads, again_loads, choose_
 from specmeter.advise.question import MOST_PER_KIND, ask, grid
 from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, folder_of, read_schedule
 from specmeter.cli import invoke
-from specmeter.errors import StoreError, UsageError
+from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.store import RunStore
 from specmeter.workloads.spec import packaged
 
@@ -128,8 +128,8 @@ def test_what_a_schedule_decided_is_confirmed_again(told: tuple[Schedule, Path, 
 
 
 def test_errors_say_at_how_many_clients_they_arose(tmp_path: Path) -> None:
-    asked = asked_of(tmp_path, budget_s=40.0)
-    with pytest.raises(UsageError, match=r"with 1 client: the budget of 20 s is too small"):
+    asked = asked_of(tmp_path, settings=['engine.mock.faults=[{"kind": "dies", "arm": "*/none*"}]'])
+    with pytest.raises(EngineError, match=r"with 1 client: plain decoding failed"):
         advise_loads(asked, Candidates(), tmp_path / "schedule", Silent())
 
 

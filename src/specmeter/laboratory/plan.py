@@ -152,10 +152,12 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     refuse_absent(absent(loaded, arms, ask=False))
     here = _here(loaded, arms)
     known = [arm for arm in arms if {arm.target, arm.draft or arm.target} <= here.keys()]
-    preflight.check(known, here, kind)
+    preflight.check(known, here, kind, fits=False)  # its context is not known yet
     loaded = fit(loaded, here, OFFLINE)
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)
+    if "gguf" in spec_of(kind).traits.model_formats:
+        preflight.refuse_too_large([it for it in arms if {it.target, it.draft or it.target} <= here.keys()], here)
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     if chosen := experiment.only.prompts:  # their ids begin with the workload's name
         counts = dict.fromkeys(counts, 0) | Counter(it.partition("/")[0] for it in chosen)

@@ -93,7 +93,7 @@ def prepare(
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     engine, identity, traits = engine_for(loaded.experiment, arms)
     models = resolve_models(loaded, arms, fetching)
-    pairs = preflight.check(arms, models, loaded.experiment.engine.kind)
+    pairs = preflight.check(arms, models, loaded.experiment.engine.kind, fits=False)  # its context is not known yet
     loaded = fit(loaded, models, OFFLINE)
     experiment = loaded.experiment
     arms = tuple(arm for arm in experiment.expand() if arm.id not in leave_out)

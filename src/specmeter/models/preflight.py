@@ -50,12 +50,14 @@ class ModelFile(Protocol):
     def size_bytes(self) -> int: ...
 
 
-def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "embedded") -> tuple[DraftPair, ...]:
+def check(
+    arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "embedded", *, fits: bool = True
+) -> tuple[DraftPair, ...]:
     """How the drafts go with their targets, after refusing what an engine of that kind would refuse; none for an engine
     that names models in its own way.
 
     Raises `ExperimentError` for parameters that no method of an arm honours, `ModelError` for a draft that is none of
-    its target, `UsageError` for models beyond this machine.
+    its target, `UsageError` for models beyond this machine's memory if that is asked (`fits`).
     """
     for arm in arms:
         check_arm(engine, arm, has_draft=arm.draft is not None)
@@ -66,7 +68,8 @@ def check(arms: Sequence[Arm], models: Mapping[str, ModelFile], engine: str = "e
     for arm in arms:
         _refuse_other_kinds(arm, models, read)
     pairs = _pairs(arms, models, compared=traits.compares_drafts)
-    refuse_too_large(arms, models)
+    if fits:
+        refuse_too_large(arms, models)
     return pairs
 
 
