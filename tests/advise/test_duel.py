@@ -80,8 +80,11 @@ def test_a_draft_that_loses_clearly_gets_one_short_check(tmp_path: Path) -> None
 
 def test_a_short_budget_is_answered_by_what_is_predicted(tmp_path: Path) -> None:
     found = advise(asked(budget_s=25), grid(), tmp_path / "a", Silent())
-    assert (found.finished, found.basis, found.decision) == (True, "predicted", "undecided")
+    assert (found.finished, found.basis, found.decision) == (False, "predicted", "undecided")
     assert found.why_undecided == "budget"
+    longer = advise(asked(), grid(), tmp_path / "a", Silent())
+    assert (longer.finished, longer.basis, longer.decision) == (True, "confirmed", "speculate")
+    assert [it.folder for it in longer.stages] == ["screen", "confirm"], "it goes on where it ended"
 
 
 @pytest.mark.parametrize("at", [2, 7, 12])

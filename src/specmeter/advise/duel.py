@@ -207,7 +207,7 @@ def by_prediction(ledger: AdviseSession) -> None:
         "predicted",
         best.arm_id,
         ledger.advice.speedup or best.predicted,
-        finished=True,
+        finished=bounded,
         why_undecided="" if bounded else "budget",
     )
 

@@ -47,7 +47,7 @@ from specmeter.advise.advice import (
 from specmeter.advise.confirm import DECISIONS, FIRST, Confirmed, confirm, confirmed
 from specmeter.advise.duel import by_prediction, duel, found_of, in_turn, measure, promise
 from specmeter.advise.examination import certify_advice, examined
-from specmeter.advise.question import grid_of, once
+from specmeter.advise.question import ROUNDS, grid_of, once
 from specmeter.advise.race import failed_arms, next_block, race, reserved_s, settle, to_try
 from specmeter.advise.schedule import (
     Schedule,
@@ -398,22 +398,27 @@ def advise(
             ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
         if ledger.whole_answers:
             duel(ledger, screen_answers(ledger))
-            certify_advice(ledger.advice, folder)
-            return ledger.advice
-        screen(ledger)
-        raced = race(ledger)
-        if not raced and any(it.stage == "race" for it in ledger.advice.stages):
-            ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
-        elif not raced and ledger.left() < reserved_s(ledger) and not RunStore.exists(folder / FIRST):
-            by_prediction(ledger)
         else:
-            confirm(ledger, raced)
-        certify_advice(ledger.advice, folder)
+            _race_and_confirm(ledger)
+        if ledger.advice.finished:  # otherwise more time would decide it, and the same command goes on
+            certify_advice(ledger.advice, folder)
     except KeyboardInterrupt:
         ledger.interrupted()
     finally:
         ledger.servers.close()
     return ledger.advice
+
+
+def _race_and_confirm(ledger: AdviseSession) -> None:
+    """Text that is the same all along, or several clients: what is promising is raced, and the winner confirmed."""
+    screen(ledger)
+    raced = race(ledger)
+    if not raced and any(it.stage == "race" for it in ledger.advice.stages):
+        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
+    elif not raced and ledger.left() < reserved_s(ledger) and not RunStore.exists(ledger.folder / FIRST):
+        by_prediction(ledger)
+    else:
+        confirm(ledger, raced)
 
 
 def screen(ledger: AdviseSession) -> None:
@@ -507,7 +512,7 @@ def screen_answers(ledger: AdviseSession) -> float:
 def answer_s(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> float | None:
     """Seconds that an answer is expected to take here, before anything was measured; None if answers are not whole, or
     nothing is known of the model."""
-    if asked.urls or grid.experiment.generation.ignore_eos or grid.experiment.load is not None:
+    if asked.urls or grid.experiment.generation.ignore_eos:
         return None
     drafting = {arm.id for arm in grid.experiment.expand() if arm.speculates}
     plain = make_plan(once(grid), offline=offline, leave_out=drafting)
@@ -523,13 +528,14 @@ def with_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool)
     if asked.budget_s:
         return asked
     least = UNSURE * FEWEST_ANSWERS * (answer_s(asked, grid, offline=offline) or 0.0)
-    return asked.model_copy(update={"budget_s": max(USUAL_S * max(1, len(asked.clients)), least)})
+    each = max(USUAL_S, ROUNDS * least if asked.clients else least)
+    return asked.model_copy(update={"budget_s": each * max(1, len(asked.clients))})
 
 
 def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> None:
     """Raise `UsageError` if even the fewest whole answers that decide anything would take much longer than the budget.
     Nothing is started for that."""
-    each = answer_s(asked, grid, offline=offline) or 0.0
+    each = 0.0 if asked.clients else answer_s(asked, grid, offline=offline) or 0.0
     least = FEWEST_ANSWERS * each
     if least > UNSURE * asked.budget_s:
         tokens = max(1, int(0.8 * min(grid.experiment.generation.max_tokens, TYPICAL_ANSWER) * asked.budget_s / least))
@@ -542,7 +548,7 @@ def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offlin
 
 def answered(store: RunReader) -> list[str]:
     """Prompts that a screen has an answer to."""
-    return list(dict.fromkeys(row.prompt_id for row in store.rows()))
+    return list(dict.fromkeys(row.prompt_id for row in store.rows() if row.status == "ok"))
 
 
 def shortlist(ledger: AdviseSession, whole: Prepared) -> None:

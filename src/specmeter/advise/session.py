@@ -318,9 +318,11 @@ class AdviseSession:
 
     @property
     def _tokens(self) -> int | None:
-        asked, usual = self.advice.asked, self.whole.work.experiment.generation.max_tokens
+        asked, generation = self.advice.asked, self.whole.work.experiment.generation
+        usual = generation.max_tokens
         given = asked.max_tokens is not None or any(it.startswith("generation.max_tokens=") for it in asked.settings)
-        if given or asked.from_file is not None or self._screened_cell_s <= CELL_S:
+        fixed = given or asked.from_file is not None or not generation.ignore_eos  # a real answer is never cut
+        if fixed or self._screened_cell_s <= CELL_S:
             return None
         return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
 
@@ -345,7 +347,7 @@ class AdviseSession:
         of."""
         arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
         generation = self.whole.work.experiment.generation
-        if more.get("finished"):
+        if more.get("finished") or more.get("why_undecided"):
             with suppress(StoreError), RunStore.open(self.folder / self._resting(more), readonly=True) as store:
                 more["made"] = made_in(store, generation)
         usual = {"tau": None, "doubts": (), "finished": False, "why_undecided": ""}

@@ -267,11 +267,16 @@ def drafts(advice: Advice, names: Names) -> Iterator[Message]:
         speedup = fate.confirmed or fate.raced or fate.predicted
         if speedup is None or (advice.arm is not None and advice.arm.draft == draft):
             continue
-        lost = speedup.high is not None and speedup.high < 1
+        lost = all(_loses(it) for it in advice.fates if it.arm_id in arms and arms[it.arm_id].draft == draft)
         said: dict[str, Value] = {"draft": draft, "method": names[fate.arm_id], "speedup": ratio(speedup)}
         said["how"] = Message("advised.draft.predicted" if speedup is fate.predicted else "advised.draft.measured")
         said["accepted"] = "" if fate.acceptance is None else Message("advised.draft.accepted", share=fate.acceptance)
         yield Message("advised.draft.slower" if lost else "advised.draft.best", **said)
+
+
+def _loses(fate: Fate) -> bool:
+    speedup = fate.confirmed or fate.raced or fate.predicted
+    return fate.code == "cannot-gain" or (speedup is not None and speedup.high is not None and speedup.high < 1)
 
 
 def _known(fate: Fate) -> tuple[bool, float]:
