@@ -3,10 +3,11 @@
     uv run python benchmarks/near_ties.py [--prompts 5] [--tokens 128] [--only bench:dense ...]
 
 Plain decoding writes a text token by token and notes the probabilities at each place. At every place where the gap
-between the two best tokens is small (below 0.15), and at every sixteenth, the same is asked again with prompt and text
-read in one piece. Both answers are the target's; what they differ by is arithmetic. Prints the table of
-docs/explanation/losslessness.md, over places where the gap is below 1; the last column says how often the other token
-was the best one then, and by how much at most. Speeds are not measured, so other load does not matter.
+between the two best tokens is small (below 0.15; 0.5 for a real model, on the prompts of studies), and at every
+sixteenth, the same is asked again with prompt and text read in one piece. Both answers are the target's; what they
+differ by is arithmetic. Prints the table of docs/explanation/losslessness.md, over places where the gap is below 1; the
+last column says how often the other token was the best one then, and by how much at most. Speeds are not measured, so
+other load does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.llama_cpp.server import LlamaSession, question
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Prompt
-from specmeter.workloads.spec import BenchWorkload
+from specmeter.workloads.spec import BenchWorkload, StudiesWorkload
 
 Q8_CACHE = {"kv_type_k": "q8_0", "kv_type_v": "q8_0"}
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -42,6 +43,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bench:draft-small?quant=Q8_0", {}),
     ("bench:draft-large", {}),
     ("bench:draft-large?quant=Q8_0", {}),
+    ("hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", {}),
 )
 CLOSE, SHOWN, EVERY = 0.15, 1.0, 16
 
@@ -54,7 +56,7 @@ def tops(session: LlamaSession, text: str, generated: tuple[int, ...], tokens: i
     return answer["tokens"], [{it["id"]: it["logprob"] for it in place["top_logprobs"]} for place in places]
 
 
-def moved(session: LlamaSession, prompt: Prompt, tokens: int) -> list[tuple[float, float]]:
+def moved(session: LlamaSession, prompt: Prompt, tokens: int, close: float) -> list[tuple[float, float]]:
     """(gap in plain decoding, gap when read in one piece) between the two tokens that plain decoding found best."""
     ids, listed = tops(session, prompt.text, (), tokens)
     if len(listed) < len(ids):  # a token ended within a character: places and ids do not go together
@@ -62,7 +64,7 @@ def moved(session: LlamaSession, prompt: Prompt, tokens: int) -> list[tuple[floa
     found: list[tuple[float, float]] = []
     for at, here in enumerate(listed):
         (best, top), (other, second) = sorted(here.items(), key=lambda item: -item[1])[:2]
-        if top - second < CLOSE or at % EVERY == 0:
+        if top - second < close or at % EVERY == 0:
             _, again = tops(session, prompt.text, tuple(ids[:at]), 1)
             if again and best in again[0] and other in again[0]:
                 found.append((top - second, again[0][best] - again[0][other]))
@@ -70,11 +72,11 @@ def moved(session: LlamaSession, prompt: Prompt, tokens: int) -> list[tuple[floa
 
 
 def row(reference: str, settings: dict[str, Any], prompts: tuple[Prompt, ...], tokens: int, scratch: Path) -> str:
-    model = resolve("target", reference, base_dir=Path())
+    model, close = resolve("target", reference, base_dir=Path()), CLOSE if reference.startswith("bench:") else 0.5
     engine = EngineSettings.model_validate({"context": 1024, "threads": 1} | settings)
     launch = Launch(Arm(id="none", target="target", engine=engine), model, None, scratch / "server.log")
     with EmbeddedEngine().start(launch) as session:
-        gaps = np.array([pair for prompt in prompts for pair in moved(session, prompt, tokens)])
+        gaps = np.array([pair for prompt in prompts for pair in moved(session, prompt, tokens, close)])
     near = gaps[gaps[:, 0] < SHOWN]
     shift = np.abs(near[:, 0] - near[:, 1])
     turned = -near[near[:, 1] < 0, 1]
@@ -93,11 +95,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--only", nargs="*", help="model references")
     args = parser.parse_args()
-    prompts = workloads.load([BenchWorkload(source="bench", name="b", per_kind=args.prompts)])
+    bench = workloads.load([BenchWorkload(source="bench", name="b", per_kind=args.prompts)])
+    real = workloads.load([StudiesWorkload(source="studies", name="s", per_kind=args.prompts, format="completion")])
     print("| model | settings | places | median | 99 % | most | turned |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         for reference, settings in CASES:
             if not args.only or reference in args.only:
+                prompts = bench if reference.startswith("bench:") else real
                 print(row(reference, settings, prompts, args.tokens, Path(scratch)), flush=True)
 
 

@@ -221,7 +221,7 @@ def machine() -> str:
     host = read_host()
     build = importlib.metadata.version("xllamacpp")
     memory = f"{host.memory_bytes / 1e9:.0f} GB"
-    return f"{host.cpu_model}, {host.logical_cores} cores, {memory}, {platform.system()}; xllamacpp {build}"
+    return f"{host.cpu}, {host.logical_cores} cores, {memory}, {platform.system()}; xllamacpp {build}"
 
 
 def page(advice: Mapping[str, Any], table: Sequence[Row], duel_s: float) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.advise.advice import DRAFTS, AdviceOfKind
+from specmeter.advise.advice import LEAVES_OFF, AdviceOfKind
 from specmeter.advise.confirm import FIRST, Confirmed, Ruling, ends, finish
 from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
@@ -59,6 +59,8 @@ SERVERS = 0.006
 others: 0.4 % each (`benchmarks/servers_differ.py`)."""
 START_S = 5.0
 """Seconds that a server takes until it answers, if none was seen."""
+APART = 1.05
+"""Prompt types whose speedups differ by this factor have a line each."""
 ROOM = 0.95
 """Share of the time that is left which is planned for."""
 
@@ -391,10 +393,10 @@ def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[Advi
             decision = "on-these-prompts"
         elif ruling in ("same", "none"):
             decision = "no-difference" if ruling == "same" else "off"
-        drafts = ledger.arms[arm] if decision in DRAFTS else None
-        told.append(AdviceOfKind(kind=kind, decision=decision, arm=drafts, speedup=speedup))
-    differ = {(it.decision in DRAFTS, it.arm.id if it.arm else None) for it in told if it.decision != "undecided"}
-    return tuple(told) if len(differ) > 1 else ()
+        named = None if decision in LEAVES_OFF else ledger.arms[arm]
+        told.append(AdviceOfKind(kind=kind, decision=decision, arm=named, speedup=speedup))
+    points = [it.speedup.point for it in told if it.speedup is not None]
+    return tuple(told) if points and max(points) > APART * min(points) else ()
 
 
 def on_kind(finalist: Finalist, kind: str, *, among: int) -> Estimate | None:
