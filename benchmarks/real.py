@@ -204,7 +204,7 @@ def questions(out: Path, asked: Sequence[Question], prompts: int, table: bool) -
         folder, began = out / "questions" / question.name, time.monotonic()
         served = models(question.model, out)
         advice = advise(folder / "advice", served, *question.options())
-        if not advice.get("finished"):
+        if not advice.get("finished") and advice.get("why_undecided") != "budget":
             print(f"{question.name}: `specmeter advise` ended with {advice['code']}", file=sys.stderr)
             continue
         grid = _measured(folder / "grid", served, GRID, question.workload(prompts), blocks=1)

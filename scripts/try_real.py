@@ -96,7 +96,7 @@ def advise(folder: Path, models: Models, *options: str) -> dict[str, Any]:
     began = time.monotonic()
     code, found = specmeter("advise", *models.options, *options, "--out", str(folder))
     found |= {"code": code, "wall_s": time.monotonic() - began}
-    if found.get("finished"):
+    if found.get("finished") or found.get("why_undecided") == "budget":
         kept.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
     return found
 
@@ -282,7 +282,7 @@ def main() -> int:
         print(f"try_real: skipped, not on this machine: {', '.join(gone)}")
         return 0
     advice = advise(args.out / "advice", models, "--prompts", str(PROMPTS))
-    if not advice.get("finished"):
+    if not (advice.get("finished") or advice.get("why_undecided") == "budget"):
         print(f"try_real: `specmeter advise` ended with {advice['code']}")
         return 1
     print(told(advice), flush=True)
