@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import bundled, load
-from specmeter.laboratory.run import choose_folder
+from specmeter.laboratory.run import choose_folder, prepare
 from specmeter.store import RunStore
 
 FILE = """
@@ -177,10 +177,14 @@ def test_a_variant_run_resumes_only_itself(file: str, tmp_path: Path, monkeypatc
         kept = store.experiment_json
     assert json.loads(kept)["applied"] == ["one"]
     assert choose_folder("mine", kept) == (folder, True)
+
+    def asked(variants: list[str]) -> str:
+        return prepare(load(file, [faults], variants=variants)).experiment.model_dump_json()
+
     for variants in ([], ["two"], ["one", "two"]):
-        _, resumed = choose_folder("mine", load(file, [faults], variants=variants).experiment.model_dump_json())
+        _, resumed = choose_folder("mine", asked(variants))
         assert not resumed
-    assert choose_folder("mine", load(file, [faults], variants=["one"]).experiment.model_dump_json())[1]
+    assert choose_folder("mine", asked(["one"]))[1]
 
 
 def test_flags(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -324,14 +324,14 @@ class Wordy:
 
 def test_a_warm_up_that_would_not_fit_is_cut(tmp_path: Path) -> None:
     """Words in reverse order may be more tokens than the prompt that fills the context."""
-    prepared = prepare(load(write(tmp_path, engine={"kind": "mock", "context": 256})))
+    prepared = prepare(load(write(tmp_path, engine={"kind": "mock", "context": 1024})))
     bench = _Bench(prepared.work, prepared.engine, cast("RunStore", None), Silent())
     arm = next(iter(prepared.work.arms.values()))
-    prompt = Prompt(id="warm-up", workload="text", kind="fact", text="word " * 40, sha256="0" * 64)
-    bench.lengths[arm.target, prompt.id] = 200
+    prompt = Prompt(id="warm-up", workload="text", kind="fact", text="word " * 200, sha256="0" * 64)
+    bench.lengths[arm.target, prompt.id] = 968
     cut = bench._reversed(cast("EngineSession", Wordy()), arm, prompt, tokens=32)
-    assert 200 < 2 * len(cut.text) <= 256 - 32
-    bench.lengths[arm.target, prompt.id] = 100
+    assert 968 < 2 * len(cut.text) <= 1024 - 32
+    bench.lengths[arm.target, prompt.id] = 400
     same = bench._reversed(cast("EngineSession", Wordy()), arm, prompt, tokens=32)
     assert len(same.text.split()) == len(prompt.text.split()), "far from the limit nothing is tokenized"
     assert same.text.startswith(cut.text)

@@ -104,7 +104,7 @@ def test_a_dry_run_says_what_would_be_tried_and_writes_nothing(
     assert invoke(["advise", target, "--dry-run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "other.gguf: its vocabulary is not the target's" in shown
-    assert "at most 10 min" in shown
+    assert "at most 5 min" in shown
     assert sorted(folder.iterdir()) == before
 
 
@@ -184,10 +184,8 @@ def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[st
     assert invoke([*QUICK, "--budget", "1s"]) == 2
     assert "give 10s or more" in capsys.readouterr().err
     assert not Path("specmeter-runs").exists(), "nothing was measured"
-    assert invoke([*QUICK, "--budget", "10s"]) == 2
-    error = capsys.readouterr().err
-    assert "the budget of 10 s is too small" in error
-    assert "give --budget" in error
+    assert invoke([*QUICK, "--budget", "10s"]) == 4
+    assert "undecided (the budget is spent)" in capsys.readouterr().out
     assert invoke([*QUICK, "--budget", "10m"]) == 0
     assert "going on in" in capsys.readouterr().err
 

@@ -139,7 +139,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     for where in (machine, make):  # the file alone would fit
         monkeypatch.setattr(where, "memory_available_bytes", lambda *_: size + 1000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
-    assert "weights and KV cache need" in capsys.readouterr().err
+    assert "weights, KV cache and buffers need" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

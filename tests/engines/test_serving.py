@@ -28,8 +28,9 @@ def test_the_command_that_serves_has_what_the_arm_asks_for_and_nothing_for_measu
     assert served(tmp_path, drafting, draft="draft-small") == [
         "llama-server", "-m", target, "-md", draft,
         "--spec-type", "draft-simple", "--spec-draft-n-max", "4", "--spec-draft-p-min", "0.5",
+        "-c", "4096",
     ]  # fmt: skip
-    assert served(tmp_path, arm(engine=settings)) == ["llama-server", "-m", target]
+    assert served(tmp_path, arm(engine=settings)) == ["llama-server", "-m", target, "-c", "4096"]
     lookup = arm(methods=("ngram-simple",), gamma=8, ngram_n=6, engine={"threads": 2, "context": 512, "mmap": False})
     assert served(tmp_path, lookup) == [
         "llama-server", "-m", target, "--spec-type", "ngram-simple",
@@ -77,7 +78,8 @@ def test_models_are_named_as_the_user_named_them(tmp_path: Path, monkeypatch: py
         made = replace(launch(tmp_path, arm(engine={"context": 4096, "threads": None})), target=model)
         found = serving_command("embedded", made, ())
         assert found is not None
-        return list(found[1:])
+        assert found[-2:] == ("-c", "4096")
+        return list(found[1:-2])
 
     monkeypatch.chdir(tmp_path)
     assert of("models/it is.gguf", tmp_path / "models/it is.gguf") == ["-m", "models/it is.gguf"]

@@ -220,7 +220,7 @@ def test_samples_of_another_distribution(tmp_path: Path, clean: Outcome) -> None
         return prompt, generation.model_copy(update={"temperature": 3.0})
 
     prompts = [{"source": "bench", "name": "text", "kinds": ["fact", "code", "reason"], "per_kind": 1}]
-    sampled = {"max_tokens": 24, "temperature": 0.8}
+    sampled = {"max_tokens": 24, "temperature": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     outcome = provoke(
         tmp_path, asking(SD, hotter), workloads=prompts, generation=sampled, design={"blocks": 4, "warmup": "none"}
     )

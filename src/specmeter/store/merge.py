@@ -91,10 +91,22 @@ class _Merging:
                 ended.append(state.finished_at or 0.0)
                 self._add(db, part, run, first=first is None)
                 first = first or identity
+        text, asked = self._experiment
+        experiment = json.loads(asked)
+        if first is not None and experiment["engine"]["context"] is None:  # it fits the prompts, as the parts found
+            experiment["engine"]["context"] = first.experiment["engine"]["context"]
         db.execute(
             "INSERT INTO run (id, specmeter, created_at, experiment_yaml, experiment_json, state, started_at, "
             "finished_at) VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
-            (__version__, min(began), *self._experiment, "complete" if complete else "failed", min(began), max(ended)),
+            (
+                __version__,
+                min(began),
+                text,
+                json.dumps(experiment),
+                "complete" if complete else "failed",
+                min(began),
+                max(ended),
+            ),
         )
 
     def _add(self, db: sqlite3.Connection, part: Part, run: RunReader, *, first: bool) -> None:

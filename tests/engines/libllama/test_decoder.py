@@ -273,7 +273,7 @@ def test_a_context_that_runs_full_ends_the_text_cleanly(opened: Opened) -> None:
 def test_sampled_text_has_the_targets_distribution(rule: str, opened: Opened) -> None:
     """First three tokens over 4,000 generations with a real draft model against the target's own probabilities."""
     target, draft = opened("draft-large"), opened("draft-small", "draft")
-    generation = Generation(max_tokens=4, temperature=1.5, top_k=4, ignore_eos=True)
+    generation = Generation(max_tokens=4, temperature=1.5, top_k=4, top_p=1.0, min_p=0.0, ignore_eos=True)
     prompt = tokens_of(target, "Anna")
     rng = np.random.default_rng(5)
     drawn = rng if rule == "rejection" else None

@@ -89,7 +89,7 @@ class Silence:
         percent = fmean(it.other_cpu_percent for it in recent)
         if percent <= SPIKE_PERCENT and passed < _LONG_S:
             return ""
-        self._next *= 3
+        self._next = 3 * passed
         said: dict[str, Value] = {"arm": arm, "time": duration(passed)}
         if percent <= SPIKE_PERCENT:
             return words().render(Message("silent.alone", **said))
