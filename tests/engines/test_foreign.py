@@ -181,7 +181,7 @@ def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> No
         assert outcomes[name].status == "skipped", (name, reasons[name])
     assert set(certificate.untold) >= {"drafts", "identity", "settings", "log"}
     doubted = {outcome.check for outcome in certificate.checks if outcome.suspect or outcome.invalid}
-    assert not doubted & {"conservation", "target-decode-failed", "two-binaries"}, "what is not told is no finding"
+    assert not doubted & {"conservation", "target-decode-failed", "two-binaries"}, "what is not told is not a finding"
     told = json.loads(specmeter("show", str(folder), "--json").stdout)
     (arm,) = [it for it in told["summary"]["arms"] if it["arm_id"] == SD]
     assert arm["speedup"] is not None
