@@ -396,8 +396,8 @@ def baseline_unstable(data: RunData) -> Findings:
     An arm and its baseline are measured side by side in every block, and only their ratios are claimed. What both
     share cancels, however large it is: a machine that is slower in one block than in the next changes tokens per
     second, which is a note, and no speedup. The interval holds what they do not share. But a ratio that follows the
-    baseline is a baseline that moved alone, or an arm that gains on a fast machine and not on a slow one: it is no
-    speedup of either. It is called so where the part of its variation that goes with the baseline's (the correlation,
+    baseline is a baseline that moved alone, or an arm that gains on a fast machine and not on a slow one: it is not
+    a speedup of either. It is called so where the part of its variation that goes with the baseline's (the correlation,
     times its standard deviation) is 15 % or more. In a single block nothing repeats and there is no interval: an effect
     is not to be believed there if the baseline's requests vary by as much.
 
