@@ -9,8 +9,8 @@ The speedup is that of all tokens over all time (`numbers.whole_answers`), with 
 for others like them. What is decided:
 
 - a gain, if the interval for these prompts lies above 1 and the point is not within 2 % of it;
-- no speculation, if every finalist is bounded below a gain of 2 %, and nothing else is predicted to gain more. The bound
-  is what was measured, or, if that is not a gain, the same together with what a replay of these answers predicts;
+- no speculation, if every finalist is bounded below a gain of 2 %, and nothing else is predicted to gain more. The
+  bound is what was measured, or, if that is not a gain, the same together with what a replay of these answers predicts;
 - undecided otherwise.
 """
 

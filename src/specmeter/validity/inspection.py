@@ -56,8 +56,8 @@ def judge(data: RunData, checks: Sequence[Check]) -> Judgement:
 
     A request is as bad as the findings about it. An arm is as bad as its worst request, the findings about it, its
     baseline, and findings about the whole run that are `invalid`. The run is as bad as its worst arm, controls
-    included, and the findings about it. What an engine does not tell is not a finding; what it does tell and is not there
-    is one, where it could have shown a number to be false.
+    included, and the findings about it. What an engine does not tell is not a finding; what it does tell and is not
+    there is one, where it could have shown a number to be false.
     """
     looked = _looked(data, checks)
     findings: list[Finding] = []
