@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader, RunStore
     from specmeter.theory.arguments import Floats
 
-ALLOWANCE = 0.08
+ALLOWANCE = 0.05
 """Share of a budget that the probe of steps may take; less where its rounds agree."""
 ALLOWANCE_S = (8.0, 30.0)
 """Least and most seconds of it."""
