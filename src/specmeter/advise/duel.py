@@ -110,7 +110,9 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
     found = found_of(ledger, prepared_for(ledger.whole, plan, ledger.folder), arms, ledger.folder / "screen")
     ledger.set_fates(
         [
-            it.model_copy(update={"confirmed": found[it.arm_id].told.speedup}) if it.arm_id in found else it
+            it.model_copy(update={"confirmed": found[it.arm_id].told.speedup, "code": "open", "stage": "confirm"})
+            if it.arm_id in found
+            else it
             for it in ledger.advice.fates
         ]
     )
