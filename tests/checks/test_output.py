@@ -31,7 +31,7 @@ from specmeter.store import RequestKey, RequestRow
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks import output
 from specmeter.validity.checks.output import (
-    NEAR_TIE,
+    REAL_NEAR_TIE,
     WIDEST_NEAR_TIE,
     length_mismatch,
     output_degenerate,
@@ -113,7 +113,7 @@ def test_a_near_tie_is_a_note() -> None:
         (-3.0, -0.1, None),
         (None, -0.1, None),
         (-2.0, -2.1, -0.3),
-        (-0.7, -0.7 - NEAR_TIE - 0.01, None),
+        (-0.7, -0.7 - REAL_NEAR_TIE - 0.01, None),
         (0.0, -9.0, None),
     ],
 )
