@@ -24,7 +24,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.advise.advice import LEAVES_OFF, AdviceOfKind
-from specmeter.advise.confirm import FIRST, Confirmed, Ruling, ends, finish
+from specmeter.advise.confirm import DECISIONS, FIRST, Confirmed, Ruling, ends, finish
 from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
 from specmeter.advise.session import StagePlan, keeps_servers, prepared_for
@@ -106,8 +106,7 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
             *ledger.patience,
         ),
     )
-    measure(ledger, plan)
-    found = found_of(ledger, prepared_for(ledger.whole, plan, ledger.folder), arms, ledger.folder / "screen")
+    found = found_of(ledger, measure(ledger, plan), arms, ledger.folder / "screen")
     ledger.set_fates(
         [
             it.model_copy(update={"confirmed": found[it.arm_id].told.speedup, "code": "open", "stage": "confirm"})
@@ -117,12 +116,13 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         ]
     )
     best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
-    decision, why = decide(best, found, missed(ledger, found))
+    decision, why = decide(best, found, () if best.gains else missed(ledger, found))
     finish(ledger, decision, best.told, why, kinds_of(ledger, found))
 
 
-def measure(ledger: AdviseSession, plan: StagePlan) -> None:
-    """Carry out a confirmation; draft models read its answers, so that each has an expected speedup."""
+def measure(ledger: AdviseSession, plan: StagePlan) -> Prepared:
+    """Carry out a confirmation, and say what it measured; draft models read its answers, so that each has an expected
+    speedup."""
     part = prepared_for(ledger.whole, plan, ledger.folder)
 
     def read(store: RunStore) -> Sequence[Turn] | None:
@@ -130,6 +130,7 @@ def measure(ledger: AdviseSession, plan: StagePlan) -> None:
 
     ledger.servers.renew()
     ledger.carry_out(plan, then=read, thorough=True)
+    return part
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
@@ -326,10 +327,8 @@ def decide(best: Finalist, found: Mapping[str, Finalist], missed: Sequence[str])
     match told.ruling:
         case "invalid":
             return "undecided", told.why_open
-        case "gains":
-            return "speculate", ""
-        case "here":
-            return "on-these-prompts", ""
+        case "gains" | "here":
+            return DECISIONS[told.ruling], ""
         case _:
             pass
     if any(it.told.ruling not in ("same", "none") for it in found.values()):
@@ -389,12 +388,7 @@ def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[Advi
         if not each:
             continue
         arm, speedup = max(each.items(), key=lambda it: it[1].point)
-        ruling = ruled(speedup, None, None)
-        decision: Decision = "undecided"
-        if ruling in ("gains", "here"):
-            decision = "on-these-prompts"
-        elif ruling in ("same", "none"):
-            decision = "no-difference" if ruling == "same" else "off"
+        decision = DECISIONS.get(ruled(speedup, None, None), "undecided")
         named = None if decision in LEAVES_OFF else ledger.arms[arm]
         told.append(AdviceOfKind(kind=kind, decision=decision, arm=named, speedup=speedup))
     points = [it.speedup.point for it in told if it.speedup is not None]

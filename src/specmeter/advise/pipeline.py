@@ -258,9 +258,7 @@ def again(
         )
     try:
         if turns:
-            measure(ledger, plan)
-            part = prepared_for(ledger.whole, plan, folder)
-            found = found_of(ledger, part, [arm], before / "screen", place=NAME)[arm].told
+            found = found_of(ledger, measure(ledger, plan), [arm], before / "screen", place=NAME)[arm].told
         else:
             ledger.carry_out(plan, thorough=True)
             found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
