@@ -70,7 +70,7 @@ def going_on(run: Measured, done: int, folder: Path, screen: Screen) -> Generato
         store.set_arms(work.arms.values())
         store.set_models(it.model_copy(update={"origin": "path"}) for it in work.models.values())  # time is not virtual
         view = RunProgress(folder, screen)
-        view.opened(resumed=False)
+        view.opened(store, resumed=False)
         cells = {(cell.invocation, cell.block, cell.arm_id): cell for cell in work.cells}
         last = None
         for request in run.requests[:done]:

@@ -1,16 +1,16 @@
-"""How far a run has come and what it says so far, read from its folder: on the way, for terminals, programs and pages.
+"""How far a run has come and what it says so far: on the way, for terminals, programs and pages.
 
-Nothing here is checked and all of it may change. It is read between sessions by the run itself, and every few seconds
-by a page that is looked at: it costs milliseconds, which the whole report would not.
+Nothing here is checked and all of it may change. A run reads its own folder once and adds its requests as they end.
+A page that someone looks at reads the folder every few seconds, which costs milliseconds.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -22,6 +22,7 @@ from specmeter.record import Arm, Disturbance, Estimate, Record
 from specmeter.store import RunStore
 from specmeter.store.database import unreadable
 from specmeter.store.guarded import is_written
+from specmeter.store.rows import RequestKey, row_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 MOST_REQUESTS = 20_000
 """Longer runs are not summarised on the way: it would take time from their sessions."""
 _DONE = "SELECT arm_id, count(*) FROM request WHERE superseded = 0 AND status = 'ok' GROUP BY arm_id"
+_FAILED = "SELECT invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0 AND status = 'failed'"
 _BY_SESSION = """SELECT session_id, min(arm_id), count(*), max(started_at + coalesce(wall_ms, 0) / 1000) FROM request
     WHERE superseded = 0 GROUP BY session_id"""
 
@@ -93,56 +95,99 @@ class Progress(Record):
         return {"event": "progress", "interim": True, **self.model_dump(mode="json")}
 
 
-def read_progress(folder: Path, now: Turn | None = None) -> Progress:
-    """How far a run has come; `now` is the cell that starts, where the caller knows. Raises `StoreError`."""
-    with RunStore.open(folder, readonly=True) as store:
-        arms, planned, state = store.arms(), store.planned(), store.state()
-        done = {str(arm_id): int(count) for arm_id, count in store.raw(_DONE)}
-        rows = list(store.rows()) if state.planned <= MOST_REQUESTS else []
-        blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
-        sessions, aside = _sessions(store), tuple(store.disturbances())
-        virtual = any(model.simulated for model in store.models())
-        each = {} if virtual else _seconds_each(store, {it.id: it.started_at for it in sessions})
-        name = str(json.loads(store.experiment_json)["name"])
-    written = is_written(folder)
-    last = now or (sessions[-1] if written and sessions else None)
-    at = (last.invocation, last.block) if last else None
-    arm_id = last.arm_id if last and (isinstance(last, Turn) or last.ended_at is None) else None
-    told = interim(rows, arms)
-    cells = _cells(rows, {arm.id for arm in arms if arm.load})
-    found: list[ArmProgress] = []
-    for arm in arms:
-        rate, speedup = told[arm.id]
-        if arm.load is not None:
-            rate, speedup = _rate(cells.get(arm.id, {})), _speedup(arm, cells)
-        found.append(
-            ArmProgress(
-                arm_id=arm.id,
-                role=arm.role,
-                done=done.get(arm.id, 0),
-                planned=planned.get(arm.id, 0),
-                seconds_each=each.get(arm.id),
-                tokens_per_second=rate,
-                speedup=None if speedup and arm.gamma and speedup.point > arm.gamma + 1 else speedup,
-            )
+class RunSoFar:
+    """What a run says so far: read from its folder once, and added to as requests are answered."""
+
+    def __init__(self, store: RunReader) -> None:
+        """Reads everything. Raises `StoreError`."""
+        state = store.state()
+        self.arms = tuple(store.arms())
+        self.blocks = list(dict.fromkeys(store.raw("SELECT DISTINCT invocation, block FROM plan ORDER BY 1, 2")))
+        self.sessions = _sessions(store)
+        self.aside = tuple(store.disturbances())
+        self._state = state
+        self._name = str(json.loads(store.experiment_json)["name"])
+        self._planned = store.planned()
+        self._done = Counter({str(arm_id): int(count) for arm_id, count in store.raw(_DONE)})
+        self._failed = {RequestKey(*key) for key in store.raw(_FAILED)} if state.failed else set[RequestKey]()
+        self._rows: dict[RequestKey, RequestRow] | None = None
+        if state.planned <= MOST_REQUESTS:
+            self._rows = {row.key: row for row in store.rows()}
+        self._virtual = any(model.simulated for model in store.models())
+        self._seconds, self._requests = _spent(store, {it.id: it.started_at for it in self.sessions})
+        self._at = 0.0
+
+    def start(self, now: float) -> None:
+        """A session starts."""
+        self._at = now
+
+    def add(self, request: Request) -> None:
+        """A request has ended."""
+        row = row_of(request, 1)
+        known = self._rows is not None and row.key in self._rows and row.key not in self._failed
+        if row.status == "failed":
+            self._failed.add(row.key)
+        else:
+            self._failed.discard(row.key)
+            self._done[row.arm_id] += not known
+        if self._rows is not None:
+            self._rows[row.key] = row
+        ended = max(self._at, row.started_at + (row.wall_ms or 0.0) / 1000)
+        self._seconds[row.arm_id] += ended - self._at
+        self._requests[row.arm_id] += 1
+        self._at = ended
+
+    def progress(self, now: Turn | None = None, *, written: bool = True) -> Progress:
+        """How far it has come; `now` is the cell that starts, `written` whether a process writes to the run."""
+        last = now or (self.sessions[-1] if written and self.sessions else None)
+        at = (last.invocation, last.block) if last else None
+        arms = self._arms()
+        waits = self.sessions and self.aside and self.sessions[-1].started_at <= self.aside[-1].ended_at
+        state = replace(self._state, ok=self._done.total(), failed=len(self._failed))
+        return Progress(
+            name=self._name,
+            state=state.told(written=written),
+            done=state.ok,
+            planned=state.planned,
+            failed=state.failed,
+            block=self.blocks.index(at) + 1 if at in self.blocks else None,
+            blocks=len(self.blocks),
+            arm_id=last.arm_id if last and (isinstance(last, Turn) or last.ended_at is None) else None,
+            seconds_left=_seconds_left(arms),
+            arms=arms,
+            aside=self.aside,
+            waits=bool(written and waits and self.aside[-1].again),
+            asked=self.arms,
         )
-    return Progress(
-        name=name,
-        state=state.told(written=written),
-        done=state.ok,
-        planned=state.planned,
-        failed=state.failed,
-        block=blocks.index(at) + 1 if at in blocks else None,
-        blocks=len(blocks),
-        arm_id=arm_id,
-        seconds_left=_seconds_left(found),
-        arms=tuple(found),
-        aside=aside,
-        waits=bool(
-            written and aside and sessions and aside[-1].again and sessions[-1].started_at <= aside[-1].ended_at
-        ),
-        asked=tuple(arms),
-    )
+
+    def _arms(self) -> tuple[ArmProgress, ...]:
+        rows = [] if self._rows is None else list(self._rows.values())
+        told, cells = interim(rows, self.arms), _cells(rows, {arm.id for arm in self.arms if arm.load})
+        found: list[ArmProgress] = []
+        for arm in self.arms:
+            rate, speedup = told[arm.id]
+            if arm.load is not None:
+                rate, speedup = _rate(cells.get(arm.id, {})), _speedup(arm, cells)
+            requests = 0 if self._virtual else self._requests[arm.id]
+            found.append(
+                ArmProgress(
+                    arm_id=arm.id,
+                    role=arm.role,
+                    done=self._done[arm.id],
+                    planned=self._planned.get(arm.id, 0),
+                    seconds_each=self._seconds[arm.id] / requests if requests else None,
+                    tokens_per_second=rate,
+                    speedup=None if speedup and arm.gamma and speedup.point > arm.gamma + 1 else speedup,
+                )
+            )
+        return tuple(found)
+
+
+def read_progress(folder: Path) -> Progress:
+    """How far a run has come, by its folder alone. Raises `StoreError`."""
+    with RunStore.open(folder, readonly=True) as store:
+        so_far = RunSoFar(store)
+    return so_far.progress(written=is_written(folder))
 
 
 class _Started(BaseModel):
@@ -163,14 +208,14 @@ def _sessions(store: RunReader) -> list[_Started]:
         raise unreadable(store.path, "a row of the table session", error) from None
 
 
-def _seconds_each(store: RunReader, started: Mapping[str, float]) -> dict[str, float]:
-    """Arm -> seconds per request, from the start of each session to the end of its last request."""
-    seconds, requests = defaultdict[str, float](float), defaultdict[str, int](int)
+def _spent(store: RunReader, started: Mapping[str, float]) -> tuple[defaultdict[str, float], Counter[str]]:
+    """Arm -> seconds from the start of each of its sessions to the end of the last request there, and requests."""
+    seconds, requests = defaultdict[str, float](float), Counter[str]()
     for session, arm_id, count, end in store.raw(_BY_SESSION):
         if session in started:
             seconds[arm_id] += max(0.0, end - started[session])
             requests[arm_id] += count
-    return {arm_id: seconds[arm_id] / count for arm_id, count in requests.items()}
+    return seconds, requests
 
 
 def _seconds_left(arms: Sequence[ArmProgress]) -> float | None:

@@ -51,7 +51,7 @@ from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, 
 from specmeter.show.terminal.plan import print_duration, print_plan
 from specmeter.show.terminal.progress import RunProgress, model_progress
 from specmeter.show.terminal.report import print_blocks, print_report
-from specmeter.store import RunState
+from specmeter.store import RunState, RunStore
 from specmeter.store.locate import RUNS_FOLDER, find_run
 from specmeter.text import counted
 
@@ -486,13 +486,13 @@ def _kept(save: Path) -> bytes | None:
 
 
 @contextmanager
-def shown_on(screen: Screen, folder: Path, resumed: bool) -> Generator[tuple[RunProgress, Callable[[], None]]]:
+def shown_on(screen: Screen, folder: Path, resumed: bool) -> Generator[tuple[RunProgress, Callable[[RunStore], None]]]:
     """Progress of a run on `screen`: its observer, and what says how much is left, to be called when the folder is
     open. Ctrl-C passes through, and polite requests to end do as it does."""
     observer = RunProgress(folder, screen)
     stop_like_ctrl_c()
     with observer.shown():
-        yield observer, lambda: observer.opened(resumed=resumed)
+        yield observer, lambda store: observer.opened(store, resumed=resumed)
 
 
 ONE_PRESS_S = 0.5

@@ -298,7 +298,7 @@ def run(
     *,
     probes: Sequence[tuple[str, Probe]] = (),
     foresight: Foresight | None = None,
-    opened: Callable[[], None] = lambda: None,
+    opened: Callable[[RunStore], None] = lambda _: None,
     then: Then | None = None,
     thorough: bool = True,
 ) -> RunState:
@@ -307,7 +307,7 @@ def run(
     it.
 
     What is expected of each arm is written down before it is measured, by `foresight`, by `probes` (name and what it
-    says) or by whatever else is known. `opened` is called once the folder is known to be usable for it. `then` is
+    says) or by whatever else is known. `opened` is called with the folder once it is known to be usable. `then` is
     called when all that is planned was measured, before anything is checked: what it adds is part of the run, the cells
     that it returns are planned and measured, too, and it is asked again until there are none. Raises `UsageError` for a
     probe of other models, and for a run whose blocks depend on what is measured, where `then` does not say them.
@@ -339,7 +339,7 @@ def run(
         EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
     ):
-        opened()
+        opened(store)
         if then is None and store.is_settled():
             if store.certificate() is None:
                 issue(store)  # as a check does: what became of it since its end cannot be seen

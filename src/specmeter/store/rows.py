@@ -91,7 +91,7 @@ _REPEATING = tuple(
 
 def insert(db: sqlite3.Connection, request: Request, attempt: int, sending: Sending | None = None) -> None:
     """Write both halves of a request, and how it was sent under a load; the caller holds the transaction."""
-    row_id = db.execute(_INSERT, _row(request, attempt)).lastrowid
+    row_id = db.execute(_INSERT, row_of(request, attempt)).lastrowid
     if request.reply is not None:
         bulk = request.reply.model_dump_json(include=_BULK, exclude_none=True)
         db.execute("INSERT INTO reply VALUES (?, ?)", (row_id, zlib.compress(bulk.encode())))
@@ -162,18 +162,13 @@ def restore(row: RequestRow, bulk: bytes | None) -> Request:
     return Request.model_validate(fields)
 
 
-def _row(request: Request, attempt: int) -> tuple[Any, ...]:
-    identity = tuple(getattr(request, name) for name in _IDENTITY)
-    head = (*identity, attempt, request.status, request.error)
+def row_of(request: Request, attempt: int) -> RequestRow:
+    """A request as its row has it."""
     reply = request.reply
-    if reply is None:
-        return head + (None,) * (len(RequestRow._fields) - len(head))
-    return (
-        *head,
-        reply.stop_reason,
-        reply.wall_ms,
-        reply.ttft_ms,
-        *(getattr(reply.timings, name) for name in _TIMINGS),
-        len(reply.steps),
-        target_forwards(reply.timings, reply.steps),
-    )
+    told: tuple[Any, ...] = (None,) * (len(RequestRow._fields) - len(_IDENTITY) - 3)
+    if reply is not None:
+        forwards = target_forwards(reply.timings, reply.steps)
+        timings = (getattr(reply.timings, name) for name in _TIMINGS)
+        told = (reply.stop_reason, reply.wall_ms, reply.ttft_ms, *timings, len(reply.steps), forwards)
+    identity = (getattr(request, name) for name in _IDENTITY)
+    return RequestRow._make((*identity, attempt, request.status, request.error, *told))

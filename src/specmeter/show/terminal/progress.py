@@ -1,7 +1,7 @@
 """What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere; or what a
 program reads there, a line of JSON each time.
 
-What a run says so far comes from its folder (`analysis.progress`); nothing here is checked, and all of it may change.
+What a run says so far is added up by `analysis.progress`. Nothing here is checked, and all of it may change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    Progress,
     ProgressColumn,
     TaskID,
     TextColumn,
@@ -27,11 +26,12 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
 from specmeter.analysis.answer import says_nothing
-from specmeter.analysis.progress import read_progress
+from specmeter.analysis.progress import RunSoFar, read_progress
 from specmeter.errors import EngineError, StoreError
 from specmeter.host.telemetry import SPIKE_PERCENT
 from specmeter.measure.calm import busiest
@@ -47,10 +47,10 @@ from specmeter.text import brackets, counted, duration, printable, rate, ratio, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.analysis.progress import ArmProgress
-    from specmeter.analysis.progress import Progress as RunSoFar
+    from specmeter.analysis.progress import ArmProgress, Progress
     from specmeter.experiments.schedule import Turn
     from specmeter.show.terminal.console import Screen
+    from specmeter.store import RunReader
 
 
 _ARMS_TOLD = 6
@@ -109,12 +109,12 @@ class LiveProgress(ABC):
         """The engine, whose threads specmeter tells it."""
         self._threads: int | None = None
         self._arm_id = ""
-        self._progress: Progress | None = None
+        self._progress: Bars | None = None
         self._task = TaskID(0)
         if screen.is_terminal:
             texts = map(plain_column, columns)
             bar = (plain_column("{task.description}"), BarColumn(bar_width=24), *texts)
-            self._progress = Progress(*bar, console=screen, transient=True, auto_refresh=False)
+            self._progress = Bars(*bar, console=screen, transient=True, auto_refresh=False)
             self._task = self._progress.add_task("starting", total=total, done="", left="")
 
     @contextmanager
@@ -150,26 +150,32 @@ class LiveProgress(ABC):
 class RunProgress(LiveProgress):
     """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left.
 
-    All of it is read from the run's folder when it is opened and between sessions; requests are counted in between.
+    The folder is read when it is opened, and again if blocks were added or set aside; requests are added in between.
     """
 
     def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(screen, None, ("{task.fields[done]}", "{task.fields[left]}"), clock)
         self._folder = folder
-        self._run: RunSoFar | None = None
+        self._store: RunReader | None = None
+        self._so_far: RunSoFar | None = None
+        self._run: Progress | None = None
         self._names: dict[str, str] = {}
         self._block: int | None = None
         self._said_at = -_LINE_S
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """As above; then the folder is looked into a last time."""
+        """As above; then programs hear what became of the run."""
         with super().shown():
             yield
-        self._read()
+        if isinstance(self._screen, JsonScreen):
+            with suppress(StoreError):  # the run is over, and a folder that is gone does not change that
+                self._run = read_progress(self._folder)
+                self._tell()
 
-    def opened(self, *, resumed: bool) -> None:
+    def opened(self, store: RunReader, *, resumed: bool) -> None:
         """The folder is open: how much is left."""
+        self._store = store
         self._read()
         if self._run is None:
             return
@@ -194,7 +200,12 @@ class RunProgress(LiveProgress):
         """See `measure.Observer`."""
         self._silence.broken()
         self._arm_id = cell.arm_id
-        self._read(cell)
+        if self._so_far is None or (cell.invocation, cell.block) not in self._so_far.blocks:
+            self._read()
+        if self._so_far is None:
+            return
+        self._so_far.start(time.time())
+        self._show(self._so_far.progress(cell))
         if (run := self._run) is None:
             return
         text = f"block {run.block}/{run.blocks}  {self._called(cell.arm_id)}"
@@ -210,8 +221,9 @@ class RunProgress(LiveProgress):
     def request_done(self, request: Request) -> None:
         """See `measure.Observer`."""
         self._silence.broken()
-        if self._run is None:
+        if self._run is None or self._so_far is None:
             return
+        self._so_far.add(request)
         self._run = self._run.after(request)
         if self._progress is not None:
             reached = decode_rate(request.reply.timings) if request.reply else None
@@ -221,19 +233,31 @@ class RunProgress(LiveProgress):
         elif time.monotonic() - self._said_at >= _LINE_S:
             self._tell()
 
-    def _read(self, now: Turn | None = None) -> None:
-        """Look into the folder; a run does not end because that fails."""
-        with suppress(StoreError):
-            self._run = read_progress(self._folder, now)
-            self._ours = not any(arm.engine.options.get("url") for arm in self._run.asked)
-            self._threads = max((it.engine.threads for it in self._run.asked if it.engine.threads), default=None)
-            names = Names(self._run.asked)
-            self._names = {arm.id: words().render(names.in_full(arm.id)) for arm in self._run.asked}
-            if self._progress is not None:
-                self._count(self._run)
-            self._tell()
+    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
+        """See `measure.Observer`."""
+        super().block_set_aside(found, wait_s)
+        self._read()
 
-    def _count(self, run: RunSoFar) -> None:
+    def _read(self) -> None:
+        """Look into the folder; a run does not end because that fails."""
+        if self._store is None:
+            return
+        with suppress(StoreError):
+            self._so_far = RunSoFar(self._store)
+            arms = self._so_far.arms
+            self._ours = not any(arm.engine.options.get("url") for arm in arms)
+            self._threads = max((it.engine.threads for it in arms if it.engine.threads), default=None)
+            names = Names(arms)
+            self._names = {arm.id: words().render(names.in_full(arm.id)) for arm in arms}
+            self._show(self._so_far.progress())
+
+    def _show(self, run: Progress) -> None:
+        self._run = run
+        if self._progress is not None:
+            self._count(run)
+        self._tell()
+
+    def _count(self, run: Progress) -> None:
         """Bring the bar up to date."""
         assert self._progress is not None
         done = f"{run.done}/{run.planned}"
@@ -270,7 +294,7 @@ class RunProgress(LiveProgress):
         reached = f"{arm.tokens_per_second:.1f}" if arm.tokens_per_second else ""
         return marker + self._called(arm.arm_id), f"{arm.done}/{arm.planned}", reached, speedup
 
-    def _print_interim(self, run: RunSoFar) -> None:
+    def _print_interim(self, run: Progress) -> None:
         """One line at the start of a block: how speedups stand."""
         found = [it for it in run.arms if it.role == "speculative" and it.speedup is not None]
         if not found:
@@ -311,7 +335,7 @@ class ModelProgressBar:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._progress: Progress | None = None
+        self._progress: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, name: str, done: int, total: int) -> None:
@@ -322,7 +346,7 @@ class ModelProgressBar:
                 self._screen.say(f"preparing model {name} ({size(total)})")
             return
         if self._progress is None:
-            self._progress = Progress(
+            self._progress = Bars(
                 plain_column("preparing model {task.description}"),
                 BarColumn(bar_width=24),
                 DownloadColumn(),
@@ -360,7 +384,7 @@ def part_progress(
         return
     counts: tuple[ProgressColumn, ...] = (plain_column("{task.completed}/{task.total}"), TimeRemainingColumn())
     columns = (plain_column("{task.description}"), BarColumn(24), *((TimeElapsedColumn(),) if tenths else counts))
-    with Progress(*columns, console=screen, transient=True) as bars:
+    with Bars(*columns, console=screen, transient=True) as bars:
         task, now = bars.add_task("starting", total=None), ""
 
         def show(what: str, done: int, total: int) -> None:
