@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 
-from rpc.far_machine import far_machine, missing  # noqa: E402
+from engines.rpc.far_machine import far_machine, missing  # noqa: E402
 from specmeter import workloads  # noqa: E402
 from specmeter.engines import Launch  # noqa: E402
 from specmeter.engines.llama_cpp.engine import NativeEngine  # noqa: E402
