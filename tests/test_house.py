@@ -129,6 +129,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert {frozenset(circle) for circle in _circles()} == set(CIRCLES)
 
 
+def test_the_core_knows_nothing_of_fleets() -> None:
+    core = [path for path in SOURCES[0].rglob("*") if path.suffix in (".py", ".json", ".html", ".js", ".yaml")]
+    told = re.compile(r"fleet|\bray\b", re.IGNORECASE)
+    assert [str(path) for path in core if told.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_module_says_what_it_is() -> None:
     assert [name for name, tree in _trees().items() if not ast.get_docstring(tree)] == []
 
