@@ -54,7 +54,7 @@ hypothesis.settings.load_profile("any machine")
 
 TIMES = int(os.environ.get("SPECMETER_FAULTS", "1"))
 """By hand: so many times as many made-up inputs, mutations and kills as by default; see CONTRIBUTING.md."""
-ONE_WORKER = ("tests/report/",)
+ONE_WORKER = ("tests/show/report/",)
 """Folders whose tests share fixtures that take seconds to make: they go to one process."""
 
 
