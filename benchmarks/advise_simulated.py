@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.advise.confirm import BOUND, LOOKS, Confirmed, Shown, decide, ends, preferred, ruled
-from specmeter.analysis.pairing import speedup_over_prompts
+from specmeter.analysis.gain import speedup_over_prompts
 from specmeter.engines import Launch
 from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmeter.analysis.answer import least_units
-from specmeter.analysis.pairing import speedup_over_prompts
-from specmeter.analysis.requests import excesses, limit
+from specmeter.analysis.gain import speedup_over_prompts
+from specmeter.analysis.stalls import excesses, limit
 from specmeter.experiments.schedule import achieved_balance, plan
 from specmeter.numbers.estimates import compare, units_for
 from specmeter.numbers.stats import bounded_ratio, speedups_by_group, t_critical, t_interval

@@ -33,7 +33,8 @@ import numpy as np
 import yaml
 
 from specmeter.advise.session import Silent
-from specmeter.analysis.load.summary import LoadTable, measured_cells
+from specmeter.analysis.load.figures import measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare
 from specmeter.measure.loop import _Bench, measure

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specmeter.analysis.quality import SpeedTest, perplexity
+from specmeter.analysis.perplexity import perplexity
+from specmeter.analysis.quality import SpeedTest
 from specmeter.engines.process import default_threads
 from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import greenlet
 import numpy as np
 
-from specmeter.analysis.requests import TIMES
+from specmeter.analysis.tally import TIMES
 from specmeter.engines.libllama import session as sessions_of
 from specmeter.engines.libllama.decoder import Decoder, Generated
 from specmeter.engines.libllama.session import InProcessSession

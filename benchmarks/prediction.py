@@ -26,7 +26,7 @@ from pathlib import Path
 
 import yaml
 
-from specmeter.analysis.prediction.forecast import PredictionOutcome
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.reading import read_run
 from specmeter.store import RunStore
 

@@ -54,7 +54,7 @@ from try_real import (  # noqa: E402
 
 from prediction import goals  # noqa: E402
 from real_models import in_f16, smollm2  # noqa: E402
-from specmeter.analysis.prediction.forecast import PredictionOutcome  # noqa: E402
+from specmeter.analysis.prediction.outcomes import PredictionOutcome  # noqa: E402
 from specmeter.analysis.reading import read_run  # noqa: E402
 from specmeter.models.reference import locate  # noqa: E402
 

@@ -26,7 +26,7 @@ from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, Prompt, Reply, Request
-from specmeter.show.export import RunTable
+from specmeter.show.export.run_table import RunTable
 from specmeter.store import RunStore
 
 ARMS = [Arm(id="dense/none", target="dense", role="baseline")] + [

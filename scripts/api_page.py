@@ -15,15 +15,15 @@ import specmeter_studies
 from specmeter import errors
 from specmeter.analysis.answer import Answer, OfKind
 from specmeter.analysis.comparison import ArmComparison, Difference, RunComparison
-from specmeter.analysis.pairing import Gain
-from specmeter.analysis.prediction.forecast import PredictionOutcome
+from specmeter.analysis.gain import Gain
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.audit.read.columns import COLUMNS
 from specmeter.experiments.experiment import ArmSpec
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Request
-from specmeter.show.export import TABLES
+from specmeter.show.export.tables import TABLES
 from specmeter.store.reader import RunState
 from specmeter_studies.study import ClaimRuling, StudyFindings
 

@@ -27,7 +27,7 @@ from specmeter.experiments.experiment import Experiment
 from specmeter.messages import words
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
 from specmeter.record.base import descriptions
-from specmeter.show.export import TABLES
+from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks import CHECKS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

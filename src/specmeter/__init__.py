@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from specmeter.api.runs import Experiment, Run, load, run
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
-    from specmeter.show.export import RunTable
+    from specmeter.show.export.run_table import RunTable
 
     studies: ModuleType
     """The package `specmeter_studies`, where it is installed."""

@@ -18,7 +18,7 @@ from specmeter.errors import UsageError
 from specmeter.messages import words
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Estimate
-from specmeter.show.run_words import comparison_sentence
+from specmeter.show.comparison_words import comparison_sentence
 from specmeter.store.reader import DATABASE_NAME
 
 EXPERIMENT = """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from analysis.test_summary import ARMS, BASE, DRAFT, Fake, drafted
-from specmeter.analysis.requests import Consumption, Energies
+from specmeter.analysis.consumption import Consumption, Energies
 from specmeter.analysis.summary import ArmSummary, summarize
 from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy

@@ -17,13 +17,15 @@ from measure.test_measure import faults, measured, write
 from mock_probe import mock_probe, written
 from records import header
 from said import all_said, codes, said_of
-from specmeter.analysis.explain.account import Account, ArmAccount, MeanRound, explain, probes_by_arm, sentence, without
-from specmeter.analysis.explain.parts import experts_of, means_of, split
+from specmeter.analysis.explain.account import Account, ArmAccount, explain, probes_by_arm
+from specmeter.analysis.explain.experts import experts_of
+from specmeter.analysis.explain.parts import means_of, split
+from specmeter.analysis.explain.reason import MeanRound, sentence, without
 from specmeter.analysis.prediction.costs import stepped, verification
 from specmeter.analysis.prediction.drafts import Given
 from specmeter.analysis.prediction.speedup import predict
 from specmeter.analysis.reading import read_run
-from specmeter.analysis.requests import TIMES, Tally, read_tallies, tally_of, total
+from specmeter.analysis.tally import TIMES, Tally, read_tallies, tally_of, total
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.messages import Message

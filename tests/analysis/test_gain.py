@@ -9,8 +9,8 @@ import pytest
 
 from coverage_worlds import covered_by_prompts, covered_shares, stalled_runs
 from gap_worlds import covered_with_gaps
-from specmeter.analysis.pairing import pooled_speedup, speedup_over_prompts
-from specmeter.analysis.requests import excesses, limit
+from specmeter.analysis.gain import pooled_speedup, speedup_over_prompts
+from specmeter.analysis.stalls import excesses, limit
 from specmeter.numbers.stats import LEAST_PROMPTS, Pool, bounded_ratio, over_prompts
 
 # --- over prompts ----------------------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ from records import header, identity
 from said import codes, said_of
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
-from specmeter.analysis.prediction.drafts import Counted, Given, NgramMap, SessionRequest, count_steps, counted, follow
-from specmeter.analysis.prediction.forecast import Forecaster, accuracy, inputs, synthetic
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
+from specmeter.analysis.prediction.forecast import Forecaster, inputs, synthetic
+from specmeter.analysis.prediction.ngram_tables import NgramMap, SessionRequest, follow
+from specmeter.analysis.prediction.outcomes import accuracy
 from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run

@@ -23,7 +23,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.api import audit, prediction, runs
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, StoreError, UsageError
-from specmeter.show.export import TABLES
+from specmeter.show.export.tables import TABLES
 
 ASKED: dict[str, Any] = {
     "name": "mine",

@@ -17,7 +17,7 @@ from specmeter.advise import pipeline
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.pipeline import advise
 from specmeter.advise.session import PATIENCE, Silent
-from specmeter.analysis.load.summary import measured_cells
+from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.errors import StoreError, UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.analysis.explain.parts import union_at
+from specmeter.analysis.explain.experts import union_at
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.laboratory import run as laboratory

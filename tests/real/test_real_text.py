@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from real_models import SHA256, by_hand
-from specmeter.analysis.positions import find_divergences, read_texts
+from specmeter.analysis.divergences import find_divergences, read_texts
 from specmeter.cli import invoke
 from specmeter.probe.replay import REPLAYED, drafts_of, limits_of, replay
 from specmeter.record import Finding, Request

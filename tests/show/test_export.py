@@ -20,7 +20,9 @@ from specmeter.engines.mock.engine import MockEngine
 from specmeter.errors import StoreError, UsageError
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
-from specmeter.show.export import FORMATS, TABLES, FormatName, RunTable, TableName
+from specmeter.show.export.formats import FORMATS, FormatName
+from specmeter.show.export.run_table import RunTable
+from specmeter.show.export.tables import TABLES, TableName
 from specmeter.store import RunStore
 
 PROMPTS = [
@@ -151,7 +153,7 @@ def test_steps_have_a_row_each(run: Path):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_parquet_holds_what_jsonl_holds(run: Path, tmp_path: Path, table, monkeypatch):
-    monkeypatch.setattr("specmeter.show.export.BATCH_ROWS", 2)
+    monkeypatch.setattr("specmeter.show.export.formats.BATCH_ROWS", 2)
     out = tmp_path / "t.parquet"
     rows = as_jsonl(run, table)
     assert RunTable(run, table).write(out) == len(rows)

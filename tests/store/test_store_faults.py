@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.analysis.positions import read_texts
-from specmeter.analysis.requests import read_tallies
+from specmeter.analysis.divergences import read_texts
+from specmeter.analysis.tally import read_tallies
 from specmeter.errors import StoreError
 from specmeter.record import Arm, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunStore, compare_identity, rows

@@ -11,7 +11,8 @@ import pytest
 from factory import found, unchecked, with_arms, with_requests, with_sessions
 from mock_run import mock_run
 
-from specmeter.analysis.load.window import CellTimes, Sent, contradiction
+from specmeter.analysis.load.contradictions import contradiction
+from specmeter.analysis.load.times import CellTimes, Sent
 from specmeter.messages import Message
 from specmeter.record import Load, LoadCell
 from specmeter.record.verdict import Findings

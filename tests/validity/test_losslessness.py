@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from measure.test_measure import Silent
-from specmeter.analysis.positions import Divergence, find_divergences, first_divergence, read_texts
+from specmeter.analysis.divergences import Divergence, find_divergences, first_divergence, read_texts
 from specmeter.engines.mock import Fault, FaultKind, MockSpec
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.experiments.file import load

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from factory import BASE, SD, found, run_data, simulated, unchecked
 
-from specmeter.analysis.requests import Energies
+from specmeter.analysis.consumption import Energies
 from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy
 from specmeter.validity.checks.machine import energy_read

@@ -10,8 +10,8 @@ import specmeter_studies as studies
 from claims_of import ruled, rulings, said, values
 from moe306_data import estimate
 from said import all_said
+from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
-from specmeter.analysis.requests import Consumption
 from specmeter.experiments.file import load
 from specmeter.messages import Message
 from specmeter.record import Estimate

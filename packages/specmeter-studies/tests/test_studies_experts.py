@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import specmeter_studies as studies
-from specmeter.analysis.explain.parts import union_at
+from specmeter.analysis.explain.experts import union_at
 from specmeter.record import Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.roofline import expected_union
 from specmeter_studies.study import ArmResult, ModelUsed, StudyData

@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from specmeter.analysis.pairing import gain_of, meet
+from specmeter.analysis.gain import gain_of
+from specmeter.analysis.pairing import meet
 from specmeter.analysis.reading import read_run
 from specmeter.analysis.requests import RequestTable
 from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, NGRAM_GAMMA

@@ -33,7 +33,8 @@ from specmeter.advise.advice import GRID_NAME, SETTING_NAMES, TriedSettings
 from specmeter.advise.screen import simplicity
 from specmeter.advise.session import AdviseSession, StagePlan, cell_s, prepared_for
 from specmeter.analysis.answer import MOST_FAILED, least_units
-from specmeter.analysis.load.summary import LoadTable, measured_cells, served
+from specmeter.analysis.load.figures import measured_cells
+from specmeter.analysis.load.summary import LoadTable, served
 from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError

@@ -23,7 +23,8 @@ from zlib import crc32
 import numpy as np
 
 from specmeter.advise.advice import Fate
-from specmeter.analysis.load.summary import LoadTable, measured_cells
+from specmeter.analysis.load.figures import measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled

@@ -34,8 +34,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specmeter.analysis.pairing import Gain
-from specmeter.analysis.requests import Stalls
+from specmeter.analysis.gain import Gain
+from specmeter.analysis.stalls import Stalls
 from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
 from specmeter.numbers.estimates import MARGIN, MarginTest, compare, units_for
 from specmeter.numbers.stats import simultaneous

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.answers_made import AnswersMade, answers_made
+from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.load.crossover import Crossover, crossovers
-from specmeter.analysis.load.summary import LoadTable, measured_cells
-from specmeter.analysis.prediction.forecast import PredictionOutcome, outcomes
-from specmeter.analysis.requests import energies_of
+from specmeter.analysis.load.figures import measured_cells
+from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command

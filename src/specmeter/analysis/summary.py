@@ -33,17 +33,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from specmeter.analysis.consumption import Consumption, Energies, consumption
+from specmeter.analysis.family import Family, families
+from specmeter.analysis.gain import Gain, gain_of, speedup_of
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
-from specmeter.analysis.pairing import Family, Gain, families, gain_of, meet, speedup_of
-from specmeter.analysis.requests import (
-    Consumption,
-    Energies,
-    RequestCounts,
-    RequestTable,
-    Stalls,
-    consumption,
-    find_stalls,
-)
+from specmeter.analysis.pairing import meet
+from specmeter.analysis.requests import RequestCounts, RequestTable
+from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.numbers.estimates import MarginTest, compare, units_for

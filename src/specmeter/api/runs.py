@@ -23,7 +23,8 @@ from specmeter.measure.loop import Observer
 from specmeter.messages import LANGUAGES
 from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
-from specmeter.show.export import RunTable, TableName
+from specmeter.show.export.run_table import RunTable
+from specmeter.show.export.tables import TableName
 from specmeter.show.notebook import (
     ShownAdvice,
     ShownSchedule,

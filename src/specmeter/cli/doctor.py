@@ -20,7 +20,7 @@ from specmeter.models.reference import found_models
 from specmeter.record import Estimate, Host
 from specmeter.show.table import Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import output, say_json
-from specmeter.show.terminal.plan import print_welcome
+from specmeter.show.terminal.welcome import print_welcome
 from specmeter.text import estimated, rate, size
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import DeviceEntry

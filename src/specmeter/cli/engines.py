@@ -14,7 +14,7 @@ from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, PR
 from specmeter.engines.registry import survey
 from specmeter.models.reference import resolve
 from specmeter.show.terminal.console import errors, output, say_json
-from specmeter.show.terminal.plan import print_engines
+from specmeter.show.terminal.engines import print_engines
 from specmeter.show.terminal.progress import part_progress
 
 

@@ -9,7 +9,9 @@ from typing import IO, cast, get_args
 import click
 
 from specmeter.cli.streams import Printable
-from specmeter.show.export import FormatName, RunTable, TableName
+from specmeter.show.export.formats import FormatName
+from specmeter.show.export.run_table import RunTable
+from specmeter.show.export.tables import TableName
 from specmeter.show.terminal.console import errors
 from specmeter.store.locate import find_run
 from specmeter.text import counted

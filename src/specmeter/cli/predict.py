@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from specmeter.advise.schedule import find_single_run
+from specmeter.analysis.prediction.at_clients import over_clients, probed_at
 from specmeter.analysis.prediction.costs import Costs
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
-from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
+from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.cli.settings import flag
 from specmeter.errors import UsageError
 from specmeter.messages import Message

@@ -12,8 +12,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.load.crossover import way
-from specmeter.analysis.load.summary import measured_cells
-from specmeter.analysis.prediction.drafts import Counted, SessionRequest, follow, table_of
+from specmeter.analysis.load.figures import measured_cells
+from specmeter.analysis.prediction.drafts import Counted
+from specmeter.analysis.prediction.ngram_tables import SessionRequest, follow, table_of
 from specmeter.experiments.schedule import item_order
 from specmeter.measure import warmup_tokens
 from specmeter.messages import Message
@@ -25,8 +26,8 @@ from specmeter.record import UNKNOWN_TOKEN, Arm, EngineSettings, EngineTraits, G
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from specmeter.analysis.load.summary import CellFigures
-    from specmeter.analysis.prediction.drafts import NgramTable
+    from specmeter.analysis.load.figures import CellFigures
+    from specmeter.analysis.prediction.ngram_tables import NgramTable
     from specmeter.measure import Work
     from specmeter.probe.replay import Limits, ProfileKey, Round
     from specmeter.record import MatchProfile, Reply

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter import workloads
-from specmeter.analysis.prediction.drafts import table_of
 from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
+from specmeter.analysis.prediction.ngram_tables import table_of
 from specmeter.engines import Engine, EngineSession, Launch, load_engine
 from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of

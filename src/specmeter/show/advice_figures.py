@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Fate
     from specmeter.messages import Words
     from specmeter.record import Arm, Estimate
-    from specmeter.show.figure import Palette
+    from specmeter.show.palette import Palette
 
 
 _MOST_ARMS = 12

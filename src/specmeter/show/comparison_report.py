@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.show import figure as charts
+from specmeter.show.comparison_words import comparison_sentence, ratio_of
+from specmeter.show.crossover_words import crossover_sentence, main_crossovers
 from specmeter.show.figure import distinct, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.names import Names
 from specmeter.show.report import Chart, Report, Section, Tabled, Text
-from specmeter.show.run_words import comparison_sentence, crossover_sentence, main_crossovers, ratio_of
 from specmeter.show.table import Cell, Column, Table, Tone, counted, estimate_cell, row
 from specmeter.text import printable
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.comparison import ArmComparison, Conclusion, RunComparison
     from specmeter.messages import Words
-    from specmeter.show.figure import Datum, Figure, Palette, Spec
+    from specmeter.show.figure import Datum, Figure, Spec
+    from specmeter.show.palette import Palette
     from specmeter.show.report import Block
 
 _MOST_DIFFERENCES = 20

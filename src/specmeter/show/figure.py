@@ -3,110 +3,23 @@
 A figure has panels. A panel is data, which knows no language, and a specification, which is made for a language and a
 palette. Numbers come formatted (`shown`), so that a tooltip and a table say the same; a scale's limits are the only
 thing decided here. Pages draw figures in the browser, `drawing` draws them as SVG, PNG and PDF.
-
-One look for all charts: colours that colour-blind readers tell apart, and what Vega draws with them.
-
-The eight hues are those of Okabe & Ito 2008, "Color Universal Design", adjusted in lightness to stand on white and on
-dark; every colour comes with a shape, so that grey prints say the same. On a page colours are CSS variables, so that a
-chart follows the theme and the printer without being drawn again; in a file they are the light ones.
-
-Figures as SVG, PNG and PDF, for papers: the specifications of the page, drawn without a browser by vl-convert.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any, cast
 
-from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.show.fit import fitted, type_px
+from specmeter.show.palette import SHAPES, Palette, config
 from specmeter.text import estimated
 
 if TYPE_CHECKING:
     from specmeter.messages import Words
     from specmeter.record import Estimate
-
-
-LIGHT = ("#0072b2", "#c45500", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
-DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-HEAT = ("#e8914a", "#f5b27a", "#fbd3ad", "#fdeee0", "#f1f1f1", "#e4f0fa", "#bcd9f2", "#8cbfe8", "#5aa3dc")
-"""From a large loss (orange) over no difference to a large gain (blue), all light enough for text in ink on them."""
-CROSS = "M-1,-0.62L-0.62,-1L0,-0.38L0.62,-1L1,-0.62L0.38,0L1,0.62L0.62,1L0,0.38L-0.62,1L-1,0.62L-0.38,0Z"
-"""Outline of the mark for false numbers, which no series has."""
-
-
-@dataclass(frozen=True)
-class Palette:
-    """Colours of a chart, as CSS understands them."""
-
-    series: Sequence[str]
-    ink: str
-    muted: str
-    grid: str
-    paper: str
-    bad: str
-    heat: Sequence[str]
-    """From a large loss over no difference to a large gain; text in ink is legible on each."""
-    font: str
-
-
-PAGE = Palette(
-    series=tuple(f"var(--series-{number})" for number in range(1, len(LIGHT) + 1)),
-    ink="var(--ink)",
-    muted="var(--muted)",
-    grid="var(--grid)",
-    paper="var(--paper)",
-    bad="var(--bad)",
-    heat=tuple(f"var(--heat-{number})" for number in range(1, len(HEAT) + 1)),
-    font="system-ui, 'Segoe UI', 'Noto Sans', 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', sans-serif",
-)
-PRINT = Palette(
-    series=LIGHT,
-    ink="#1a1a1a",
-    muted="#5a5a5a",
-    grid="#e3e3e3",
-    paper="#ffffff",
-    bad="#b00020",
-    heat=HEAT,
-    font="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans CJK SC', sans-serif",
-)
-
-
-def config(palette: Palette, type_px: float = 12) -> dict[str, Any]:
-    """Vega-Lite's configuration."""
-    text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFontSize": type_px, "titleFontSize": type_px}
-    return {
-        "font": palette.font,
-        "background": None,
-        "view": {"stroke": None},
-        "axis": {
-            **text,
-            "titleFontWeight": "normal",
-            "gridColor": palette.grid,
-            "domainColor": palette.muted,
-            "tickColor": palette.muted,
-            "labelLimit": 300,
-            "labelSeparation": 6,
-        },
-        "axisY": {"domain": False, "ticks": False, "labelPadding": 8},
-        "legend": {
-            **text,
-            "titleFontWeight": "normal",
-            "orient": "bottom",
-            "columns": 4,
-            "symbolFillColor": "transparent",
-            "symbolStrokeWidth": 2,
-            "labelLimit": 280,
-            "layout": {"bottom": {"anchor": "start", "direction": "vertical"}},
-        },
-        "range": {"category": list(palette.series)},
-        "text": {"color": palette.ink, "fontSize": type_px},
-    }
 
 
 Spec = dict[str, Any]
@@ -225,9 +138,6 @@ def distinct(data: Iterable[Datum], field: str) -> list[str]:
 def named(words: Words) -> str:
     """The field of an arm's name in the data of a run."""
     return f"named_{words.language}"
-
-
-# --- pieces that charts share ----------------------------------------------------------------------------------------
 
 
 def ratio_axis(values: Iterable[Estimate | float]) -> tuple[list[float], list[float]]:
@@ -365,40 +275,3 @@ def withheld(words: Words, palette: Palette, y: Spec) -> Spec:
         "mark": {"type": "text", "align": "left", "color": palette.bad, "text": f"✕ {words('verdict.invalid')}"},
         "encoding": {"x": {"value": 6}, "y": y},
     }
-
-
-FORMATS = ("svg", "png", "pdf")
-_PIXELS_PER_CM = 96 / 2.54
-"""CSS pixels, which vl-convert's SVG and PDF are made of."""
-_PNG_SCALE = 300 / 96
-"""300 dots per inch."""
-
-
-def figures(shown: Iterable[Figure], words: Words, formats: Sequence[str], width_cm: float) -> list[tuple[str, bytes]]:
-    """(file name, bytes) of every panel in every format; `width_cm` is that of the whole figure.
-
-    Raises `UsageError` for an unknown format, and where vl-convert is not installed.
-    """
-    for name in formats:
-        if name not in FORMATS:
-            raise UsageError(f"--format {name}: is not a format of figures", fix=f"choose from {', '.join(FORMATS)}")
-    try:
-        converter: Any = importlib.import_module("vl_convert")
-    except ImportError:
-        raise UsageError(
-            "figures need vl-convert, which is not installed", fix="pip install 'specmeter[figures]'"
-        ) from None
-    width = round(width_cm * _PIXELS_PER_CM)
-    panels = [panel for figure in shown for panel in figure.panels]
-    specs = {panel.name: specification(panel, words, PRINT, width=width) for panel in panels}
-    return [(f"{panel}.{name}", _draw(converter, spec, name)) for panel, spec in specs.items() for name in formats]
-
-
-def _draw(converter: Any, spec: dict[str, Any], name: str) -> bytes:
-    # No base URL is allowed: a specification that asked for anything outside itself would fail.
-    options: dict[str, Any] = {"allowed_base_urls": []}
-    if name == "svg":
-        return str(converter.vegalite_to_svg(spec, **options)).encode()
-    if name == "png":
-        return bytes(converter.vegalite_to_png(spec, scale=_PNG_SCALE, **options))
-    return bytes(converter.vegalite_to_pdf(spec, **options))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter.messages import LANGUAGES, words
 from specmeter.show import figure as charts
+from specmeter.show.crossover_words import interval
 from specmeter.show.figure import (
     Datum,
     Draw,
@@ -22,11 +23,11 @@ from specmeter.show.figure import (
     shown,
     tooltip,
 )
+from specmeter.show.load_tables import loaded, loads_of, targets_of
 from specmeter.show.matrix_figure import cell_colour, drawing
 from specmeter.show.names import load_name
-from specmeter.show.page.document import who
+from specmeter.show.page.arms import who
 from specmeter.show.run_figures import foretold, predictions
-from specmeter.show.run_words import interval, loaded, loads_of, targets_of
 from specmeter.text import printable
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.load.summary import LoadSummary
     from specmeter.analysis.summary import ArmSummary
     from specmeter.messages import Words
-    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+    from specmeter.show.palette import Palette
 
 
 def load_figures(document: Document) -> dict[str, Figure]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import above, below
-from specmeter.show.figure import HEAT, Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
-from specmeter.show.page.document import lines, who
+from specmeter.show.figure import Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
+from specmeter.show.page.arms import lines, who
+from specmeter.show.palette import HEAT
 from specmeter.text import printable
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from specmeter.messages import Words
     from specmeter.record import Estimate
-    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+    from specmeter.show.palette import Palette
 
 _STEPS = (1.02, 1.25, 1.75, 2.5)
 """Gains at which a deeper blue begins; losses are the reciprocals."""

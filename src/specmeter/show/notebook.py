@@ -23,10 +23,12 @@ from specmeter.show import (
     run_report,
     schedule_report,
 )
+from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Tabled, Text, verdict_said
-from specmeter.show.run_words import crossover_sentence, main_crossovers, sentence, untold
-from specmeter.show.table import Table, html, row, text
+from specmeter.show.run_words import sentence
+from specmeter.show.table import Table, row, text
+from specmeter.show.table_files import html
 from specmeter.text import pasted, printable
 
 if TYPE_CHECKING:

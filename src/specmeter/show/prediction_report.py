@@ -6,15 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
+from specmeter.show.crossover_words import crossing
 from specmeter.show.report import Report, Section, Tabled, Text
-from specmeter.show.run_words import crossing
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, row
 from specmeter.text import brackets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from specmeter.analysis.prediction.speedup import LoadForecast, Predicted, Surface
+    from specmeter.analysis.prediction.at_clients import LoadForecast
+    from specmeter.analysis.prediction.speedup import Predicted, Surface
     from specmeter.show.report import Block
 
 

@@ -24,7 +24,7 @@ from specmeter.show.figure import (
     tooltip,
 )
 from specmeter.show.matrix_figure import matrix
-from specmeter.show.page.document import lines, who
+from specmeter.show.page.arms import lines, who
 from specmeter.show.step_figures import accepted, lookahead, positions
 from specmeter.text import estimated, percent, printable
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
     from specmeter.messages import Words
     from specmeter.record import Estimate
-    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+    from specmeter.show.palette import Palette
 
 _LENGTH = re.compile(r"length-(\d+)")
 PARTS = ("verify", "draft", "restore", "sample", "rest", "undivided", "remainder")

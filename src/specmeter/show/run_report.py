@@ -14,30 +14,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.answer import says_nothing
-from specmeter.analysis.prediction.forecast import as_data, crossover_outcomes
+from specmeter.analysis.prediction.outcomes import as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.record.verdict import grouped
 from specmeter.show import why_report
-from specmeter.show.names import Names
-from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
-from specmeter.show.run_tables import brief
-from specmeter.show.run_words import (
-    at_load,
-    blocks_set_aside,
-    cautions,
-    crossover_sentence,
-    details,
+from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
+from specmeter.show.load_tables import (
     left_out,
     load_overview,
     load_table,
     loaded,
-    main_crossovers,
-    sentence,
     speedups_by_load,
     targets_of,
-    untold,
     window_span,
 )
+from specmeter.show.names import Names
+from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
+from specmeter.show.run_brief import brief
+from specmeter.show.run_words import at_load, blocks_set_aside, cautions, details, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter.text import estimated, percent, quoted
 

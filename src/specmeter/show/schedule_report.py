@@ -18,10 +18,10 @@ from specmeter.show import advice_words as said
 from specmeter.show import figure as charts
 from specmeter.show.advice_report import closing, facts, grid
 from specmeter.show.advice_words import HEADINGS, is_elsewhere, names_of, simulated
+from specmeter.show.crossover_words import clients, spread
 from specmeter.show.figure import Datum, Figure, Spec, distinct, ratio, ratio_axis, shown, single, tooltip
 from specmeter.show.load_figures import clients_axis, crossing_marks
 from specmeter.show.report import Chart, Command, Links, Report, Section, Tabled, Text, judged
-from specmeter.show.run_words import clients, spread
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 from specmeter.text import duration
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.advise.advice import Advice, Decision, Fate
-    from specmeter.analysis.prediction.speedup import ExpectedCrossover
+    from specmeter.analysis.prediction.at_clients import ExpectedCrossover
     from specmeter.messages import Words
     from specmeter.record import Estimate
-    from specmeter.show.figure import Palette
     from specmeter.show.names import Name
+    from specmeter.show.palette import Palette
     from specmeter.show.report import Block, Look
 
 

@@ -12,7 +12,7 @@ from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.probe.draft_lengths import LONGEST
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
-from specmeter.show.page.document import who
+from specmeter.show.page.arms import who
 from specmeter.text import estimated, printable
 from specmeter.theory.roofline import expected_union
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from specmeter.messages import Words
     from specmeter.probe import Probe
     from specmeter.record import Estimate, ExpertUnion, ModelIdentity, TextRouting
-    from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document
+    from specmeter.show.palette import Palette
     from specmeter.theory.curves import CostCurve, CostSurface
 
 MOST_ARMS = 12

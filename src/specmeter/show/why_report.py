@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
-from specmeter.analysis.prediction.forecast import accuracy, as_data, crossover_outcomes
+from specmeter.analysis.prediction.outcomes import accuracy, as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.show import run_tables
+from specmeter.show.crossover_words import foreseen_sentence
 from specmeter.show.report import Facts, Report, Section, Tabled, Text
-from specmeter.show.run_words import foreseen_sentence
 from specmeter.show.table import Cell, Column, Row, Table, counted, estimate_cell, row
 from specmeter.text import quoted
 from specmeter.theory.roofline import expected_union
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.explain.account import ArmAccount
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.analysis.positions import ArmPositions
-    from specmeter.analysis.prediction.forecast import PredictionOutcome
+    from specmeter.analysis.prediction.outcomes import PredictionOutcome
     from specmeter.probe.draft_lengths import DraftLength
     from specmeter.record import Estimate, TextRouting
     from specmeter.show.names import Names

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.analysis.positions import Divergence, alone, find_divergences, read_texts
+from specmeter.analysis.divergences import Divergence, alone, find_divergences, read_texts
 from specmeter.engines import Candidate, Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineProtocolError
 from specmeter.experiments.schedule import first_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specmeter.analysis.load.summary import ANYTHING, CellFigures, LoadTable, MeasuredCell, cell_figures
-from specmeter.analysis.load.window import CellTimes, Sent
+from specmeter.analysis.load.figures import ANYTHING, CellFigures, MeasuredCell, cell_figures
+from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.load.times import CellTimes, Sent
 from specmeter.record import Load, LoadCell, Slo
 
 BEGAN = 0.0

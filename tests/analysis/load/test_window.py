@@ -8,8 +8,9 @@ from cells import BEGAN, Sent, cell_of, closed, measured, steady
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.analysis.load.summary import cell_figures
-from specmeter.analysis.load.window import CellTimes, Window, decoding_spans, inside, steady_window, within
+from specmeter.analysis.load.figures import cell_figures
+from specmeter.analysis.load.times import CellTimes, Window
+from specmeter.analysis.load.window import decoding_spans, inside, steady_window, within
 from specmeter.record import Filler, Load, Slo
 
 clients = st.integers(1, 6)

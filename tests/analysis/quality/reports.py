@@ -7,15 +7,8 @@ from collections.abc import Sequence
 
 from hosts import HOST
 from records import ENGINE, identity
-from specmeter.analysis.quality import (
-    ModelQuality,
-    Perplexity,
-    QualityReport,
-    Rate,
-    SpeedTest,
-    TextIdentity,
-    perplexity,
-)
+from specmeter.analysis.perplexity import perplexity
+from specmeter.analysis.quality import ModelQuality, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import EngineSettings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis.quality.reports import paced, points, quality, report, scored
-from specmeter.analysis.quality import SpeedTest, compare, generation
+from specmeter.analysis.quality import SpeedTest
+from specmeter.analysis.quality_comparison import compare, generation
 
 
 def test_change_and_speedup_are_against_the_first_model() -> None:

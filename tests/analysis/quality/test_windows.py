@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from specmeter.analysis.quality import perplexity, relative, token_error, window_length, windows_of
+from specmeter.analysis.perplexity import perplexity, relative, token_error, window_length, windows_of
 from specmeter.errors import UsageError
 
 
@@ -114,7 +114,7 @@ def test_other_windows_cannot_be_paired() -> None:
 
 def scored(windows: object) -> list[int]:
     """Places in the text of all scored tokens, by a plain loop."""
-    from specmeter.analysis.quality import Windows
+    from specmeter.analysis.perplexity import Windows
 
     assert isinstance(windows, Windows)
     return [

@@ -14,18 +14,19 @@ import specmeter
 from report_pages import measured
 from said import codes, said_of
 from specmeter.analysis.load.crossover import AtLoad, Course, Crossover
-from specmeter.analysis.prediction.forecast import CrossoverOutcome
-from specmeter.analysis.prediction.speedup import expected_crossover
+from specmeter.analysis.prediction.at_clients import expected_crossover
+from specmeter.analysis.prediction.outcomes import CrossoverOutcome
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, words
 from specmeter.record import Arm, Estimate, Load
-from specmeter.show.figure import PAGE, PRINT, specification
+from specmeter.show.crossover_words import crossover_sentence, foreseen_sentence
+from specmeter.show.figure import specification
 from specmeter.show.names import Names
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
+from specmeter.show.palette import PAGE, PRINT
 from specmeter.show.run_tables import all_tables
-from specmeter.show.run_words import crossover_sentence, foreseen_sentence
 
 LOADED = """
 name: loaded

@@ -17,10 +17,11 @@ import pytest
 
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, words
-from specmeter.show.figure import PAGE, PRINT, ratio_axis, specification
+from specmeter.show.figure import ratio_axis, specification
 from specmeter.show.page import document as documents
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
+from specmeter.show.palette import PAGE, PRINT
 from specmeter.store import RunStore
 
 THREE_MEGABYTES = 3_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from mock_probe import mock_probe
 from report_pages import Looked
-from specmeter.analysis.explain.parts import ceilings
+from specmeter.analysis.explain.ceiling import ceilings
 from specmeter.analysis.reading import read_run
 from specmeter.show import run_tables
 from specmeter.show.matrix_figure import matrix

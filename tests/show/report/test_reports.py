@@ -18,8 +18,9 @@ from report_pages import ATTACK
 from report_pages import measured as measured_run
 from specmeter.advise.controllers import certify
 from specmeter.analysis.comparison import compare_runs, read_side
+from specmeter.analysis.prediction.at_clients import over_clients, probed_at
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of
-from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
+from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
 from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import read_rows, rule

@@ -20,8 +20,9 @@ from specmeter.show.figure import numbers, ratio
 from specmeter.show.fit import fitted
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
-from specmeter.show.table import Cell, Column, Row, Table, csv_text, estimate_cell, latex, markdown, text
+from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, text
 from specmeter.show.table import numbers as numbers_of
+from specmeter.show.table_files import csv_text, latex, markdown
 
 
 def test_all_forms_are_written_and_requests_with_them(sweep: Path, tmp_path: Path) -> None:

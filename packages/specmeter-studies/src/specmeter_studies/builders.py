@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from specmeter.analysis.explain.parts import union_at
+from specmeter.analysis.explain.experts import union_at
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import scaled
 from specmeter.record import Estimate

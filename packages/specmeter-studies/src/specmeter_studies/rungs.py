@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.quality import compare, generation, relative
+from specmeter.analysis.perplexity import relative
+from specmeter.analysis.quality_comparison import compare, generation
 from specmeter.numbers.estimates import bare, deviation, from_log, ratio_of_means, scaled
 from specmeter.numbers.stats import Pool, geometric_speedup, ratio_of_groups, simultaneous
 from specmeter.record import Estimate

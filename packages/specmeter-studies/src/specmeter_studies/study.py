@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
+from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.analysis.quality import QualityReport
-from specmeter.analysis.requests import Consumption
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing

@@ -13,7 +13,8 @@ import pytest
 from engines.llama_fixtures import NO_NATIVE, native
 from programs import write_program
 from quality.cores import model, short_text
-from specmeter.analysis.quality import Perplexity, SpeedTest, perplexity
+from specmeter.analysis.perplexity import perplexity
+from specmeter.analysis.quality import Perplexity, SpeedTest
 from specmeter.engines.llama_cpp.tools import Program
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
 from specmeter.record import EngineSettings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quality.cores import STORED, model, short_text
-from specmeter.analysis.quality import perplexity
+from specmeter.analysis.perplexity import perplexity
 from specmeter.errors import EngineError, UsageError
 from specmeter.llama_binding.context import Context
 from specmeter.llama_binding.model import Model

@@ -11,7 +11,8 @@ import pytest
 from study_findings import figures, found
 
 from specmeter.messages import LANGUAGES, Message, words
-from specmeter.show.figure import PAGE, PRINT, Figure, specification
+from specmeter.show.figure import Figure, specification
+from specmeter.show.palette import PAGE, PRINT
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, Point, StudyFigure
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specmeter.messages import Message, words
-from specmeter.show.figure import PAGE, specification
+from specmeter.show.figure import specification
+from specmeter.show.palette import PAGE
 from specmeter_studies.show.figures import APART_PX, MOST_PX, OVER, dodges, drawn, lanes, mark_of
 from specmeter_studies.study import Axis, Point, StudyFigure
 

@@ -16,7 +16,7 @@ import specmeter_studies as studies
 from report_pages import ATTACK, Looked
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, Message, words
-from specmeter.show.table import csv_text, latex, markdown
+from specmeter.show.table_files import csv_text, latex, markdown
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord
 from specmeter_studies.show.document import GROUPS, published_documents, study_page, write_study_page
 

@@ -1,22 +1,6 @@
 """The account of a run: for each arm where its time went, what decides, and what was predicted.
 
-What decides about a speedup, in one sentence with its numbers.
-
-Each thing that can go wrong is taken away in thought, everything else left as it was measured; the one whose absence
-would help most is the reason:
-
-    no drafts       every step had a draft, worth and costing what the steps with one were
-    acceptance      every drafted token was accepted
-    verification    verifying the drafts took as long as decoding one token
-    drafting        drafts cost nothing
-    restoring       rejected tokens were forgotten at no cost
-    rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
-
-All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`. That S is the ratio of all tokens
-over all time; the speedup of a run is the geometric mean over its units. And a replay is part of the step that it
-repairs, where a run's tau counts it as a forward of its own.
-
-Which probes stand beside a run: those that were named, or the newest of its models on its machine.
+The probes beside a run are those that were named, or the newest of its models on its machine.
 """
 
 from __future__ import annotations
@@ -28,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from specmeter.analysis.explain.parts import PARTS, RESIDUAL, ExpertUse, Means, Split, experts_of, means_of, split
+from specmeter.analysis.explain.experts import ExpertUse, experts_of
+from specmeter.analysis.explain.parts import PARTS, RESIDUAL, Means, Split, means_of, split
+from specmeter.analysis.explain.reason import SAME, MeanRound, ReasonName, sentence
 from specmeter.analysis.prediction.costs import probed, verification
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.forecast import PredictionOutcome, fits
+from specmeter.analysis.prediction.forecast import fits
+from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, predict
-from specmeter.analysis.requests import PairKey, Tallies, Tally, read_tallies, total
+from specmeter.analysis.tally import PairKey, Tallies, Tally, read_tallies, total
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message
 from specmeter.numbers.stats import pooled_ratio
@@ -46,159 +33,6 @@ if TYPE_CHECKING:
     from specmeter.probe import Probe
     from specmeter.record import StepProbe
     from specmeter.store import RunReader
-
-
-SAME = 1.05
-"""A cause that falls short by less explains it all: forwards vary by as much."""
-WORTH_TELLING = 0.1
-"""Target forwards."""
-ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "restoring", "rest"]
-
-
-@dataclass(frozen=True)
-class MeanRound:
-    """A mean round (all forwards but replays) of an arm; costs in plain tokens."""
-
-    tau: float
-    """Tokens emitted; above those per target forward where there are replays."""
-    drafted: float
-    accepted: float
-    with_draft: float
-    """Share of the rounds that had a draft."""
-    draft: float
-    verify: float
-    restore: float
-    rest: float
-    """Sampling, the rest and what nothing accounts for."""
-    unexplained: float = 0.0
-    """What is left of a step and more than verification can cost; a part of `rest`."""
-    replays: float = 0.0
-    """Target forwards that replay what was accepted before a restored checkpoint."""
-
-    @property
-    def cost(self) -> float:
-        """The whole round."""
-        return self.draft + self.verify + self.restore + self.rest
-
-    @property
-    def speedup(self) -> float:
-        """By these means."""
-        return self.tau / self.cost
-
-    @property
-    def verified(self) -> float:
-        """Tokens in a verification: the draft and one of the target's own."""
-        return 1 + self.drafted / self.with_draft if self.with_draft > 0 else 1.0
-
-    @property
-    def verification(self) -> float:
-        """Cost of a verification, plain forwards taken out at the price of a plain token."""
-        return (self.verify - (1 - self.with_draft)) / self.with_draft if self.with_draft > 0 else 1.0
-
-
-def without(it: MeanRound) -> dict[ReasonName, float]:
-    """The speedup that would be left with each trouble taken away; the greatest names the reason."""
-    share = it.with_draft
-    found: dict[ReasonName, float] = {
-        "acceptance": (1 + it.drafted) / it.cost,
-        "verification": it.tau / (it.cost - it.verify + min(it.verify, 1.0)),
-        "drafting": it.tau / (it.cost - it.draft),
-        "restoring": it.tau / (it.cost - it.restore),
-        "rest": it.tau / (it.cost - max(0.0, it.rest)),
-    }
-    if 0 < share < 1:
-        # What steps with a draft yield, at what they cost, which is one plain token at the least; the others are taken
-        # out at one token and its price.
-        emitted = 1 + it.accepted / share
-        cost = max(1.0, (it.cost - (1 - share)) / share)
-        found["no drafts"] = emitted / cost
-    return found
-
-
-def sentence(
-    it: MeanRound,
-    experts: ExpertUse | None,
-    *,
-    undivided: bool = False,
-    measured: Estimate | None = None,
-    priced: tuple[float, Message] | None = None,
-) -> tuple[ReasonName | None, Message]:
-    """(what decides, the sentence); None where no single part does. `experts`: those of the target, None for a dense
-    one; `undivided`: `verify` has drafting in it; `measured`: the speedup that stands beside it, a geometric mean;
-    `priced`: what a verification of its length costs, and by what measurement."""
-    speedup: float | Message = it.speedup
-    if measured is not None and f"{measured.point:.2f}" != f"{it.speedup:.2f}":
-        of = Message("unit.invocations" if measured.of == "invocations" else "unit.blocks")
-        speedup = Message("account.all_tokens", speedup=it.speedup, of=of, mean=measured.point)
-    if it.with_draft == 0 and it.tau > 1.01:
-        return None, Message("account.no_steps", speedup=speedup)
-    if it.with_draft == 0:
-        return "no drafts", Message("account.idle", speedup=speedup)
-    left = without(it)
-    name = max(left, key=lambda key: left[key])
-    tau, cost = _quotient(it)
-    by_forward = Message("account.by_forward", tau=it.tau / (1 + it.replays)) if it.replays else ""
-    step = Message("account.step", speedup=speedup, tau=tau, by_forward=by_forward, cost=cost)
-    if left[name] < 1.02 * it.speedup:
-        return None, Message("account.unlimited", step=step)
-    both = undivided and name == "verification"
-    return name, Message(
-        "account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts, priced)
-    )
-
-
-def _quotient(it: MeanRound) -> tuple[str, str]:
-    """Tokens and cost of a step with as many digits as their quotient needs to be the speedup as printed."""
-    told: tuple[str, str] = ("", "")
-    for digits in range(2, 8):
-        told = f"{it.tau:.{digits}f}", f"{it.cost:.{digits}f}"
-        if float(told[1]) > 0 and f"{float(told[0]) / float(told[1]):.2f}" == f"{it.speedup:.2f}":
-            break
-    return told
-
-
-def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tuple[float, Message] | None) -> Message:
-    if name == "no drafts":
-        return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
-    if name == "acceptance":
-        full = 1 + it.drafted / it.with_draft
-        reached = without(it)["acceptance"]
-        still = Message("account.still", reached=reached) if reached < 1 else ""
-        return Message("account.acceptance", rate=it.accepted / it.drafted, full=full, still=still)
-    if name == "verification":
-        more = it.unexplained / it.with_draft
-        return Message(
-            "account.verification",
-            tokens=round(it.verified),
-            forwards=it.verification,
-            probed="" if priced is None else Message("account.probed", forwards=priced[0], source=priced[1]),
-            because=_because(it, experts),
-            beside=Message("account.beside", more=more) if more >= WORTH_TELLING else "",
-        )
-    if name == "drafting":
-        each = it.draft / it.drafted if it.drafted else it.draft
-        return Message("account.drafting", share=it.draft / it.cost, each=each)
-    if name == "restoring":
-        return Message("account.restoring", share=it.restore / it.cost)
-    if it.unexplained > it.rest / 2:
-        return Message("account.unexplained", share=it.unexplained / it.cost)
-    return Message("account.rest", share=it.rest / it.cost)
-
-
-def _because(it: MeanRound, experts: ExpertUse | None) -> Message:
-    """Why several tokens cost more than one, as far as that explains it: each token is computed by itself, and may read
-    experts that no other token read."""
-    compute = Message("account.compute")
-    if it.verification > SAME * it.verified:
-        return Message("account.beyond", cause=compute, most=it.verified)
-    if experts is None:
-        return Message("account.because", cause=compute)
-    more, measured = experts.more(it.verified)
-    code = "account.experts" if measured else "account.experts_at_most"
-    cause, most = Message(code, more=more, known=experts.told(it.verified)), experts.most(it.verified)
-    if it.verification > SAME * most:
-        return Message("account.partly", cause=cause, most=most)
-    return Message("account.because" if measured else "account.could", cause=cause)
 
 
 PartName = Literal["draft", "verify", "restore", "sample", "rest", "remainder"]

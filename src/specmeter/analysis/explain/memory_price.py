@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from specmeter.analysis.quality import ModelQuality, QualityReport, perplexity_change, speed_change
+from specmeter.analysis.quality import ModelQuality, QualityReport
+from specmeter.analysis.quality_comparison import perplexity_change, speed_change
 from specmeter.messages import Message
 from specmeter.models.gguf import TYPE_BY_NAME
 from specmeter.record import Arm, DeviceUse, Estimate, KvType, ModelIdentity, Record, Session

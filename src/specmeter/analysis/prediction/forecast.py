@@ -1,7 +1,8 @@
 """Predictions of a run's own arms, made before each is measured, from the best that is known at that moment.
 
-Cost: the probe that was named, else steps that were probed in the run itself (`scout`), else the newest probe of these
-models, this engine, this machine and these settings, else the bytes in the headers of both models.
+Cost: the probe that was named, else steps that were probed in the run itself (`laboratory.pre_measure`), else the
+newest probe of these models, this engine, this machine and these settings, else the bytes in the headers of both
+models.
 
 Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay of the arm on the texts that its
 baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
@@ -12,8 +13,6 @@ What prompts take of the time of its baseline stays as it is (`speedup`).
 
 All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
 itself takes milliseconds, and taking in a request less than its own bookkeeping.
-
-What became of predictions: each beside the speedup that was measured afterwards.
 """
 
 from __future__ import annotations
@@ -21,25 +20,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.analysis.load.crossover import Crossover
-from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
-from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
-from specmeter.analysis.prediction.speedup import (
-    ExpectedCrossover,
+from specmeter.analysis.prediction.at_clients import (
     covers,
-    expected_crossover,
     mixed,
-    predict,
     probed_at,
     with_prompts,
 )
+from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
+from specmeter.analysis.prediction.speedup import predict
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message, Value
 from specmeter.probe import find_probe
-from specmeter.record import PARAMETERS, Arm, Estimate, ModelIdentity, Prediction, Record, Request
+from specmeter.record import PARAMETERS, Arm, ModelIdentity, Prediction, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +68,7 @@ _COST_SETTINGS = (
 
 
 class Looking(Protocol):
-    """Finds out what a run does not show by itself; `scout.Scout` is one."""
+    """Finds out what a run does not show by itself; `laboratory.pre_measure.Scout` is one."""
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What its steps cost; None where that is not to be measured."""
@@ -380,88 +375,3 @@ def unlike(probe: EngineSettings, arm: EngineSettings) -> list[str]:
 
 def _nothing(arm: Arm, now: float, reason: Message) -> Prediction:
     return Prediction(arm_id=arm.id, made_at=now, speedup=None, reason=reason)
-
-
-class PredictionOutcome(Record):
-    """A prediction and its error."""
-
-    prediction: Prediction
-    measured: Estimate | None
-    """The arm's speedup, with the interval to cite; None where it has none, or none that can be believed."""
-
-    @property
-    def error(self) -> float | None:
-        """predicted / measured - 1; None without one of the two."""
-        if self.prediction.speedup is None or self.measured is None:
-            return None
-        return self.prediction.speedup.point / self.measured.point - 1
-
-    @property
-    def inside(self) -> bool | None:
-        """Whether the measured point lies within the predicted interval; None where that cannot be said."""
-        predicted = self.prediction.speedup
-        if predicted is None or self.measured is None or predicted.low is None or predicted.high is None:
-            return None
-        return predicted.low <= self.measured.point <= predicted.high
-
-
-class CrossoverOutcome(Record):
-    """Where a way of drafting was expected to stop paying, or to start to, and where it did."""
-
-    arm: str
-    """The id that its arms have in common."""
-    depth: int
-    """Tokens of other text before each prompt."""
-    predicted: ExpectedCrossover
-    measured: Crossover
-
-
-class Accuracy(Record):
-    """How good the predictions of a run were, over the arms where both numbers are there."""
-
-    arms: int
-    median_error: float
-    """Median of the absolute relative errors."""
-    worst_error: float
-    inside: int
-    """Arms whose measured speedup lies within the predicted interval."""
-
-
-def outcomes(
-    predictions: Iterable[Prediction], measured: Mapping[str, Estimate | None]
-) -> tuple[PredictionOutcome, ...]:
-    """Each prediction with the speedup that was `measured` of its arm, by its id."""
-    return tuple(PredictionOutcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
-
-
-def crossover_outcomes(
-    crossovers: Iterable[Crossover], found: Iterable[PredictionOutcome]
-) -> tuple[CrossoverOutcome, ...]:
-    """Each way of drafting all of whose loads were predicted."""
-    speedups = {it.prediction.arm_id: it.prediction.speedup for it in found}
-    judged: list[CrossoverOutcome] = []
-    for it in crossovers:
-        told = [(at.clients, speedup) for at in it.loads if (speedup := speedups.get(at.arm_id)) is not None]
-        if it.ways == 1 and len(told) == len(it.loads):
-            expected = expected_crossover(told)
-            judged.append(CrossoverOutcome(arm=it.arm, depth=it.depth, predicted=expected, measured=it))
-    return tuple(judged)
-
-
-def accuracy(found: Iterable[PredictionOutcome]) -> Accuracy | None:
-    """Over all of them; None where there is no error to speak of."""
-    judged = [(abs(error), outcome.inside) for outcome in found if (error := outcome.error) is not None]
-    if not judged:
-        return None
-    errors = [error for error, _ in judged]
-    return Accuracy(
-        arms=len(judged),
-        median_error=median(errors),
-        worst_error=max(errors),
-        inside=sum(bool(inside) for _, inside in judged),
-    )
-
-
-def as_data(outcome: PredictionOutcome) -> dict[str, object]:
-    """For JSON: the records and what follows from them."""
-    return {**outcome.model_dump(mode="json"), "error": outcome.error, "inside": outcome.inside}

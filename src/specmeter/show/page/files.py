@@ -22,12 +22,12 @@ from specmeter.files import (
     write_whole,
 )
 from specmeter.messages import words
-from specmeter.show.export import RunTable
-from specmeter.show.figure import figures
+from specmeter.show.drawing import figures
+from specmeter.show.export.run_table import RunTable
+from specmeter.show.load_tables import load_table
 from specmeter.show.page.page import run_page
 from specmeter.show.run_tables import checks, kinds, models, parts, predictions, prompts, results
-from specmeter.show.run_words import load_table
-from specmeter.show.table import FORMATS
+from specmeter.show.table_files import FORMATS
 from specmeter.store.integrity import sealed
 from specmeter.store.locate import sort_of
 from specmeter.text import printable_lines

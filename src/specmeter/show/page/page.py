@@ -17,35 +17,20 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__, extensions
-from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
+from specmeter.analysis.prediction.outcomes import CrossoverOutcome, crossover_outcomes
 from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
 from specmeter.show import certification, run_tables, why_report
-from specmeter.show.figure import (
-    PAGE,
-    Figure,
-    specification,
-)
+from specmeter.show.crossover_words import crossover_sentence, foreseen_sentence, main_crossovers, untold
+from specmeter.show.figure import Figure, specification
 from specmeter.show.load_figures import load_figures
+from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.names import Names
-from specmeter.show.page.document import choices
+from specmeter.show.page.arms import choices
+from specmeter.show.palette import PAGE
 from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
-from specmeter.show.run_words import (
-    at_load,
-    best_of,
-    blocks_set_aside,
-    crossover_sentence,
-    details,
-    foreseen_sentence,
-    headline_interval,
-    left_out,
-    loaded,
-    main_crossovers,
-    sentence,
-    untold,
-    window_span,
-)
+from specmeter.show.run_words import at_load, best_of, blocks_set_aside, details, headline_interval, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines

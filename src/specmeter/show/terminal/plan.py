@@ -1,27 +1,16 @@
-"""Prints what would be measured: an experiment (`specmeter run --dry-run`).
-
-Prints the five lines that answer `specmeter` alone.
-
-Prints the engines that are installed, then what each of them can tell.
-"""
+"""Prints what would be measured: an experiment (`specmeter run --dry-run`)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.record import TRUTHS
 from specmeter.show.names import Names
 from specmeter.show.table import Column, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, output, say_json
-from specmeter.text import bandwidth, counted, duration, program, quoted, size
+from specmeter.text import bandwidth, counted, duration, size
 
 if TYPE_CHECKING:
-    from specmeter.engines.registry import EngineReport
-    from specmeter.laboratory.doctor import Pair
     from specmeter.laboratory.plan import ModelNeed, Plan
-    from specmeter.models.reference import FoundModel
 
 
 def print_plan(plan: Plan, *, as_json: bool) -> None:
@@ -103,47 +92,3 @@ def _presence(need: ModelNeed) -> str:
     if need.present:
         return "yes"
     return "will be made" if need.reference.startswith("bench:") else "will be downloaded"
-
-
-_NAMED = 3
-
-
-def print_welcome(screen: Screen, models: Sequence[FoundModel], engine: str, pair: Pair | None) -> None:
-    """What is here, and one command to copy."""
-    screen.say(("specmeter", "strong"), ": does speculative decoding make your model faster here?", wrap=False)
-    screen.say(("models  ", "faint"), _models(models), wrap=False)
-    screen.say(("engine  ", "faint"), engine, wrap=False)
-    arguments = "run demo" if pair is None else f"advise {quoted(str(pair.target.path))}"
-    screen.say(("start   ", "faint"), (f"{program()} {arguments}", "strong"), wrap=False)
-    screen.say(("more    ", "faint"), f"{program()} --help", wrap=False)
-
-
-def _models(models: Sequence[FoundModel]) -> str:
-    if not models:
-        return "none found; the demo brings its own"
-    places = Counter(it.place for it in models)
-    named = ", ".join(f"{it.name} ({size(it.size_bytes)})" for it in models[:_NAMED])
-    more = ", ..." if len(models) > _NAMED else ""
-    return f"{counted(len(models), 'GGUF file')} ({', '.join(places)}): {named}{more}"
-
-
-def print_engines(reports: Sequence[EngineReport]) -> None:
-    """Engines with their versions or problems, and a table of what those that are usable here tell."""
-    screen, width = output(), max((len(it.name) for it in reports), default=0)
-    for it in reports:
-        told = it.version or "" if it.problem is None else f"not usable here: {it.problem}"
-        lines = [f"{it.name:{width}}  {told} ({it.package})"]
-        lines += [] if it.problem is None else [f"{'':{width}}  fix: {it.fix or ''}"]
-        lines += [f"{'':{width}}  ignored: an engine of the same name in {it.shadowed}"] if it.shadowed else []
-        screen.say_all(lines, wrap=False)
-    stated = [(it.name, it.traits) for it in reports if it.traits is not None and it.problem is None]
-    rows = [
-        row(meaning, *("yes" if truth in traits.tells else "-" for _, traits in stated))
-        for truth, meaning in TRUTHS.items()
-    ]
-    screen.line()
-    screen.table(Table("truths", text("it tells", *(name for name, _ in stated)), rows))
-    screen.line()
-    for name, traits in stated:
-        methods = ", ".join(method.name for method in traits.methods) or "none"
-        screen.say(f"{name} drafts by: {methods}", wrap=False)

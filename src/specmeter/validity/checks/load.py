@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
 
-from specmeter.analysis.load.summary import CellFigures
+from specmeter.analysis.load.figures import CellFigures
 from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session

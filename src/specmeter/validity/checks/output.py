@@ -16,7 +16,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from specmeter.analysis.positions import alone, references
+from specmeter.analysis.divergences import alone, references
 from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.numbers.stats import t_interval

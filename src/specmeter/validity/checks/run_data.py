@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from specmeter import __version__
-from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_cells
-from specmeter.analysis.positions import find_divergences
-from specmeter.analysis.requests import Energies, energies_of
+from specmeter.analysis.consumption import Energies, energies_of
+from specmeter.analysis.divergences import find_divergences
+from specmeter.analysis.load.figures import MeasuredCell, measured_cells
+from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
 from specmeter.engines.registry import traits_on_record

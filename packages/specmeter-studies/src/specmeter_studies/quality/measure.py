@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import stdev
 
+from specmeter.analysis.perplexity import perplexity, token_error, window_length
 from specmeter.analysis.quality import (
     ModelQuality,
     ModelRole,
@@ -23,9 +24,6 @@ from specmeter.analysis.quality import (
     SkippedModel,
     SpeedTest,
     TextIdentity,
-    perplexity,
-    token_error,
-    window_length,
 )
 from specmeter.engines import load_engine
 from specmeter.engines.process import default_threads

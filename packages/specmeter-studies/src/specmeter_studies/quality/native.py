@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
+from specmeter.analysis.perplexity import perplexity as estimate_of
 from specmeter.analysis.quality import Perplexity, SpeedTest
-from specmeter.analysis.quality import perplexity as estimate_of
 from specmeter.engines.llama_cpp.tools import (
     BINARY_VARIABLE,
     BUILD_COMMAND,

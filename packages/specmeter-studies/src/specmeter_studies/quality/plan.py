@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from specmeter.analysis.quality import ModelRole, QualityReport, SkippedModel, SpeedTest, window_length
+from specmeter.analysis.perplexity import window_length
+from specmeter.analysis.quality import ModelRole, QualityReport, SkippedModel, SpeedTest
 from specmeter.errors import ExperimentError, SpecmeterError, UsageError
 from specmeter.experiments.experiment import MAX_VARIANTS, Variants
 from specmeter.experiments.file import Bundled, FileKind, Loaded, bundled_of, load_form

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from specmeter.analysis.quality import SpeedTest, TextIdentity, window_length, windows_of
+from specmeter.analysis.perplexity import window_length, windows_of
+from specmeter.analysis.quality import SpeedTest, TextIdentity
 from specmeter.errors import EngineError, UsageError
 from specmeter.files import read_named
 from specmeter.record import EngineSettings, Record

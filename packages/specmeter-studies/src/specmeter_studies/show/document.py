@@ -27,7 +27,7 @@ from specmeter.show.page.files import (
     write_text,
 )
 from specmeter.show.page.page import render
-from specmeter.show.table import csv_text
+from specmeter.show.table_files import csv_text
 from specmeter.store.run import ENVIRONMENT_NAME
 from specmeter.text import printable
 from specmeter_studies.show import tables as study_tables

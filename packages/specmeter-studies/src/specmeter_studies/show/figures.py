@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Literal
 
 from specmeter.messages import LANGUAGES, words
 from specmeter.show import figure as charts
-from specmeter.show.figure import CROSS, Datum, Figure, Panel, Spec, ratio_axis
+from specmeter.show.figure import Datum, Figure, Panel, Spec, ratio_axis
+from specmeter.show.palette import CROSS
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.messages import Message, Words
     from specmeter.record import Standing
-    from specmeter.show.figure import Palette
+    from specmeter.show.palette import Palette
     from specmeter_studies.study import Axis, Point, StudyFigure
 
 

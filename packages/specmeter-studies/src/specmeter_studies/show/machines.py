@@ -31,8 +31,8 @@ from specmeter_studies.show.document import study_document, study_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from specmeter.analysis.quality import ComparedModel as Model
     from specmeter.analysis.quality import QualityReport
+    from specmeter.analysis.quality_comparison import ComparedModel as Model
     from specmeter.record import EngineIdentity, Estimate
     from specmeter_studies.latency import DraftStep
     from specmeter_studies.library.cross_device.costs import Fitted, Forecast
@@ -285,7 +285,7 @@ def _fit_table(model: Fitted) -> Table:
 
 def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     """Table and notes on stdout, or JSON; warnings and where it is kept on stderr."""
-    from specmeter.analysis.quality import compare
+    from specmeter.analysis.quality_comparison import compare
     from specmeter_studies.quality.plan import names
 
     rows = compare(report)

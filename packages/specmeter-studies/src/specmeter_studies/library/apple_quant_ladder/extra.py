@@ -18,16 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.quality import (
-    ModelQuality,
-    ModelRole,
-    Perplexity,
-    QualityReport,
-    Rate,
-    SpeedTest,
-    TextIdentity,
-    perplexity,
-)
+from specmeter.analysis.perplexity import perplexity
+from specmeter.analysis.quality import ModelQuality, ModelRole, Perplexity, QualityReport, Rate, SpeedTest, TextIdentity
 from specmeter.audit import published as tables
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, scaled

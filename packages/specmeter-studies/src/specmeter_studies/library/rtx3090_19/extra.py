@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.analysis.explain.parts import union_at
+from specmeter.analysis.explain.experts import union_at
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.messages import Message
 from specmeter.numbers.distributions import DIP_LIMIT, dip

@@ -1,0 +1,152 @@
+"""Where greedy texts leave those that they should equal, read from a run's stored token ids.
+
+A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt in the
+same block, that of a baseline with its own first answer to the prompt. So repeats of plain decoding, and the control
+`.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
+text means nothing.
+
+Under load, an arm is compared with its baseline under the same load. Forwards that requests share round otherwise than
+forwards of one, so the baseline is compared in turn with plain decoding by one client, prompt by prompt in the same
+block, where the run has that: the control says what the load alone does to texts.
+
+A text that merely continues where the other ends does not differ in content, and a token whose id the engine never sent
+does not count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from specmeter.experiments.schedule import first_id
+from specmeter.experiments.spec import id_without_load
+from specmeter.record import UNKNOWN_TOKEN, Arm, Prompt
+from specmeter.store import RequestKey
+from specmeter.store.integrity import output_digest
+
+if TYPE_CHECKING:
+    from specmeter.store import RunReader
+
+
+_AT_ONCE = 500
+"""Replies read by one statement."""
+
+
+class Divergence(NamedTuple):
+    """A request whose text leaves that of its reference."""
+
+    key: RequestKey
+    reference: RequestKey
+    position: int
+    """First generated token that differs, from 0."""
+    reference_token: int
+    token: int
+    before: tuple[int, ...]
+    """Generated tokens before it, the same in both."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Every token before the difference is known."""
+        return UNKNOWN_TOKEN not in self.before
+
+
+def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, bytes]) -> list[Divergence]:
+    """All differences among the answered requests `texts`, in their order; each different text is read once.
+
+    `texts` has the digest of each text's token ids, empty for a text without any.
+    """
+    pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
+    for key, reference in references(arms, run.prompts(), texts):
+        if texts[key] != texts[reference]:
+            pairs[key.prompt_id].append((key, reference))
+    rows = _rows_of(run, {key for of_prompt in pairs.values() for pair in of_prompt for key in pair})
+    found: dict[RequestKey, Divergence] = {}
+    for of_prompt in pairs.values():
+        ids = _read_token_ids(run, {texts[key]: rows[key] for pair in of_prompt for key in pair})
+        for key, reference in of_prompt:
+            difference = _compare(key, reference, ids[texts[key]], ids[texts[reference]])
+            if difference is not None:
+                found[key] = difference
+    return [found[key] for key in texts if key in found]
+
+
+def _rows_of(run: RunReader, keys: Collection[RequestKey]) -> dict[RequestKey, int]:
+    """Where the requests lie in the database."""
+    if not keys:
+        return {}
+    rows = run.raw("SELECT id, invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0")
+    return {key: row_id for row_id, *values in rows if (key := RequestKey(*values)) in keys}
+
+
+def read_texts(run: RunReader) -> dict[RequestKey, bytes]:
+    """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
+    query = "SELECT invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+    rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
+    keyed = ((RequestKey(*key), bulk) for *key, bulk in rows)
+    return {key: output_digest(_token_ids(run, key, bulk)) for key, bulk in keyed}
+
+
+def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """First place where both have a token and these are known and differ."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b and UNKNOWN_TOKEN not in (a, b):
+            return place
+    return None
+
+
+def alone(arms: Mapping[str, Arm]) -> dict[str, str]:
+    """Baseline under a load of several clients, or a rate -> the baseline that decodes the same for one client."""
+    plain = [(arm, arm.load) for arm in arms.values() if arm.baseline_id is None and arm.load is not None]
+    by_one = {(id_without_load(arm), load.depth): arm.id for arm, load in plain if load.clients == 1}
+    places = ((arm.id, (id_without_load(arm), load.depth)) for arm, load in plain if load.clients != 1)
+    return {arm_id: by_one[place] for arm_id, place in places if place in by_one}
+
+
+def references(
+    arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Mapping[RequestKey, object]
+) -> Iterator[tuple[RequestKey, RequestKey]]:
+    """(request, the one whose text it should equal) for each of the answered requests `keys` that has one."""
+    by_one, named = alone(arms), {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
+    first: dict[tuple[str, str], RequestKey] = {}
+    for key in sorted(keys):
+        first.setdefault((key.arm_id, named.get(key.prompt_id, key.prompt_id)), key)
+    for key in keys:
+        arm = arms.get(key.arm_id)
+        if arm is None or arm.synthetic_rates:
+            continue
+        prompt_id = named.get(key.prompt_id, key.prompt_id)
+        if arm.baseline_id is not None:
+            reference = key._replace(arm_id=arm.baseline_id)
+        elif arm.id in by_one:
+            reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
+        else:
+            reference = first[arm.id, prompt_id]
+        if reference != key and reference in keys:
+            yield key, reference
+
+
+def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Divergence | None:
+    at = first_divergence(ids, others)
+    if at is None:
+        return None
+    before = tuple(b if a == UNKNOWN_TOKEN else a for a, b in zip(ids[:at], others[:at], strict=True))
+    return Divergence(key, reference, at, others[at], ids[at], before)
+
+
+def _read_token_ids(run: RunReader, wanted: Mapping[bytes, int]) -> dict[bytes, list[int]]:
+    """Token ids of some texts, found by one request each."""
+    outputs = {request_id: output for output, request_id in wanted.items()}
+    found: dict[bytes, list[int]] = {output: [] for output in wanted}
+    ids = list(outputs)
+    for at in range(0, len(ids), _AT_ONCE):
+        listed = ", ".join(map(str, ids[at : at + _AT_ONCE]))
+        query = "SELECT id, invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
+        for request_id, *key, bulk in run.raw(f"{query} WHERE id IN ({listed})"):
+            found[outputs[request_id]] = _token_ids(run, RequestKey(*key), bulk)
+    return found
+
+
+def _token_ids(run: RunReader, key: RequestKey, bulk: bytes) -> list[int]:
+    ids: list[int] = run.reply(bulk, key).get("token_ids", [])
+    return ids

@@ -1,0 +1,226 @@
+"""Predictions of a speedup at several requests at once.
+
+    S = 1 / (p + (1 - p) / S_decoding)          p: the part of the baseline's time that prompts take
+
+S_decoding is the speedup of `speedup`, with costs in plain steps of all clients together: what a step of b requests
+with drafts costs over one that emits a token for each. Where some requests draft less than others, a step costs what it
+would on average over them, as far as its cost grows evenly with the tokens of all. p stays what it is for the baseline:
+that prompts of a drafting arm are read by the draft as well is left out.
+
+Where the speedup crosses 1 is found as for measured curves (`load.crossover`): its logarithm, linear in log2 of the
+clients. Errors of predictions at different loads are largely the same, those of the texts and of the draft, so the ends
+of the interval are where the lower and the upper ends of the speedups cross.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from specmeter.analysis.prediction.costs import Costs, DrawnCosts, probed, slowed_drafts
+from specmeter.analysis.prediction.speedup import AtGamma, predict
+from specmeter.errors import UsageError
+from specmeter.messages import Message
+from specmeter.numbers.estimates import bare, between
+from specmeter.probe import surface_of
+from specmeter.record import Estimate, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.random import Generator
+
+    from specmeter.analysis.prediction.drafts import Acceptance
+    from specmeter.probe import Probe
+    from specmeter.theory.arguments import Floats
+
+
+Course = Literal["stops", "starts", "pays", "never", "mixed"]
+
+
+class ExpectedCrossover(Record):
+    """How a predicted speedup goes with the number of clients."""
+
+    course: Course
+    """`stops`: pays with few clients and not with more; `starts`: the other way round; `pays`, `never`: at all loads
+    that are predicted; `mixed`: it crosses more than once."""
+    clients: Estimate | None
+    """Where the speedup is 1; None where it does not cross. An end at the first or last load is open: it may lie
+    beyond."""
+    loads: tuple[int, ...]
+    """Clients that are predicted."""
+
+
+class AtClients(Record):
+    """What is predicted at one number of clients."""
+
+    clients: int
+    by_gamma: tuple[AtGamma, ...]
+    """The shortest drafts first."""
+
+    @property
+    def best(self) -> AtGamma | None:
+        """The gamma with the highest speedup; None where none gains."""
+        best = max(self.by_gamma, key=lambda at: at.speedup.point)
+        return best if best.speedup.point > 1 else None
+
+
+class LoadForecast(Record):
+    """Predictions over clients and gamma, from one source of costs and one of acceptance; while decoding."""
+
+    cost: Message
+    """Where costs are from."""
+    acceptance: Message
+    """Where acceptance is from."""
+    loads: tuple[AtClients, ...]
+    """The fewest clients first."""
+
+    def crossover(self, gamma: int) -> ExpectedCrossover:
+        """Of one draft length."""
+        return expected_crossover(
+            [(at.clients, next(it.speedup for it in at.by_gamma if it.gamma == gamma)) for at in self.loads]
+        )
+
+    @property
+    def best_crossover(self) -> ExpectedCrossover:
+        """Of the best draft length at each load."""
+        best = [max(at.by_gamma, key=lambda it: it.speedup.point) for at in self.loads]
+        return expected_crossover([(at.clients, it.speedup) for at, it in zip(self.loads, best, strict=True)])
+
+
+def with_prompts(speedup: Estimate, share: float) -> Estimate:
+    """A speedup while decoding as one of the whole time, of which prompts take `share` of the baseline's."""
+    if share <= 0:
+        return speedup
+
+    def whole(value: float) -> float:
+        return 1 / (share + (1 - share) / value)
+
+    low, high = (None if it is None else whole(it) for it in (speedup.low, speedup.high))
+    return speedup.model_copy(update={"point": whole(speedup.point), "low": low, "high": high})
+
+
+def covers(probe: Probe, clients: float) -> bool:
+    """Whether forwards over so many sequences were measured, or over fewer and more."""
+    known = surface_of(probe)
+    return known is not None and bool(known.sequences[0] <= clients <= known.sequences[-1])
+
+
+def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
+    """Costs at so many clients, from the T(b, n) of a probe, which `basis` names.
+
+    What drafts cost there was not measured: drawn from between forwards over all requests that grow as the target's do,
+    and one request after the other. Raises `UsageError` for clients beyond those that were measured.
+    """
+    if clients == 1:
+        return probed(probe, basis)
+    known = surface_of(probe)
+    if known is None:
+        raise UsageError(
+            f"{basis}: it has no forwards over several sequences, and {clients:g} clients are asked for",
+            fix="probe with --batch 1,2,4,8",
+        )
+    curve = known.curve(clients)
+    plain = curve.points[0].ms.point
+    alone = known.curve(1).points[0].ms.point if covers(probe, 1) else probe.target_ms.points[0].ms.point
+    overhead = probe.overhead_ms
+    scaled = (
+        None
+        if overhead is None
+        else overhead.model_copy(
+            update={
+                name: None if value is None else value * clients
+                for name, value in (("point", overhead.point), ("low", overhead.low), ("high", overhead.high))
+            }
+        )
+    )
+    at_load = probe.model_copy(update={"target_ms": curve, "overhead_ms": scaled, "union": None})
+    told = Message("costs.at_clients", probe=basis, clients=clients)
+    return slowed_drafts(probed(at_load, told), min(max(1.0, plain / alone), clients), clients)
+
+
+def mixed(low: Costs, high: Costs, share: float, basis: Message) -> Costs:
+    """Costs at a place between two, `share` of the way from the first to the second; errors of both are the same."""
+
+    def draw(longest: int, draws: int, rng: Generator, by_model: bool) -> DrawnCosts:
+        same = int(rng.integers(2**32))
+        ends = [it.draw(longest, draws, np.random.default_rng(same), by_model) for it in (low, high)]
+
+        def between(name: str) -> Floats:
+            first, second = (getattr(it, name) for it in ends)
+            return (1 - share) * first + share * second
+
+        return DrawnCosts(
+            verify=between("verify"),
+            draft=between("draft"),
+            rest=between("rest"),
+            restore=between("restore"),
+            recurrent=ends[0].recurrent,
+            measured=min(it.measured for it in ends),
+            first=(1 - share) * ends[0].first + share * ends[1].first,
+        )
+
+    return Costs(basis, low.has_draft and high.has_draft, draw)
+
+
+def over_clients(
+    acceptance: Acceptance,
+    costs_at: Callable[[int], Costs],
+    gammas: Sequence[int],
+    clients: Sequence[int],
+    *,
+    by_model: bool,
+) -> LoadForecast:
+    """Predictions at each number of `clients` and each gamma. Raises `UsageError` as `predict` does, and for no
+    clients."""
+    if not clients:
+        raise UsageError("clients: there are none", fix="give at least one number of clients")
+    counts = sorted(set(clients))
+    found = [predict(acceptance, costs_at(count), gammas, by_model=by_model) for count in counts]
+    return LoadForecast(
+        cost=found[-1].cost,
+        acceptance=found[0].acceptance,
+        loads=tuple(AtClients(clients=count, by_gamma=it.by_gamma) for count, it in zip(counts, found, strict=True)),
+    )
+
+
+def expected_crossover(speedups: Sequence[tuple[int, Estimate]], made: str = "prediction") -> ExpectedCrossover:
+    """Where speedups at several numbers of clients cross 1, by their ends alone; `made` says how these were made."""
+    ordered = sorted(speedups, key=lambda it: it[0])
+    counts = tuple(clients for clients, _ in ordered)
+    points = [math.log(it.point) for _, it in ordered]
+    turns = sum((one > 0) != (other > 0) for one, other in pairwise(points))
+    if turns != 1:
+        course: Course = "mixed" if turns else "pays" if points[0] > 0 else "never"
+        return ExpectedCrossover(course=course, clients=None, loads=counts)
+    course = "stops" if points[0] > 0 else "starts"
+    sign = 1 if course == "stops" else -1
+
+    def place(values: Sequence[float]) -> float:
+        return 2 ** _reach([math.log2(it) for it in counts], [sign * value for value in values])
+
+    if any(it.low is None or it.high is None for _, it in ordered):
+        alone = bare(place(points), "clients", "log speedup linear in log2 of the clients; no interval")
+        return ExpectedCrossover(course=course, clients=alone, loads=counts)
+    ends = [
+        place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
+        for name in ("low", "high")
+    ]
+    method = f"{made}; log speedup linear in log2 of the clients, ends where those of the speedups cross"
+    low, high = sorted(ends)
+    clients = between(place(points), low, high, "clients", method, n=1)
+    return ExpectedCrossover(course=course, clients=clients, loads=counts)
+
+
+def _reach(places: Sequence[float], values: Sequence[float]) -> float:
+    """How far values stay above zero on straight lines between places; the first place where they begin below."""
+    if values[0] <= 0:
+        return places[0]
+    for (left, high), (right, low) in pairwise(zip(places, values, strict=True)):
+        if low <= 0:
+            return left + (right - left) * high / (high - low)
+    return places[-1]
