@@ -20,7 +20,7 @@ are ratios of sums over the steps of a run, so mean values per step may be put i
 
 m is 1 if a forward over several tokens costs at least as much as one over a single token. That is *not* a law: on CPUs
 one row takes another kernel than two, and with weights in Q8_0 a forward over two tokens was seen to take 0.67 to 0.84
-of the time of one. There S > tau is no contradiction. So m is an argument of these functions; if nothing measured it,
+of the time of one. There S > tau contradicts nothing. So m is an argument of these functions; if nothing measured it,
 tau / S says how small it would have to be (`cheapest_forward_needed`).
 
 A claim above a bound *with the m that was measured* is false, or the baseline was not what it is called; a claim below
