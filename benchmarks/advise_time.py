@@ -3,9 +3,9 @@
     uv run python benchmarks/advise_time.py --out FOLDER [--only dense-100m ...] [--against TREE]
 
 For each case: what reading prompts, decoding, starting servers, warming them up and the probe took in each stage; when
-the first answer was on the screen; the whole beside its goal, and beside the time of a grid. That grid is the one of
-`benchmarks/advise.py` (plain decoding, eight lengths of each draft, five n-gram methods; five blocks, each with a fresh
-server and a short warm-up) on as many prompts as the advice searched by. Its time is estimated from the parts that the
+the first answer was on the screen; the whole next to its goal, and next to the time of a grid. That grid is plain
+decoding, eight lengths of each draft and five n-gram methods, in five blocks, each with a fresh server and a short
+warm-up, on as many prompts as the advice searched by. Its time is estimated from the parts that the
 advice measured: sessions of plain decoding, and predicted speedups for the others.
 
 `--against` another checkout runs both, one after the other, and gives the ratio: on a busy machine only that means

@@ -1,4 +1,4 @@
-"""Every claim of speed or accuracy in one table, beside its peer and its goal: docs/performance.md.
+"""Every claim of speed or accuracy in one table, beside its peer and its goal: benchmarks/RESULTS.md.
 
     uv run python benchmarks/all.py                      what was measured, and what was not
     uv run python benchmarks/all.py --only NAME ...      measure these, and write the page anew
@@ -29,12 +29,12 @@ from specmeter.host.machine import OtherPrograms, read_host
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.jsonl"
-PAGE = HERE.parent / "docs" / "performance.md"
-HEAD = """# Performance
+PAGE = HERE / "RESULTS.md"
+HEAD = """# Results
 
 Every claim of speed or accuracy, beside its peer and its goal; some are still to be measured. `uv run python
 benchmarks/all.py --only NAME` measures a row again and writes this page; nothing here was written by hand. What the
-figures mean, and what was tried: [notebook](notebook.md).
+figures mean, and what was tried: [NOTEBOOK.md](NOTEBOOK.md).
 """
 OF: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda found: found[0],

@@ -20,7 +20,7 @@ STUDIES = ROOT / "packages" / "specmeter-studies" / "src"
 LIBRARY = STUDIES / "specmeter_studies" / "library"
 TERMS: list[dict[str, Any]] = tomllib.loads((ROOT / "tests" / "data" / "glossary.toml").read_text("utf-8"))["term"]
 CATALOGUES = sorted((WORDS / "sentences").glob("*.toml"))
-DOCS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.name != "notebook.md"]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = ("audit/read", "theory/catalogue")
 """What others call things: headings of their tables, names of their models."""
 

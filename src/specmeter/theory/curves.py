@@ -22,7 +22,7 @@ better; it says nothing about a range that was not measured.
 
 Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); the models: computed here.
 `experts` is what is left of MoESD's six parameters (arXiv 2505.19645) once the union is measured: the other terms, its
-ridge point among them, cannot be told from one curve, and predicted no better (docs/notebook.md).
+ridge point among them, cannot be told from one curve, and predicted no better (`benchmarks/NOTEBOOK.md`).
 
 A measured cost surface: what a target forward over b sequences of n tokens each took, with intervals.
 
@@ -54,7 +54,7 @@ takes uniform routing: E(N) experts (`theory.roofline.expected_union`), each wit
 
 so that a machine that waits for memory hardly notices further tokens and one that computes pays for each; the paper
 writes the knee as lambda times the ridge point. For a dense model E(N) and the load say nothing new, and T = bias + k1
-G(N) is left. On the curve of one request its knee cannot be seen (docs/notebook.md); on a surface it can be.
+G(N) is left. On the curve of one request its knee cannot be seen (`benchmarks/NOTEBOOK.md`); on a surface it can be.
 
 Errors are relative and models are compared by AICc, as above.
 
