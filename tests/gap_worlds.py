@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.test_summary import BASE, DRAFT, Fake, failed
 from specmeter.analysis.answer import answers
 from specmeter.analysis.summary import summarize
-from test_summary import BASE, DRAFT, Fake, failed
 
 Bools = NDArray[np.bool_]
 

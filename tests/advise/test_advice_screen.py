@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from measure.test_measure import Silent
 from said import said_of
 from specmeter.advise.advice import AdviceQuestion, Fate
 from specmeter.advise.question import changed, grid
@@ -18,7 +19,6 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import of_draws
 from specmeter.record import Arm, EngineSettings
 from specmeter.store import RunStore
-from test_measure import Silent
 
 MOCK = (
     "engine.kind=mock",

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from measure.test_measure import measured, write
 from mock_probe import mock_probe, written
 from specmeter.cli import invoke
-from test_measure import measured, write
 
 CATALOGUE = ["--device", "RTX 3090", "--model", "Qwen3-30B-A3B", "--format", "Q4_K_M"]
 

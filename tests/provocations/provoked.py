@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from measure.test_measure import Silent
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.engines import Engine, EngineSession, Launch
@@ -26,7 +27,6 @@ from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.record import Certificate, EngineSettings, Finding, Generation, Prompt, Reply, Severity
 from specmeter.validity.checks import CHECKS
-from test_measure import Silent
 
 Evidence = dict[str, bool | int | float | str | Message | None]
 

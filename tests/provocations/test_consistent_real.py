@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from measure.test_measure import Interrupting, Silent
 from provocations.provoked import Outcome, write
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.validity.checks import plan_fidelity, records
-from test_measure import Interrupting, Silent
 
 CONSISTENCY = {check.id for check in (*records.CHECKS, *records.CLOCK_CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from measure.test_measure import measured, write
 from specmeter.cli import invoke
 from specmeter.errors import StoreError
 from specmeter.record import Request
 from specmeter.store import RunStore
 from specmeter.store.database import tables
 from specmeter.store.rescue import rescue
-from test_measure import measured, write
 
 READERS = ("show", "explain", "check", "export")
 HEADER = 100

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import records
+from analysis.quality.reports import ENGINE, scored
 from hosts import HOST
-from quality.reports import ENGINE, scored
 from specmeter.analysis.quality import ModelQuality, ModelRole, QualityReport, SpeedTest, TextIdentity
 from specmeter.record import EngineSettings, ModelHeader
 from specmeter_studies.quality.measure import rate_of

@@ -12,7 +12,7 @@ import pytest
 
 from claims_of import rulings, said, values
 from engines.llama_fixtures import NO_NATIVE, native
-from rpc.far_machine import far_machine, missing
+from engines.rpc.far_machine import far_machine, missing
 from specmeter.cli import invoke
 from specmeter.engines.llama_cpp.relay import relayed
 from specmeter.experiments.file import load

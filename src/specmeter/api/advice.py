@@ -13,7 +13,7 @@ from specmeter.advise.pipeline import advise_loads, choose_folder, with_budget
 from specmeter.advise.question import ask, grid_of
 from specmeter.advise.schedule import Schedule
 from specmeter.advise.session import Silent
-from specmeter.api import is_number, need, need_type, path_of, several
+from specmeter.api.arguments import is_number, need, need_type, path_of, several
 from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching
 from specmeter.show.notebook import ShownAdvice, ShownSchedule

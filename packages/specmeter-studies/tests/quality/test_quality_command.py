@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.quality.reports import quality
 from quality.cores import short_text
-from quality.reports import quality
 from specmeter.analysis.quality import load_report
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, UsageError
