@@ -1,4 +1,4 @@
-"""`specmeter run`."""
+"""The command `specmeter run`."""
 
 from __future__ import annotations
 
