@@ -240,16 +240,6 @@ def test_the_interval_of_the_answer_is_that_of_its_row(sweep: Path, capsys: pyte
     assert f"{row['speedup_alone_low']:.2f}" == other
 
 
-def test_where_none_helps_each_interval_is_said_to_be_its_own(sweep: Path) -> None:
-    run = read_run(sweep)
-    assert str(run_report.interval_to_cite(run)).endswith("it allows for picking the best")
-    single = replace(run, answers=tuple(it.model_copy(update={"among": 1}) for it in run.answers))
-    assert str(run_report.interval_to_cite(single)).endswith("over 3 blocks of all configurations")
-    off = replace(run, answers=tuple(it.model_copy(update={"decision": "do not speculate"}) for it in run.answers))
-    assert str(run_report.interval_to_cite(off)).endswith("except where none helps (dense, moe): there each is its own")
-    assert all(off.cited(arm) == arm.speedup for arm in off.summary.arms)
-
-
 def test_a_run_that_stopped_when_it_was_decided_says_so(sweep: Path) -> None:
     run = read_run(sweep)
     found = run.findings[0].model_copy(
