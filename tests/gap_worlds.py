@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.test_summary import BASE, DRAFT, Fake, failed
+from analysis.test_summary import BASE, DRAFT, failed, fake
 from specmeter.analysis.answer import answers
 from specmeter.analysis.summary import summarize
+from specmeter.store import RequestRow
 
 Bools = NDArray[np.bool_]
 
@@ -24,12 +25,12 @@ def covered_with_gaps(
     for _ in range(runs):
         usual = 1000 * np.exp(spread * draw.standard_normal(prompts))
         ms = usual * np.exp(noise * draw.standard_normal((2, blocks, prompts)))
-        rows: list[Fake] = []
+        rows: list[RequestRow] = []
         for block in range(blocks):
             for prompt in range(prompts):
-                rows.append(Fake(BASE.id, block, f"p{prompt}", float(ms[0, block, prompt])))
+                rows.append(fake(BASE.id, block, f"p{prompt}", float(ms[0, block, prompt])))
                 rows.append(
-                    Fake(DRAFT.id, block, f"p{prompt}", float(ms[1, block, prompt]), draft_n=50)
+                    fake(DRAFT.id, block, f"p{prompt}", float(ms[1, block, prompt]), draft_n=50)
                     if completed[block, prompt]
                     else failed(DRAFT.id, block, f"p{prompt}")
                 )

@@ -7,21 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.test_summary import ARMS, BASE, DRAFT, Fake, drafted
+from analysis.test_summary import ARMS, BASE, DRAFT, drafted, fake
 from specmeter.analysis.consumption import Consumption, Energies
 from specmeter.analysis.summary import ArmSummary, summarize
 from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy
+from specmeter.store import RequestRow
 
 TOKENS = 101
 PROMPTS = ("a", "b")
 
 
-def plain(block: int, prompt_id: str, ms: float = 4000, invocation: int = 0) -> Fake:
-    return Fake(BASE.id, block, prompt_id, ms, invocation=invocation)
+def plain(block: int, prompt_id: str, ms: float = 4000, invocation: int = 0) -> RequestRow:
+    return fake(BASE.id, block, prompt_id, ms, invocation=invocation)
 
 
-def rows(blocks: int = 4, invocations: int = 1) -> list[Fake]:
+def rows(blocks: int = 4, invocations: int = 1) -> list[RequestRow]:
     return [
         make(block, prompt, ms, invocation=invocation)
         for invocation in range(invocations)
@@ -32,7 +33,7 @@ def rows(blocks: int = 4, invocations: int = 1) -> list[Fake]:
 
 
 def energies(
-    rows: list[Fake], watts: Callable[[Fake], float], *, unseen_s: float = 0.0, idle_w: float | None = 10.0
+    rows: list[RequestRow], watts: Callable[[RequestRow], float], *, unseen_s: float = 0.0, idle_w: float | None = 10.0
 ) -> Energies:
     """What a counter says that draws so many watts while a row runs."""
     read = [
@@ -52,7 +53,7 @@ def energies(
     return Energies(read, [PowerMeter(sources=("package-0", "dram-0"), idle_w=idle_w)])
 
 
-def summed(rows: list[Fake], read: Energies) -> tuple[ArmSummary, Consumption]:
+def summed(rows: list[RequestRow], read: Energies) -> tuple[ArmSummary, Consumption]:
     base, arm = summarize(rows, ARMS, energies=read).arms
     assert base.energy is not None
     assert base.energy.ratio is None
@@ -60,7 +61,7 @@ def summed(rows: list[Fake], read: Energies) -> tuple[ArmSummary, Consumption]:
     return base, arm.energy
 
 
-def noisy(row: Fake) -> float:
+def noisy(row: RequestRow) -> float:
     """40 W for plain decoding, 60 W with drafts, a little more or less in each block, each in its own way."""
     watts, turn = (40, 3) if row.arm_id == BASE.id else (60, 1)
     return watts * (1 + 0.01 * ((row.block * turn + row.invocation) % 4))
@@ -116,7 +117,7 @@ def test_power_at_rest_is_that_of_the_same_sources() -> None:
 def test_the_ratio_has_the_interval_over_blocks() -> None:
     measured = rows()
 
-    def watts(row: Fake) -> float:
+    def watts(row: RequestRow) -> float:
         return 40 * (1.0, 1.1, 0.9, 1.05)[row.block] if row.arm_id == DRAFT.id else 40
 
     _, arm = summed(measured, energies(measured, watts))

@@ -410,7 +410,16 @@ def test_taking_a_trouble_away_never_slows(
     drafted: float, share: float, with_draft: float, draft: float, verify: float, restore: float, rest: float
 ) -> None:
     accepted = share * drafted
-    it = MeanRound(1 + accepted, drafted, accepted, with_draft, draft, verify, restore, rest)
+    it = MeanRound(
+        tau=1 + accepted,
+        drafted=drafted,
+        accepted=accepted,
+        with_draft=with_draft,
+        draft=draft,
+        verify=verify,
+        restore=restore,
+        rest=rest,
+    )
     for name, left in without(it).items():
         if name != "no drafts":
             assert left >= it.speedup * (1 - 1e-9), name

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pytest
 
 from specmeter.analysis.answer import Answer, answers
-from specmeter.analysis.summary import ArmSummary, RequestCounts, RunSummary, summarize
+from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import in_turn
 from specmeter.numbers.estimates import compare, units_for
@@ -36,32 +35,36 @@ DRAFT = Arm(id="moe/draft", target="moe", draft="small", methods=("draft-simple"
 ARMS = (BASE, DRAFT)
 
 
-@dataclass(frozen=True)
-class Fake:
-    """A row as the store gives it."""
+def fake(
+    arm_id: str,
+    block: int,
+    prompt_id: str,
+    predicted_ms: float | None,
+    predicted_n: int | None = 101,
+    invocation: int = 0,
+    kind: str = "fact",
+    status: Literal["ok", "failed"] = "ok",
+    started_at: float = 0.0,
+    prompt_n: int | None = 20,
+    prompt_ms: float | None = 100.0,
+    draft_n: int | None = 50,
+    draft_n_accepted: int | None = 0,
+    target_forwards: int | None = 100,
+) -> RequestRow:
+    """A row as the store gives it; of what is not asked for nothing is known."""
+    told = locals()
+    unknown = dict.fromkeys(RequestRow._fields)
+    return RequestRow(
+        **{**unknown, "position": 0, "item": 0, "prompt_sha256": "", "session_id": "", "attempt": 1, **told}
+    )
 
-    arm_id: str
-    block: int
-    prompt_id: str
-    predicted_ms: float | None
-    predicted_n: int | None = 101
-    invocation: int = 0
-    kind: str = "fact"
-    status: Literal["ok", "failed"] = "ok"
-    started_at: float = 0.0
-    prompt_n: int | None = 20
-    prompt_ms: float | None = 100.0
-    draft_n: int | None = 50
-    draft_n_accepted: int | None = 0
-    target_forwards: int | None = 100
+
+def failed(arm_id: str, block: int, prompt_id: str) -> RequestRow:
+    return fake(arm_id, block, prompt_id, None, None, 0, "fact", "failed", 0.0, None, None, None, None, None)
 
 
-def failed(arm_id: str, block: int, prompt_id: str) -> Fake:
-    return Fake(arm_id, block, prompt_id, None, None, 0, "fact", "failed", 0.0, None, None, None, None, None)
-
-
-def drafted(block: int, prompt_id: str, ms: float, accepted: int = 60, invocation: int = 0) -> Fake:
-    return Fake(
+def drafted(block: int, prompt_id: str, ms: float, accepted: int = 60, invocation: int = 0) -> RequestRow:
+    return fake(
         DRAFT.id,
         block,
         prompt_id,
@@ -82,16 +85,12 @@ def point(estimate: Estimate | None) -> float:
     return estimate.point
 
 
-def test_rows_of_the_store_are_rows() -> None:
-    _: type[RequestCounts] = RequestRow
-
-
 def test_speedup_is_that_of_stats_over_blocks() -> None:
     times = [(1000.0, 800.0), (1100.0, 820.0), (1050.0, 850.0)]
     rows = [
         row
         for b, (base, fast) in enumerate(times)
-        for row in (Fake(BASE.id, b, "p", base, draft_n=0), drafted(b, "p", fast))
+        for row in (fake(BASE.id, b, "p", base, draft_n=0), drafted(b, "p", fast))
     ]
     summary = summarize(rows, ARMS, planned={BASE.id: 3, DRAFT.id: 3})
     arm = arm_of(summary, DRAFT.id)
@@ -111,7 +110,7 @@ def test_speedup_is_that_of_stats_over_blocks() -> None:
 
 def test_only_prompts_and_blocks_that_both_completed_are_compared() -> None:
     rows = [
-        Fake(BASE.id, 0, "easy", 1000.0),
+        fake(BASE.id, 0, "easy", 1000.0),
         failed(BASE.id, 0, "hard"),
         drafted(0, "easy", 500.0),
         drafted(0, "hard", 9000.0),  # no partner: would turn a gain into a loss
@@ -127,13 +126,13 @@ def test_only_prompts_and_blocks_that_both_completed_are_compared() -> None:
 
 
 def test_no_pair_no_speedup() -> None:
-    summary = summarize([Fake(BASE.id, 0, "p", 10.0), drafted(1, "p", 5.0)], ARMS)
+    summary = summarize([fake(BASE.id, 0, "p", 10.0), drafted(1, "p", 5.0)], ARMS)
     assert arm_of(summary, DRAFT.id).speedup is None
     assert (summary.complete, summary.requests_missing) == (None, None)
 
 
 def test_requests_that_decoded_nothing_enter_no_rate() -> None:
-    row = Fake(BASE.id, 0, "p", 0.0, predicted_n=1, target_forwards=None)
+    row = fake(BASE.id, 0, "p", 0.0, predicted_n=1, target_forwards=None)
     arm = arm_of(summarize([row], ARMS), BASE.id)
     assert (arm.decode_rate, arm.tau, arm.requests_ok) == (None, None, 1)
     assert point(arm.prompt_rate) == pytest.approx(200.0)
@@ -141,10 +140,10 @@ def test_requests_that_decoded_nothing_enter_no_rate() -> None:
 
 def test_kinds_are_summarised_apart() -> None:
     rows = [
-        Fake(BASE.id, 0, "a", 1000.0),
-        Fake(BASE.id, 0, "b", 1000.0, kind="edit"),
+        fake(BASE.id, 0, "a", 1000.0),
+        fake(BASE.id, 0, "b", 1000.0, kind="edit"),
         drafted(0, "a", 2000.0, accepted=10),
-        Fake(DRAFT.id, 0, "b", 250.0, kind="edit", draft_n=100, draft_n_accepted=90, target_forwards=10),
+        fake(DRAFT.id, 0, "b", 250.0, kind="edit", draft_n=100, draft_n_accepted=90, target_forwards=10),
     ]
     kinds = arm_of(summarize(rows, ARMS), DRAFT.id).kinds
     assert {kind: point(summary.speedup) for kind, summary in kinds.items()} == pytest.approx(
@@ -159,7 +158,7 @@ def test_invocations_are_the_units_where_there_are_several() -> None:
         row
         for i, blocks in enumerate(ratios)
         for b, ratio in enumerate(blocks)
-        for row in (Fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
+        for row in (fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
     ]
     arm = arm_of(summarize(rows, ARMS), DRAFT.id)
     expected = speedup_over_invocations(
@@ -175,7 +174,7 @@ def test_invocations_are_the_units_where_there_are_several() -> None:
 def test_controls_and_cost_probes_are_not_results() -> None:
     control = Arm(id="moe/control", target="moe", role="control", synthetic_rates=(1.0,), baseline_id=BASE.id)
     probe = DRAFT.model_copy(update={"id": "moe/probe", "synthetic_rates": (0.8, 0.8)})
-    rows = [Fake(arm.id, 0, "p", 1000.0) for arm in (BASE, DRAFT, control, probe)]
+    rows = [fake(arm.id, 0, "p", 1000.0) for arm in (BASE, DRAFT, control, probe)]
     summary = summarize(rows, (BASE, DRAFT, control, probe))
     assert [arm.arm_id for arm in summary.arms] == [BASE.id, DRAFT.id, probe.id]
     assert [(arm.arm_id, arm.cost_probe) for arm in summary.controls] == [(control.id, "synthetic acceptance")]
@@ -187,7 +186,7 @@ def test_controls_and_cost_probes_are_not_results() -> None:
 
 
 def test_balance_comes_from_start_times() -> None:
-    rows = [Fake(arm.id, 0, "p", 1.0, started_at=when) for arm, when in ((BASE, 9.0), (DRAFT, 3.0))]
+    rows = [fake(arm.id, 0, "p", 1.0, started_at=when) for arm, when in ((BASE, 9.0), (DRAFT, 3.0))]
     assert summarize(rows, ARMS).balance.mean_position == {BASE.id: 1.0, DRAFT.id: 0.0}
 
 
@@ -200,7 +199,7 @@ def test_an_empty_run_is_summarised_as_empty() -> None:
 
 def test_strangers_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown arm 'x'"):
-        summarize([Fake("x", 0, "p", 1.0)], ARMS)
+        summarize([fake("x", 0, "p", 1.0)], ARMS)
     with pytest.raises(UsageError, match="baseline 'moe/none'"):
         summarize([], [DRAFT])
 
@@ -214,9 +213,9 @@ def test_speedups_by_prompt_are_those_of_stats() -> None:
         row
         for prompt, blocks in times.items()
         for b, (base, fast) in enumerate(blocks)
-        for row in (Fake(BASE.id, b, prompt, base), drafted(b, prompt, fast))
+        for row in (fake(BASE.id, b, prompt, base), drafted(b, prompt, fast))
     ]
-    rows += [drafted(2, "q", 1.0), failed(BASE.id, 2, "q"), Fake(BASE.id, 0, "r", 5.0)]
+    rows += [drafted(2, "q", 1.0), failed(BASE.id, 2, "q"), fake(BASE.id, 0, "r", 5.0)]
     assert arm_of(summarize(rows, ARMS), DRAFT.id).prompts is None
     summary = summarize(reversed(rows), ARMS, by_prompt=True)
     found = arm_of(summary, DRAFT.id).prompts
@@ -236,7 +235,7 @@ def test_speedups_by_prompt_over_invocations() -> None:
         row
         for i, blocks in enumerate(ratios)
         for b, ratio in enumerate(blocks)
-        for row in (Fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
+        for row in (fake(BASE.id, b, "p", 1000.0, invocation=i), drafted(b, "p", 1000 / ratio, invocation=i))
     ]
     found = arm_of(summarize(rows, ARMS, by_prompt=True), DRAFT.id).prompts
     assert found is not None
@@ -256,9 +255,9 @@ EDIT = DRAFT.model_copy(update={"id": "moe/edit", "workloads": ("edit",)})
 
 def run_of(*ratios: list[float], arms: tuple[Arm, ...] = (DRAFT, OTHER, EDIT)) -> RunSummary:
     """A run in which arm k is ratios[k][b] times as fast as the baseline in block b."""
-    rows = [Fake(BASE.id, b, "p", 1000.0) for b in range(len(ratios[0]))]
+    rows = [fake(BASE.id, b, "p", 1000.0) for b in range(len(ratios[0]))]
     rows += [
-        Fake(arm.id, b, "p", 1000 / ratio)
+        fake(arm.id, b, "p", 1000 / ratio)
         for arm, blocks in zip(arms, ratios, strict=False)
         for b, ratio in enumerate(blocks)
     ]
@@ -293,7 +292,7 @@ def test_arms_of_one_baseline_are_a_family() -> None:
 
 
 def test_arms_that_measured_nothing_did_not_compete() -> None:
-    summary = summarize([Fake(BASE.id, 0, "p", 1.0), drafted(0, "p", 1.0)], (BASE, DRAFT, OTHER))
+    summary = summarize([fake(BASE.id, 0, "p", 1.0), drafted(0, "p", 1.0)], (BASE, DRAFT, OTHER))
     choice = arm_of(summary, DRAFT.id).choice
     assert choice is not None
     assert choice.compared == 1
@@ -372,13 +371,13 @@ def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
     assert sentence(copies).endswith("at 1.50x in each of 3 measurements, which do not differ: that makes no interval")
 
 
-def many(count: int, arms: int, blocks: int) -> Iterator[Fake]:
+def many(count: int, arms: int, blocks: int) -> Iterator[RequestRow]:
     prompts = count // (arms * blocks)
     for arm in range(arms):
         for block in range(blocks):
             for prompt in range(prompts):
                 ms = 1000 + 10 * math.sin(arm * 7 + block * 3 + prompt)
-                yield Fake(f"arm-{arm}", block, f"p-{prompt}", ms, kind=f"kind-{prompt % 5}")
+                yield fake(f"arm-{arm}", block, f"p-{prompt}", ms, kind=f"kind-{prompt % 5}")
 
 
 def test_a_hundred_thousand_requests() -> None:
@@ -401,14 +400,14 @@ EFFECTS = {"a": 0.5, "b": 0.9, "c": 1.4, "d": 2.0}
 """How much faster the arm is on each prompt."""
 
 
-def in_turns(blocks: int, count: int, noise: Callable[[], float] = lambda: 0.0) -> list[Fake]:
+def in_turns(blocks: int, count: int, noise: Callable[[], float] = lambda: 0.0) -> list[RequestRow]:
     """An arm that takes a second for each prompt, and a baseline that runs `count` of them in each block."""
-    rows: list[Fake] = []
+    rows: list[RequestRow] = []
     for block in range(blocks):
         slow = 1.0 + 0.1 * block
         rows += [drafted(block, name, 1000 * slow * math.exp(noise())) for name in EFFECTS]
         rows += [
-            Fake(BASE.id, block, name, 1000 * slow * EFFECTS[name] * math.exp(noise()))
+            fake(BASE.id, block, name, 1000 * slow * EFFECTS[name] * math.exp(noise()))
             for name in in_turn(list(EFFECTS), count, block, 1)
         ]
     return rows
@@ -423,7 +422,7 @@ def test_prompts_in_turn_do_not_change_the_speedup(blocks: int, count: int) -> N
 
 def test_what_a_block_adds_stays_its_own() -> None:
     rows = [
-        Fake(BASE.id, row.block, row.prompt_id, (row.predicted_ms or 0) * (1.1 if row.block == 1 else 1.0))
+        fake(BASE.id, row.block, row.prompt_id, (row.predicted_ms or 0) * (1.1 if row.block == 1 else 1.0))
         if row.arm_id == BASE.id
         else row
         for row in in_turns(3, 3)

@@ -10,13 +10,7 @@ from click.testing import CliRunner
 from programs import write_program
 from specmeter.cli.doctor import command
 from specmeter.engines.libllama.engine import examine as examine_libllama
-from specmeter.engines.llama_cpp.build import (
-    drives,
-    examine_embedded,
-    examine_native,
-    parse_features,
-    status_of_wheel,
-)
+from specmeter.engines.llama_cpp.build import drives, examine_embedded, examine_native, parse_features, status_of_wheel
 from specmeter.engines.llama_cpp.engine import parse_devices
 from specmeter.engines.llama_cpp.spec import is_gpu
 from specmeter.engines.registry import Device, EngineStatus

@@ -31,13 +31,7 @@ from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
 from specmeter.engines.url import ANY
 from specmeter.errors import UsageError
-from specmeter.experiments.experiment import (
-    LOOKUP,
-    Described,
-    file_workload,
-    refuse_absent_prompts,
-    refuse_engine,
-)
+from specmeter.experiments.experiment import LOOKUP, Described, file_workload, refuse_absent_prompts, refuse_engine
 from specmeter.experiments.file import LoadedExperiment, bundled, load, load_text
 from specmeter.laboratory.plan import make_plan
 from specmeter.models.reference import absolute

@@ -5,14 +5,11 @@ tokens generated. An arm's energy per token is (sum of J) / (sum of n), with the
 ratio to the baseline is taken as a speedup is: per block over the prompts that both have there, geometric mean over
 blocks, Student's t. With S the speedup prompts included, ratio x S is how much more *power* the arm draws.
 
-Above idle: the power that the machine drew at rest, before anything was started, times the duration of each request is
-taken off. What is left is what the work adds, and what is to be compared where the machine would be on anyway.
+Above idle, the power that the machine drew at rest, before anything was started, is taken off for the duration of each
+request. Without the prompt, what a request had taken when its first token came is left out, and that token too.
 
-Without the prompt: from what a request took, what had been taken when its first token came is left out, and that token
-too; on a straight line between the two readings about that moment, which are a tenth of a second apart at most.
-
-Nothing is said where readings cover less than 90 % of the time (short requests, slow sensors), or where the sources
-changed within the arm or against its baseline.
+Nothing is said if readings cover less than 90 % of the time (short requests, slow sensors), or if the sources changed
+within the arm or against its baseline.
 """
 
 from __future__ import annotations

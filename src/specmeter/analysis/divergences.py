@@ -1,16 +1,10 @@
-"""Where greedy texts leave those that they should equal, read from a run's stored token ids.
+"""Where greedy outputs leave those that they should equal, read from the token ids of a run.
 
 A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt in the
-same block, that of a baseline with its own first answer to the prompt. So repeats of plain decoding, and the control
-`.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
-text means nothing.
-
-Under load, an arm is compared with its baseline under the same load. Forwards that requests share round otherwise than
-forwards of one, so the baseline is compared in turn with plain decoding by one client, prompt by prompt in the same
-block, where the run has that: the control says what the load alone does to texts.
-
-A text that merely continues where the other ends does not differ in content, and a token whose id the engine never sent
-does not count.
+same block, that of a baseline with its own first answer. Arms with synthetic acceptance are left out. Under load, an
+arm is compared with its baseline under the same load, and the baseline with plain decoding by one client: the control
+says what the load alone does to outputs. An output that merely continues after the other ends does not differ, and a
+token whose id the engine never sent does not count.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ blocks repeat each other only where each block holds the same prompts. So:
 
 - a prompt counts where both sides completed it in at least one block; one that a side never completed is left out on
   both sides;
-- a prompt that one side, or both, lack in a block is completed there as the other blocks let expect (`gaps.additive`):
-  an arm that fails on its slow prompts would look faster otherwise, and a baseline that runs its prompts in turn would
-  make blocks of other prompts;
+- a prompt that one side, or both, lack in a block is completed there as the other blocks let expect
+  (`numbers.stats.additive`): an arm that fails on its slow prompts would look faster otherwise;
 - where prompts and blocks cannot be told apart, nothing is completed, and each block counts what both completed in it.
 """
 
@@ -18,14 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.numbers.stats import (
-    Doubt,
-    Pair,
-    Pool,
-    additive,
-    doubt,
-    with_doubt,
-)
+from specmeter.numbers.stats import Doubt, Pair, Pool, additive, doubt, with_doubt
 from specmeter.record import Estimate
 
 if TYPE_CHECKING:

@@ -7,13 +7,11 @@ Counted from the steps on record, over all blocks. A step that drafted d tokens 
     position i was accepted    k >= i
 
     conditional                accepted / reached: what `theory.acceptance.position_rates` estimates
-    unconditional              accepted / all drafts, those too short included: falls with i, since no draft has its
-                               second token accepted without its first
+    unconditional              accepted / all drafts, those too short included: falls with i
     accepted lengths           k of every step that drafted anything
 
-Greedy text repeats itself from block to block, so prompts are the units of intervals (`shares`). A draft shorter than
-its limit ended for a reason of its own (`p_min`, the last token): its conditional rates count for the positions that it
-has. Where drafts end because the draft model doubts, they hold for the tokens that it dared to draft.
+Greedy text repeats itself from block to block, so prompts are the units of intervals (`shares`). If drafts end because
+the draft model doubts (`p_min`), conditional rates hold for the tokens that it dared to draft.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""How far a run has come and what it says so far: on the way, for terminals, programs and pages.
+"""How far a run has come and what it says so far, for terminals, programs and live pages.
 
 Nothing here is checked and all of it may change. A run reads its own folder once and adds its requests as they end.
-A page that someone looks at reads the folder every few seconds, which costs milliseconds.
 """
 
 from __future__ import annotations

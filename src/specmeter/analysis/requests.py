@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.numbers.stats import Floats, Ints
+    from specmeter.store import RequestRow
 
     Bools = NDArray[np.bool_]
 
@@ -35,47 +36,12 @@ def _read(used: RequestEnergy) -> tuple[float, float, float, float]:
     return sum(used.joules.values()), used.seconds, used.unseen_s, prompt_j
 
 
-class RequestCounts(Protocol):
-    """What is needed of a request; counts and times are None where it failed. `store.RequestRow` is one."""
-
-    @property
-    def arm_id(self) -> str: ...
-    @property
-    def invocation(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def prompt_id(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def status(self) -> Literal["ok", "failed"]: ...
-    @property
-    def started_at(self) -> float: ...
-    @property
-    def prompt_n(self) -> int | None: ...
-    @property
-    def prompt_ms(self) -> float | None: ...
-    @property
-    def predicted_n(self) -> int | None: ...
-    @property
-    def predicted_ms(self) -> float | None: ...
-    @property
-    def draft_n(self) -> int | None: ...
-    @property
-    def draft_n_accepted(self) -> int | None: ...
-    @property
-    def target_forwards(self) -> int | None:
-        """Target forwards after the prompt, by `rates.target_forwards`; None where that cannot be said."""
-        ...
-
-
 class RequestTable:
     """The rows as columns, sorted by arm; strings are numbered."""
 
     def __init__(
         self,
-        rows: Iterable[RequestCounts],
+        rows: Iterable[RequestRow],
         arms: Mapping[str, int],
         energy: Mapping[Key, RequestEnergy] | None = None,
         repeats: Mapping[str, str] | None = None,

@@ -1,20 +1,16 @@
 """Requests that took far longer than the same request in other blocks.
 
 Greedy text is the same in every block, and so should its time be. A request that takes half again as long as the same
-prompt of the same arm elsewhere was held up by something that is neither the arm nor the text: another program, a
-clock, a page fault. An interval over a few blocks cannot know how often that happens: with one request in ten three
+prompt of the same arm elsewhere was held up: by another program, a clock, a page fault. With one request in ten three
 times as slow, on one side only, intervals that claim 95 % hold in 70 to 94 % of simulated runs of 4 or 8 prompts and 3
-to 9 blocks, since many runs of that size meet too few of them.
+to 9 blocks.
 
 With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the lower quartile of
 x_p in the other blocks, less the lower quartile of that over the prompts of its block, which is what slowed the block
-as a whole, less the median of all of these. So a quarter of the requests may stall before stalls pass for usual. A
-block of a single prompt cannot tell one from the other, and nothing is seen in it. It stalled where the excess is above
-ln 1.5 and above 6 robust standard deviations of the faster half (1.4826 times its median distance from 0), so that an
-arm whose times vary anyway is not said to stall. What stalled stays in: a rule by what came out biases. How often an
-arm may stall is bounded, also where no request did: sixteen that did not say 17 % at most. How often that sees such
-stalls, and how seldom it says so of clean runs:
-`benchmarks/coverage.py`.
+as a whole, less the median of all of these. So a quarter of the requests may stall before stalls pass for usual. It
+stalled if the excess is above ln 1.5 and above 6 robust standard deviations of the faster half (1.4826 times its median
+distance from 0). What stalled stays in: a rule by what came out biases. How often an arm may stall is bounded, also if
+no request did: sixteen that did not say 17 % at most. `benchmarks/coverage.py` counts how often stalls are seen.
 """
 
 from __future__ import annotations

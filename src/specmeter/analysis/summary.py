@@ -1,11 +1,8 @@
-"""From a run's requests to what is said about each arm: one pass, numbers only, nothing printed.
+"""Summarizes a run's requests for each arm, for the whole run and for every kind of text.
 
-`summarize` reads rows once into a table (`request_table`) and computes from it, for the whole run and for every kind of
-text:
-
-- decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
-- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block, those
-  that a side lacks completed or left out (`meetings`); also with prompts, by total time and over prompts (`gain`);
+- decode and prompt rate: all tokens over all time, interval over blocks (over invocations if there are several);
+- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block
+  (`pairing`); also with prompts, by total time and over prompts;
 - several arms with one baseline: which of them compete, and the interval that holds for all of these together, when
   the best is picked (`family`);
 - on request the speedup on every prompt by itself;
@@ -14,12 +11,10 @@ text:
 - the balance of the order, from measured start times.
 
 Of arms under load the cells are the units, and the speedup is made of them (`load.summary`); acceptance and tau are
-those of their requests, a prompt that is repeated counting as one. Where the cells are not given, such an arm has no
-speedup.
+those of their requests, a prompt that is repeated counting as one.
 
-Failed requests count as failed and enter nothing else. Controls never stand among results. Where acceptance was
-decided by dice or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text
-gains.
+Failed requests count as failed and enter nothing else. Controls never stand among results. If acceptance is synthetic
+or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text gains.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ from specmeter.analysis.family import Family, families
 from specmeter.analysis.gain import Gain, gain_of, speedup_of
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
 from specmeter.analysis.pairing import meet
-from specmeter.analysis.requests import RequestCounts, RequestTable
+from specmeter.analysis.requests import RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
@@ -57,9 +52,8 @@ from specmeter.record import Arm, Estimate, Record
 if TYPE_CHECKING:
     from specmeter.analysis.pairing import PairedBlocks
     from specmeter.numbers.stats import Ints
+    from specmeter.store import RequestRow
 
-
-__all__ = ["ArmSummary", "Choice", "KindSummary", "RequestCounts", "RunSummary", "summarize"]
 
 CostProbe = Literal["synthetic acceptance", "random weights"]
 
@@ -167,7 +161,7 @@ class RunSummary(Record):
 
 
 def summarize(
-    rows: Iterable[RequestCounts],
+    rows: Iterable[RequestRow],
     arms: Sequence[Arm],
     *,
     timing_only: Collection[str] = (),
@@ -234,7 +228,7 @@ def summarize(
     )
 
 
-def interim(rows: Iterable[RequestCounts], arms: Sequence[Arm]) -> dict[str, tuple[float | None, Estimate | None]]:
+def interim(rows: Iterable[RequestRow], arms: Sequence[Arm]) -> dict[str, tuple[float | None, Estimate | None]]:
     """Arm -> (decode rate in tok/s, speedup) on the way: a small part of what `summarize` does, and the same numbers.
     Speedups of arms under load are not among them. Raises `UsageError` for a request of an unknown arm."""
     ids = {arm.id: index for index, arm in enumerate(arms)}

@@ -25,12 +25,7 @@ from specmeter.models.reference import Fetching
 from specmeter.probe import load_probe
 from specmeter.show.export.run_table import RunTable
 from specmeter.show.export.tables import TableName
-from specmeter.show.notebook import (
-    ShownAdvice,
-    ShownSchedule,
-    run_html,
-    run_text,
-)
+from specmeter.show.notebook import ShownAdvice, ShownSchedule, run_html, run_text
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import write_page
 from specmeter.show.studies import needed

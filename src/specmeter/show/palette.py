@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any
 
 LIGHT = ("#0072b2", "#c45500", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
 DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")

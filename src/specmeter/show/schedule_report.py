@@ -1,6 +1,6 @@
 """What a schedule says: at which loads to speculate, what to use with each number of clients, and what is still open.
 
-What one load is advised, and why, its own advice says. Everything may come from a stranger's folder, as there.
+The advice of each load says what it is advised, and why. Everything may come from a stranger's folder.
 """
 
 from __future__ import annotations

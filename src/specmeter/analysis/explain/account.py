@@ -1,4 +1,4 @@
-"""The account of a run: for each arm where its time went, what decides, and what was predicted.
+"""The explanation of a run: for each arm where its time went, what decides about its speedup, and what was predicted.
 
 The probes beside a run are those that were named, or the newest of its models on its machine.
 """
@@ -48,23 +48,6 @@ class TimePart(Record):
     """Of the decode time."""
 
 
-class RoundCost(Record):
-    """A mean step of the arm; costs in plain tokens, the baseline's time per token being 1."""
-
-    tau: float
-    """Tokens emitted. A replay is part of its step, so the arm's tau (tokens per target forward) is
-    tau / (1 + replays)."""
-    drafted: float
-    with_draft: float
-    """Share of the steps that had a draft."""
-    draft: float
-    verify: float
-    restore: float
-    rest: float
-    replays: float = 0.0
-    """Target forwards that replay what was accepted before a restored checkpoint."""
-
-
 class ArmAccount(Record):
     """One arm."""
 
@@ -82,7 +65,7 @@ class ArmAccount(Record):
     """Share of the decode time that was measured or priced, part by part. Where verification is what is left over, that
     is not counted: it is then drafting, restoring, and one forward at the baseline's price for each step. None where
     there is nothing to go by."""
-    round: RoundCost | None
+    round: MeanRound | None
     """None without a baseline."""
     reason: ReasonName | None
     """What decides; None where no single thing does, and for baselines."""
@@ -253,7 +236,7 @@ def _account(
         parts=parts,
         means=means,
         accounted=_accounted(splits, means),
-        round=None if costs is None else _cost_record(costs),
+        round=costs,
         reason=reason,
         sentence=said if said is None or verdict != "invalid" else _withheld(reason),
         speedup=measured,
@@ -344,19 +327,6 @@ def _round(whole: Tally, plain: Tally, splits: Sequence[Split], means: Means) ->
         rest=sums["sample"] + sums["rest"] + sums["remainder"],
         unexplained=max(0.0, sums["remainder"]) if means in RESIDUAL else 0.0,
         replays=whole.replays / whole.rounds,
-    )
-
-
-def _cost_record(it: MeanRound) -> RoundCost:
-    return RoundCost(
-        tau=it.tau,
-        drafted=it.drafted,
-        with_draft=it.with_draft,
-        draft=it.draft,
-        verify=it.verify,
-        restore=it.restore,
-        rest=it.rest,
-        replays=it.replays,
     )
 
 

@@ -1,10 +1,7 @@
 """The most that an arm could have gained with the tokens that its steps emit: tau / m (`theory.bounds`).
 
-m is the cheapest forward that a step can have, in plain ones. A probe of the target shows it; without one m is taken
-as 1, which says that no forward over several tokens takes less time than one over a single token. An arm whose
-interval lies above its tau refutes that for all arms of its target whose drafts are as long, and they have no ceiling
-here; nor has an arm that was faster than its own. tau is that of all prompts together, so where prompts cost very
-different times it is a guide and not a bound.
+m is the cheapest forward that a step can have; without a probe it is taken as 1. An arm whose interval lies above its
+tau refutes that for all arms of its target whose drafts are as long: they have no ceiling here.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""What a mixture of experts can add to a verification, at most.
+"""What the experts of an MoE model can add to a verification, at most.
 
-Tokens that choose different experts make a forward read more of them: `x` times more than one token does. Nothing but
-the experts grows by that, so a forward takes at most
+Tokens that choose different experts make a forward read more of them: `x` times more than one token does. So a forward
+takes at most
 
     1 + f x    forwards over one token,    f: the experts' share of the bytes that one token reads
 
-which is 1 + x where everything is experts. Whatever a verification takes beyond that has another reason.
-
 How many experts a forward reads is known, in this order, from the steps themselves (`engine.record_experts`), from the
-run's texts, which the target read once more (`specmeter.laboratory.routing`), from a probe, which is of another
-text, or not at all: then it is what uniform routing would read, which stands beside it in any case.
+run's texts (`specmeter.laboratory.routing`), from a probe, or else from uniform routing.
 """
 
 from __future__ import annotations

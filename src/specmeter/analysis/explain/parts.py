@@ -1,4 +1,4 @@
-"""Decode time of an arm split into parts, by the best means that its records allow.
+"""Splits the decode time of an arm into parts, by the best means that its records allow.
 
     steps          an instrumented engine measured every part of every step
     step times     drafting by the server's statistics; verification: the steps of its log less drafting, as far as
@@ -9,15 +9,11 @@
     difference     what is not drafting by the server's statistics is verification, as far as that can cost so much
     undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
-Logs have no line for plain forwards, so step times serve where nearly every forward verified a draft, which is where a
-draft model drafts. Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can
-promise more than a run took. Where a run has no statistics of drafting, the curve of the draft stands in for them.
+Logs have no line for plain forwards, so step times serve if nearly every forward verified a draft. Whatever no part
+accounts for is the remainder, which is shown and may be negative.
 
 By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
-it can have cost: by the run's own steps where the log shows some one after the other (`difference`), else by a probe,
-else by computing each token by itself (`most`). What goes beyond is remainder, unexplained. And
-what is left over accounts for nothing: accounted for is then what was measured by other means, that is drafting,
-restoring, and for each round one forward at the price that the baseline shows.
+it can have cost: by the run's own steps, else by a probe, else by computing each token by itself (`most`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What decides about a speedup, in one sentence with its numbers.
 
-Each thing that can go wrong is taken away in thought, everything else left as it was measured; the one whose absence
+Each thing that can go wrong is taken away in thought, everything else left as it was measured. The one whose absence
 would help most is the reason:
 
     no drafts       every step had a draft, worth and costing what the steps with one were
@@ -11,22 +11,19 @@ would help most is the reason:
     rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
 
 All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`. That S is the ratio of all tokens
-over all time; the speedup of a run is the geometric mean over its units. And a replay is part of the step that it
-repairs, where a run's tau counts it as a forward of its own.
+over all time; the speedup of a run is the geometric mean over its units. A replay is part of the step that it repairs,
+where a run's tau counts it as a forward of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from specmeter.analysis.explain.experts import ExpertUse
 from specmeter.messages import Message
-from specmeter.record import Estimate
-
-if TYPE_CHECKING:
-    pass
-
+from specmeter.record import Estimate, Record
 
 SAME = 1.05
 """A cause that falls short by less explains it all: forwards vary by as much."""
@@ -35,22 +32,22 @@ WORTH_TELLING = 0.1
 ReasonName = Literal["no drafts", "acceptance", "verification", "drafting", "restoring", "rest"]
 
 
-@dataclass(frozen=True)
-class MeanRound:
-    """A mean round (all forwards but replays) of an arm; costs in plain tokens."""
+class MeanRound(Record):
+    """A mean step of an arm, all forwards but replays; costs in plain tokens, the baseline's time per token being 1."""
 
     tau: float
-    """Tokens emitted; above those per target forward where there are replays."""
+    """Tokens emitted. A replay is part of its step, so the arm's tau (tokens per target forward) is
+    tau / (1 + replays)."""
     drafted: float
-    accepted: float
+    accepted: Annotated[float, Field(exclude=True)]
     with_draft: float
-    """Share of the rounds that had a draft."""
+    """Share of the steps that had a draft."""
     draft: float
     verify: float
     restore: float
     rest: float
     """Sampling, the rest and what nothing accounts for."""
-    unexplained: float = 0.0
+    unexplained: Annotated[float, Field(exclude=True)] = 0.0
     """What is left of a step and more than verification can cost; a part of `rest`."""
     replays: float = 0.0
     """Target forwards that replay what was accepted before a restored checkpoint."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from specmeter.numbers.stats import Floats, Ints
-    from specmeter.record import Request, Sending
 
     Bools = NDArray[np.bool_]
     Singles = NDArray[np.float32]
@@ -52,20 +51,6 @@ class Sent(NamedTuple):
     """None: it failed."""
     arrival_ms: Sequence[float]
     """Of each token, from the start of the request; empty where it failed, or the engine tells no times."""
-
-
-def sent(request: Request, sending: Sending) -> Sent:
-    """The times of a request."""
-    reply = request.reply
-    return Sent(
-        client=sending.client,
-        due_at=sending.due_at,
-        started_at=request.started_at,
-        late_ms=sending.late_ms,
-        queued_ms=sending.queued_ms,
-        wall_ms=reply.wall_ms if reply else None,
-        arrival_ms=reply.arrival_ms if reply else (),
-    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Predictions of a run's own arms, made before each is measured, from the best that is known at that moment.
+"""Predicts a run's arms before each is measured, and compares the predictions with what was measured.
 
 Cost: the probe that was named, else steps that were probed in the run itself (`laboratory.pre_measure`), else the
 newest probe of these models, this engine, this machine and these settings, else the bytes in the headers of both
@@ -8,11 +8,8 @@ Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay 
 baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
 prompts so far, whatever their gamma; else an assumed range, said to be one.
 
-Under load both are those of the arm's own load: steps of all its clients together, texts of its baseline at that load.
-What prompts take of the time of its baseline stays as it is (`speedup`).
-
-All that takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`. A prediction
-itself takes milliseconds, and taking in a request less than its own bookkeeping.
+Under load both are those of the arm's own load. What prompts take of the time of its baseline stays as it is
+(`speedup`). Whatever takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`.
 """
 
 from __future__ import annotations
@@ -22,12 +19,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.analysis.prediction.at_clients import (
-    covers,
-    mixed,
-    probed_at,
-    with_prompts,
-)
+from specmeter.analysis.prediction.at_clients import covers, mixed, probed_at, with_prompts
 from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.speedup import predict

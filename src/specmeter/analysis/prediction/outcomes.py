@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from statistics import median
-from typing import TYPE_CHECKING
 
 from specmeter.analysis.load.crossover import Crossover
-from specmeter.analysis.prediction.at_clients import (
-    ExpectedCrossover,
-    expected_crossover,
-)
+from specmeter.analysis.prediction.at_clients import ExpectedCrossover, expected_crossover
 from specmeter.record import Estimate, Prediction, Record
-
-if TYPE_CHECKING:
-    pass
 
 
 class PredictionOutcome(Record):

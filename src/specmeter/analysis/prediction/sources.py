@@ -1,4 +1,4 @@
-"""Where a prediction takes its costs and its acceptance from: catalogue, probe, and runs."""
+"""Chooses where a prediction takes its costs and its acceptance from: catalogue, probe, or runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from specmeter.analysis.prediction.costs import Costs, by_bytes, probed
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
-from specmeter.analysis.prediction.forecast import assumed, drafting
+from specmeter.analysis.prediction.forecast import assumed, drafting, fits
 from specmeter.errors import UsageError
 from specmeter.messages import Message, Value
 from specmeter.theory.arguments import probabilities
@@ -21,7 +21,7 @@ from specmeter.theory.catalogue.models import model
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.probe import Probe
-    from specmeter.record import Arm, ModelIdentity
+    from specmeter.record import Arm
     from specmeter.store import RunReader
     from specmeter.theory.catalogue import DeviceEntry
 
@@ -163,7 +163,11 @@ def of_run(
     models = {it.name: it for it in run.models()}
     arms = [arm for arm in run.arms() if arm.speculates and not arm.synthetic_rates]
     alike = [arm for arm in arms if (arm.draft is not None) == by_model]
-    fitting = [arm for arm in alike if _runs(probe, arm, models)]
+    fitting = [
+        arm
+        for arm in alike
+        if probe is None or fits(probe, models[arm.target], models[arm.draft] if arm.draft else None)
+    ]
     if arm_id is not None:
         fitting = _only(arm_id, arms)
     ways = {drafting(arm) for arm in fitting}
@@ -204,14 +208,6 @@ def _only(arm_id: str, arms: Sequence[Arm]) -> list[Arm]:
     return found
 
 
-def _runs(probe: Probe | None, arm: Arm, models: dict[str, ModelIdentity]) -> bool:
-    """Whether an arm runs what was probed, as far as there is a probe."""
-    if probe is None:
-        return True
-    same_draft = arm.draft is None or (probe.draft is not None and models[arm.draft].sha256 == probe.draft.sha256)
-    return models[arm.target].sha256 == probe.target.sha256 and same_draft
-
-
 def _count(run: RunReader, arms: Iterable[Arm], kind: str | None) -> Counted:
     """Steps of arms with a gamma that is known."""
     gammas = {arm.id: arm.gamma for arm in arms}
@@ -239,11 +235,6 @@ def _resolved_gamma(resolved: dict[str, object]) -> int | None:
     """What an engine said about the longest draft; None where it said nothing of use."""
     value = resolved.get("speculative.n_max")
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
-
-
-def evenly(low: float, high: float, count: int) -> list[float]:
-    """`count` values from low to high."""
-    return [low + (high - low) * step / (count - 1) for step in range(count)]
 
 
 def doubling(longest: int) -> list[int]:

@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from specmeter.messages import Message
-from specmeter.record import (
-    Estimate,
-    Record,
-)
+from specmeter.record import Estimate, Record
 from specmeter.record.base import descriptions
-
-if TYPE_CHECKING:
-    pass
-
 
 ColumnType = Literal["integer", "number", "boolean", "text", "integers", "numbers", "json"]
 

@@ -8,15 +8,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
 from specmeter.errors import UsageError
 from specmeter.show.export.columns import ExportColumn
 from specmeter.text import csv_cell
-
-if TYPE_CHECKING:
-    pass
-
 
 BATCH_ROWS = 512
 """Rows in memory at a time; a request with its tokens and arrival times takes some 30 KB there."""

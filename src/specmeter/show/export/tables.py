@@ -6,7 +6,7 @@ Rates are computed by `specmeter.numbers.rates`, never taken from the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from specmeter.analysis.load.figures import CellFigures, measured_cells
 from specmeter.analysis.positions import AcceptedLength, ArmPositions, PositionRate, positions
@@ -41,9 +41,6 @@ from specmeter.record.verdict import request_verdicts, worst
 from specmeter.show.export.columns import ColumnType, ExportColumn, columns_of, estimated
 from specmeter.store import RunReader
 from specmeter.theory.roofline import expected_union
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Attempt(NamedTuple):

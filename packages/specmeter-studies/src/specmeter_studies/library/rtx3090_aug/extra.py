@@ -24,16 +24,7 @@ from specmeter.theory.roofline import expected_union
 from specmeter_studies import measured
 from specmeter_studies.rules import NOTHING, lies
 from specmeter_studies.rungs import percent_change
-from specmeter_studies.study import (
-    ArmResult,
-    Found,
-    ModelUsed,
-    StudyData,
-    by_counts,
-    by_intervals,
-    in_percent,
-    quoted,
-)
+from specmeter_studies.study import ArmResult, Found, ModelUsed, StudyData, by_counts, by_intervals, in_percent, quoted
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
