@@ -197,6 +197,7 @@ def test_failed_requests_and_invalid_numbers_have_exit_codes(
     install(monkeypatch, "demo")
     dies = ("--set", "engine.mock={faults: [{kind: dies, arm: dense/none}]}")
     assert invoke(["study", "run", NAME, *MOCK, *dies]) == 3
+    capsys.readouterr()
     fails = ("--set", "engine.mock={faults: [{kind: decode-failed}]}")
     assert invoke(["study", "run", NAME, *MOCK, *fails, "--json"]) == 1
     found = answer(capsys)
