@@ -8,9 +8,10 @@ from bench_engine import generate
 
 from specmeter.errors import ModelError
 from specmeter.models import bench
-from specmeter.models.bench import SHAPES, Shape, build, describe, is_timing_only, parse
+from specmeter.models.bench import build, describe, parse
 from specmeter.models.gguf import Metadata, read_header
-from specmeter.models.inflate import write_gguf
+from specmeter.models.gguf_writer import write_gguf
+from specmeter.models.shapes import SHAPES, Shape, is_timing_only
 
 _PARAMETERS = {
     "qwen3.5-35b-a3b": 34.7e9,
