@@ -30,7 +30,7 @@ from specmeter.models.reference import locate
 from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import Estimate, median_estimate
 from specmeter.record import Arm, EngineSettings, Generation, Prompt
-from specmeter.workloads.spec import packaged
+from specmeter.workloads.texts import packaged
 
 LOOKED_UP = 2
 """Tokens that lookups look for, in every arm; shorter drafts are never made."""

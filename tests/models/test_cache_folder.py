@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import pytest
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, create_once, file_sha256
 
 _OLD = time.time() - 3600
 

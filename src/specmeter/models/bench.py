@@ -23,8 +23,8 @@ from math import prod
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models import inflate
 from specmeter.models.gguf_writer import Fields, TensorSource, file_bytes, write_gguf
 from specmeter.models.shapes import SHAPES, SHAPES_VERSION, shape_metadata, shape_tensors

@@ -29,7 +29,7 @@ from specmeter.models.gguf import (
 )
 from specmeter.models.gguf_writer import TensorSource, file_bytes
 from specmeter.models.quantize import MIXES
-from specmeter.models.weights import FILE_TYPE, MIXED, RandomBits, _flat, convert, quantized, random_chunks, random_rows
+from specmeter.models.weights import FILE_TYPE, MIXED, RandomBits, convert, flat, quantized, random_chunks, random_rows
 from specmeter.text import size
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _converted(core: CoreFile, recipe: Recipe, name: str, tensor: Tensor) -> Ten
     kind = _target_kind(recipe, tensor)
 
     def chunks() -> Iterator[memoryview]:
-        yield _flat(convert(core.data(tensor), tensor.type.name, kind))
+        yield flat(convert(core.data(tensor), tensor.type.name, kind))
 
     return TensorSource(name, tensor.shape[::-1], kind, chunks)
 
@@ -223,7 +223,7 @@ def _core_tensor(core: CoreFile, recipe: Recipe, layer: int, part: str, tensor: 
 def _with_rows(old: NDArray[np.uint8], kind: str, elements: int, added: int, bits: RandomBits) -> Iterator[memoryview]:
     """Behind each expert's rows, `added` random ones; `old` is uint8 [experts, rows, bytes of a row]."""
     for expert in old:
-        yield _flat(expert)
+        yield flat(expert)
         yield from random_chunks(kind, added, elements, 1 / sqrt(elements), bits)
 
 
@@ -235,7 +235,7 @@ def _with_columns(
     for expert in old:
         for start in range(0, len(expert), step):
             rows = expert[start : start + step]
-            yield _flat(np.concatenate([rows, random_rows(kind, len(rows), added, 0, bits)], axis=1))
+            yield flat(np.concatenate([rows, random_rows(kind, len(rows), added, 0, bits)], axis=1))
 
 
 def _inert_tensor(core: CoreFile, recipe: Recipe, layer: int, part: str, tensor: Tensor) -> TensorSource:

@@ -14,17 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod, sqrt
-from pathlib import Path
 
 from specmeter.errors import ModelError
-from specmeter.models.gguf import TYPE_BY_NAME, Header, NumberArray, StringArray, Value, read_header
+from specmeter.models.gguf import TYPE_BY_NAME, Header, NumberArray, StringArray, Value
 from specmeter.models.gguf_writer import TensorSource
 from specmeter.models.weights import FILE_TYPE, RandomBits, random_chunks
 
 SHAPES_VERSION = 1
 """Version of everything here that decides a byte of the result; part of the cache key."""
 
-_TIMING_ONLY = "specmeter.timing_only"
 _UNUSED_TOKEN = 5
 
 
@@ -92,11 +90,6 @@ SHAPES = {
     "qwen3.5-9b": _qwen35(32, 4096, 12_288, 16, 4, 32, tied=False),
 }  # fmt: skip
 """Name after `bench:shape/` -> dimensions at full scale."""
-
-
-def is_timing_only(path: str | Path) -> bool:
-    """Whether a model file says that its weights are random; raises `ModelError` when it is not a usable GGUF file."""
-    return read_header(Path(path)).metadata.get(_TIMING_ONLY) is True
 
 
 def shape_tensors(shape: Shape, kind: str) -> list[TensorSource]:
@@ -268,7 +261,7 @@ def shape_metadata(shape: Shape, name: str, kind: str, tokenizer: Header) -> dic
         "general.quantization_version": 2,
         "specmeter.shape": name,
         "specmeter.shape_layers": full,
-        _TIMING_ONLY: True,
+        "specmeter.timing_only": True,
         **{f"{shape.architecture}.{key}": value for key, value in values.items()},
         **_padded_tokenizer(tokenizer, shape.vocabulary),
     }

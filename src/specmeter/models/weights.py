@@ -27,6 +27,8 @@ from specmeter.models.quantize import MIXES, encode, file_order, formats
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Bytes = NDArray[np.uint8]
+
 
 CONVERTIBLE = ("F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 """Formats that real weights can be converted to; all of them in blocks of at most 32."""
@@ -41,10 +43,6 @@ FILE_TYPE = {"Q4_K": 14, "MXFP4": 38} | {kind: mix.number for kind, mix in MIXES
 """`general.file_type` of a model whose matrices are in a format, or of a mixed type."""
 
 _CHUNK_BYTES = 8 << 20
-
-
-if TYPE_CHECKING:
-    Bytes = NDArray[np.uint8]
 
 
 def convert(data: Bytes, source: str, target: str) -> Bytes:
@@ -75,7 +73,7 @@ def _encoded(tensor: TensorSource, chosen: Mapping[str, str]) -> Iterator[memory
     row = TYPE_BY_NAME[tensor.kind.lower()].row_bytes(tensor.shape[-1])
     for chunk in tensor.chunks():  # always whole rows
         rows = np.frombuffer(chunk, np.uint8).reshape(-1, row)
-        yield _flat(encode(quants.dequantize(rows, GGMLQuantizationType[tensor.kind]), chosen[tensor.name]))
+        yield flat(encode(quants.dequantize(rows, GGMLQuantizationType[tensor.kind]), chosen[tensor.name]))
 
 
 # With uniform quants of L levels a scale d gives a standard deviation of d * sqrt((L^2 - 1) / 12); an offset takes the
@@ -163,5 +161,5 @@ def random_chunks(kind: str, rows: int, elements: int, deviation: float, bits: R
         yield random_rows(kind, min(step, rows - start), elements, deviation, bits).data
 
 
-def _flat(data: NDArray[np.uint8]) -> memoryview:
+def flat(data: NDArray[np.uint8]) -> memoryview:
     return np.ascontiguousarray(data).reshape(-1).data

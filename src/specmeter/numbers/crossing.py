@@ -13,9 +13,7 @@ shown to lie above zero, the interval has no lower end, and where the end is not
 A curve that bends crosses elsewhere than the straight line. So each end is moved outwards by `BENT` times what a
 parabola through the segment of the crossing and the place before it, or behind it, moves the crossing; two places alone
 say nothing of bends. Once is enough for curves of one smooth bend, twice for a kink within the segment
-(`benchmarks/load_queue.py`).
-
-Assumes that the curve crosses once.
+(`benchmarks/load_queue.py`). The curve is assumed to cross once.
 
 Source: Fieller 1954, "Some problems in interval estimation", JRSS B 16 (2).
 """

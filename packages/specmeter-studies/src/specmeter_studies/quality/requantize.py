@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models.gguf import Header, Metadata, Tensor, read_parts
 from specmeter.models.gguf_writer import TensorSource, file_bytes, write_gguf
 from specmeter.models.weights import FILE_TYPE, quantized
