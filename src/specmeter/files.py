@@ -1,4 +1,4 @@
-"""Files: those that a user names, and those inside folders that a stranger may have made.
+"""Safe file operations for paths of the user and for folders of strangers.
 
 A path that the user names may be anything: a link stays a link, a pipe is written to. Inside a run folder nothing is
 followed: `open_inside`, `write_inside` and their neighbours take the folder and a name in it, go from handle to handle

@@ -219,7 +219,10 @@ def test_more_arms_need_more_blocks() -> None:
     assert "run at least 4 blocks" in str(sentence(three))
 
 
-@pytest.mark.parametrize(("arms", "apart"), [(1, 0.2), (2, 0.2), (5, 0.2), (5, 0.7), (10, 0.2)])
+@pytest.mark.parametrize(
+    ("arms", "apart"),
+    [(1, 0.2), *(pytest.param(*it, marks=pytest.mark.slow) for it in ((2, 0.2), (5, 0.2), (5, 0.7), (10, 0.2)))],
+)
 def test_speculate_is_seldom_said_of_requests_at_two_speeds(arms: int, apart: float) -> None:
     """Nothing helps; each request is at one of two speeds. With 3 blocks, 5 and 10 arms said it in 6 and 9 of 100."""
     draw, false, runs = np.random.default_rng(8), 0, 250

@@ -19,7 +19,7 @@ from specmeter.validity.checks import plan_fidelity, records
 CONSISTENCY = {check.id for check in (*records.CHECKS, *records.CLOCK_CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
 
 
-@pytest.fixture(scope="module", params=["embedded", "libllama"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("libllama", marks=pytest.mark.slow)])
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Stopped by Ctrl-C in the middle of a session, and resumed."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -1,4 +1,4 @@
-"""The machine: its processor, system, power and container, and all of it together as a `Host`.
+"""Reads what the machine is: processor, system, power source and container, all of it together as a `Host`.
 
 Instruction sets of the processor carry llama.cpp's own names, so that they compare with what an engine says it was
 built for."""

@@ -1,4 +1,4 @@
-"""How far a curve stays above zero that was measured at several places, with an interval.
+"""Up to where a curve that was measured at several places stays above zero, with an interval.
 
 Units (blocks) measure the whole curve: unit u has y_u(x) at places x_1 < x_2 < ..., and between two of them a straight
 line. So their mean m(x) and its standard error s(x) are known everywhere. The curve reaches as far as m is above zero

@@ -1,8 +1,7 @@
-"""Estimates: how they are made of what was measured or printed, intervals of products, quotients and multiples, and on
-which side of a number they lie. Every statistic that is shown is made in `numbers`.
+"""How an `Estimate` is made, combined with others, and compared with a number.
 
-Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
-are too wide rather than too narrow, so that rulings based on them err on the side of "cannot tell".
+Every statistic that is shown is made in `numbers`. Intervals of products and quotients are taken at their worst, the
+lower end of one with the upper end of the other: too wide rather than too narrow.
 
 The bound of a share (`share_at_most`) is exact: Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404."""
 

@@ -1,6 +1,4 @@
-"""What is asked of an engine: its settings, what is generated, an arm, a prompt.
-
-What an engine states about itself: what it can be asked, what it can tell, and whose rules its drafts follow.
+"""Records of what is asked of an engine (settings, generation, arm, prompt), and of what it states about itself.
 
 Every question that depends on the engine is answered by a trait, and by nothing else: neither plan nor check knows an
 engine by its name. Traits are stored with the engine's identity, so that a run is judged by what its engine said, on a

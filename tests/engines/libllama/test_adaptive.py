@@ -288,6 +288,7 @@ def test_a_lasting_change_of_level_is_followed() -> None:
     assert costs.expected()[3] == pytest.approx(before, rel=0.05)
 
 
+@pytest.mark.slow
 @given(steps=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=150, max_size=200))
 @moderate
 def test_acceptance_is_that_of_position_rates(steps: list[tuple[int, int]]) -> None:

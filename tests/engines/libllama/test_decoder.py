@@ -66,7 +66,7 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     return next((place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None)
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "hybrid"])
+@pytest.mark.parametrize("name", ["moe", *(pytest.param(it, marks=pytest.mark.slow) for it in ("dense", "hybrid"))])
 def test_greedy_text_is_that_of_plain_decoding(name: str, opened: Opened) -> None:
     target, ties = opened(name), 0
     for text in texts():
@@ -103,6 +103,7 @@ def test_a_good_draft_saves_forwards_and_a_rejected_one_costs_none(opened: Opene
         assert out.accepted == rate * out.drafted
 
 
+@pytest.mark.slow
 def test_planted_errors_come_at_the_rates_that_were_asked_for(opened: Opened) -> None:
     target = opened("dense")
     rates, reached = (0.8, 0.5, 0.4, 0.1), np.zeros(5)
@@ -269,6 +270,7 @@ def test_a_context_that_runs_full_ends_the_text_cleanly(opened: Opened) -> None:
         assert len(prompt) + len(out.tokens) == target.capacity + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["rejection", "sample-match"])
 def test_sampled_text_has_the_targets_distribution(rule: str, opened: Opened) -> None:
     """First three tokens over 4,000 generations with a real draft model against the target's own probabilities."""

@@ -177,16 +177,15 @@ def unbroken(report: Report) -> set[str]:
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_terminal_of_any_width_shows_it(reports: list[Report]) -> None:
     for report in reports:
-        for width in (40, 80, 160):
-            for details in (False, True):
-                file = io.StringIO()
-                print_on(Screen(width=width, file=file), report, details=details)
-                shown = file.getvalue()
-                assert not CONTROL.search(shown)
-                lines = [it for it in shown.splitlines() if not it.startswith(tuple(unbroken(report)))]
-                assert [it for it in lines if len(it.rstrip()) > width] == []
-                if width == 160:
-                    assert not holes(shown)
+        for width, details in ((40, True), (80, False), (160, True)):
+            file = io.StringIO()
+            print_on(Screen(width=width, file=file), report, details=details)
+            shown = file.getvalue()
+            assert not CONTROL.search(shown)
+            lines = [it for it in shown.splitlines() if not it.startswith(tuple(unbroken(report)))]
+            assert [it for it in lines if len(it.rstrip()) > width] == []
+            if width == 160:
+                assert not holes(shown)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

@@ -137,6 +137,7 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
     assert {path.suffix for path in out.iterdir()} == {".svg", ".png", ".pdf"}
 
 
+@pytest.mark.slow
 def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="vl-convert is not installed")
     title = "speedup over the baseline of the same block"
@@ -153,6 +154,7 @@ def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, t
         assert lines > 1 or told == [title]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_in_one_column_the_names_of_rows_leave_most_of_the_width_to_the_numbers(
     sweep: Path, tmp_path: Path, language: str
@@ -167,6 +169,7 @@ def test_in_one_column_the_names_of_rows_leave_most_of_the_width_to_the_numbers(
         assert max(sizes) < 14, path.name
 
 
+@pytest.mark.slow
 def test_an_interval_that_goes_on_beyond_its_axis_ends_in_an_arrow() -> None:
     x = ratio("point", "speedup", [0.5, 2.0], [1])
     drawn = numbers(x, {"field": "arm", "type": "nominal"}, {"color": {"value": "red"}}, [])
@@ -175,6 +178,7 @@ def test_an_interval_that_goes_on_beyond_its_axis_ends_in_an_arrow() -> None:
     assert ["< 0.5" in str(arrows[0]["transform"]), "> 2.0" in str(arrows[1]["transform"])] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_row_of_several_marks_is_no_higher_than_its_name_or_they_need() -> None:
     def step(given: int, marks: list[str]) -> float:
         y = {"scale": {"domain": ["small draft, up to 16 tokens, at least 2, p-min 0.5", "none"]}, "axis": {}}
@@ -188,6 +192,7 @@ def test_a_row_of_several_marks_is_no_higher_than_its_name_or_they_need() -> Non
     assert step(17, ["predicted", "raced", "confirmed"]) == 17, "three of them are higher than the name"
 
 
+@pytest.mark.slow
 def test_a_paper_chooses_the_columns_of_its_table(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +221,7 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(
     assert "choose from svg, png, pdf" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures_of_a_hostile_run_hold_no_markup(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="vl-convert is not installed")
     assert invoke(["report", str(hostile), "--figures", str(tmp_path / "f"), "--format", "svg", "--lang", "en"]) == 0
