@@ -1,7 +1,4 @@
-"""What this machine can measure, and what is missing: engines, devices, models, and conditions of the host.
-
-What to do next on this machine: the models that are here, and a pair of them that can be measured.
-"""
+"""Examines what this machine can measure and what is missing: engines, devices, models, conditions of the host."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ import numpy as np
 from specmeter.numbers.special import beta_quantile, chi2_quantile_above, t_quantile
 from specmeter.numbers.stats import (
     log_bounds,
-    simultaneous,
     t_critical,
     t_interval,
 )
@@ -160,25 +159,6 @@ def below(estimate: Estimate | None, value: float) -> bool:
 def exceeds(first: Estimate | None, second: Estimate | None) -> bool:
     """Whether the first interval lies wholly above the second."""
     return second is not None and second.high is not None and above(first, second.high)
-
-
-def least_of(ratios: Sequence[Estimate], of: str) -> Estimate:
-    """The smallest of several speedups, when nothing says beforehand which it is: a ratio to the best of many, or the
-    worst case; `of` says of what. Without an interval where one of them has none.
-
-    Low is the smallest of their lower ends as they are: the smallest speedup has one of these intervals, and so lies
-    below all lower ends only where its own misses. High is the smallest upper end of intervals that hold together
-    (Bonferroni), since any of them may be the one that is too low. Each end misses with (1 - level) / 2 at most. The
-    point is the smallest point, which chance makes a little too small. Raises `UsageError` like `stats.simultaneous`.
-    """
-    least = min(ratios, key=lambda it: it.point)
-    lows = [it.low for it in ratios if it.low is not None]
-    highs = [it.high for it in (simultaneous(it, len(ratios)) for it in ratios) if it.high is not None]
-    ends: dict[str, float | None] = {"low": None, "high": None}
-    if len(lows) == len(highs) == len(ratios):
-        ends = {"low": min(lows), "high": min(highs)}
-    method = least.method if len(ratios) == 1 else f"{of}: the smallest of {len(ratios)} ({least.method})"
-    return least.model_copy(update={**ends, "n": min(it.n for it in ratios), "df": None, "method": method})
 
 
 def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:

@@ -388,8 +388,8 @@ class Arm(Record):
     """Synthetic acceptance with these per-position rates: a cost probe. A server's text is then meaningless;
     `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
     policy: PolicyName | None = None
-    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says
-    so; with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
+    """The engine's own controller that chooses how long drafts are, up to gamma (`EngineTraits.policies`). None: always
+    gamma, or fewer if `p_min` is set."""
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     refused_draft: RefusedDraft = "refuse"
