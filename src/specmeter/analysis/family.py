@@ -1,10 +1,8 @@
 """Which arms compete, and on which prompts: those from which the best is picked.
 
-A best arm is the best of those that ran the same prompts. On a kind of text these are all arms that were measured on
-it, also those that ran nothing else; over the whole run they are the arms that were given all of its prompts. Arms
-that were given different prompts of a kind are compared on those that they have in common. An arm that never completed
-a prompt which another one completed does not compete: what it gained on the rest says nothing about that prompt. Where
-that would leave no arm, the prompts that all of them completed count.
+A best arm is the best of those that ran the same prompts: on a kind of text all arms that were measured on it, over the
+whole run the arms that were given all of its prompts. An arm that never completed a prompt which another one completed
+does not compete. If that would leave no arm, the prompts that all of them completed count.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """What a speedup is besides the geometric mean over blocks: with prompts, by total time, and over prompts.
 
-Blocks repeat the same prompts. An interval over them says how repeatable *these prompts* are on this machine, and
-nothing about other prompts: where log speedups spread by 0.2 from prompt to prompt, the interval over 4 blocks of 4
-prompts holds the speedup of other such prompts in 14 of 100 simulated runs (`benchmarks/coverage.py`). So prompts are
-units of their own. With x_pb the log speedup of prompt p in block b, P prompts and B blocks,
+An interval over blocks says how repeatable *these prompts* are on this machine. If log speedups spread by 0.2 from
+prompt to prompt, the interval over 4 blocks of 4 prompts holds the speedup of other such prompts in 14 of 100 simulated
+runs (`benchmarks/coverage.py`). So prompts are units of their own. With x_pb the log speedup of prompt p in block b, P
+prompts and B blocks,
 
     v = v_P + v_B,    v_P = s_P^2 / P,    v_B = s_B^2 / B
     interval = mean x +- t(df) * sqrt(v),    df = v^2 / (v_P^2 / (P - 1) + v_B^2 / (B - 1))
 
-s_P is the standard deviation of the prompts' means, s_B that of the blocks' means: two crossed samples, with
-Satterthwaite's degrees of freedom. It is a little wide, since the noise of single requests is in both. It takes the
-prompts for a sample of those that are meant; of a mixture of kinds, for a sample of that mixture. With fewer than
-`LEAST_PROMPTS` there is the range alone.
+s_P is the standard deviation of the prompts' means, s_B that of the blocks' means (Satterthwaite's degrees of freedom).
+The prompts are a sample of those that are meant. With fewer than `LEAST_PROMPTS` there is the range alone.
 
 Sources: Satterthwaite 1946, doi:10.2307/3002019; Clark 1973, "The language-as-fixed-effect fallacy",
 doi:10.1016/S0022-5371(73)80014-3 (items are a sample, too); Cochran 1977, ch. 6 (ratio estimator).

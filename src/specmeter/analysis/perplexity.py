@@ -1,21 +1,16 @@
 """Which tokens of a text are scored, and the perplexity that follows: as llama.cpp's `llama-perplexity` has it.
 
-Without a stride the text is cut into windows of C tokens, and what is left over at its end is not used. Each window
-begins with an empty memory. Its first C // 2 tokens only give context; after each token from there on, the next one is
-scored, which makes C - C // 2 - 1 of a window. Where the model wants texts to begin with a special token, that token
-stands in the place of each window's first one.
-
-With a stride S, windows overlap: each begins S tokens after the one before, and its last S tokens are scored. So most
-of the text is scored once, with much context before it. The tool adds S // 2 to the context that it is asked for and
-rounds up to a multiple of 256, and no window of its begins with the special token; both are followed here.
+Without a stride the text is cut into windows of C tokens. The first C // 2 tokens of a window only give context; after
+each token from there on, the next one is scored. If the model wants texts to begin with a special token, it replaces
+each window's first token. With a stride S, each window begins S tokens after the one before, and its last S tokens are
+scored. The tool adds S // 2 to the context and rounds up to a multiple of 256; no such window begins with the special
+token.
 
 With v_1 ... v_n the surprises (-ln of the probability that the model gave to the token that came):
 
     perplexity   exp(mean v)
     +/-          perplexity * sqrt((mean v^2 - (mean v)^2) / (n - 1)), by the tool: tokens taken for independent
     interval     exp of Student's interval over the windows' means
-
-Both statements of error hold for texts like this one; that a text is chosen badly is in neither.
 """
 
 from __future__ import annotations

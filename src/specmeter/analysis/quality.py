@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError
-from specmeter.files import cache_dir
 from specmeter.probe import plain_name
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record

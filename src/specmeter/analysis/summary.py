@@ -37,7 +37,7 @@ from specmeter.analysis.requests import RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
-from specmeter.numbers.estimates import MarginTest, compare, units_for
+from specmeter.numbers.margin import MarginTest, compare, units_for
 from specmeter.numbers.stats import (
     Pool,
     bootstrap_speedup,

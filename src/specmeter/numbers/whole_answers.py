@@ -7,7 +7,7 @@ is known up to a common factor (its drafts were replayed on the same text), what
     ln R = ln of all tokens over all time of one side, less the same of the other
     e_b  = ln of the measured ratio of answer b, less ln of its expected one
     these prompts:  ln R +- t(n - 1) * sqrt(n / (n - 1) * sum (w_b (e_b - e))^2)
-    other prompts:  the ratio estimator over prompts (`pairing.pooled_speedup` has the formula)
+    other prompts:  the ratio estimator over prompts (`analysis.gain.pooled_speedup` has the formula)
     neither below:  t(n - 1) * s * sqrt(sum w_b^2)
 
 w_b is the share of answer b in the time, e the mean of e_b by these shares, s the standard deviation of e_b (of the

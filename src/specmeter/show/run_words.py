@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
 from specmeter.messages import Message, Value, words
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.text import bound, duration, estimated

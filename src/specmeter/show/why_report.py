@@ -1,7 +1,5 @@
 """Why arms are as fast as they are: parts of their time, what was predicted, which drafted tokens are accepted, what
 other draft lengths would yield, which experts are read, and what drafts take in memory.
-
-`specmeter explain` prints this report; its blocks are also the section of a run's page.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy as np
 
 from specmeter.analysis.gain import Gain, pooled_speedup, speedup_of, units_of
 from specmeter.analysis.load.figures import CellFigures, MeasuredCell
-from specmeter.numbers.estimates import quantile_over
+from specmeter.numbers.quantiles import quantile_over
 from specmeter.numbers.stats import Pair, Pool, pooled_rate, pooled_ratio, simultaneous
 from specmeter.record import Estimate, Load, Record
 

@@ -1,30 +1,23 @@
 """What steps yield: how long drafts are, and how many of their tokens are accepted, from whatever is known about it.
 
-Three sources, one form (`Yields`, drawn for every gamma at once):
-
 `Given`     one alpha for all positions, a rate for each, or a range of alpha that is assumed
 `Counted`   the steps of requests that were measured, by prompt
 
-Counted steps become rates that hold for another gamma by following one step token by token:
+Both become `Yields`, drawn for every gamma at once. Counted steps hold for another gamma by following one step token by
+token:
 
     h_j = P(the drafter goes on to token j | tokens 1 .. j-1 were drafted and accepted)
     a_j = P(token j is accepted | it was drafted and all before it were accepted)
     E[accepted] = sum over j <= gamma of  h_1 a_1 h_2 a_2 ... h_j a_j
 
-h is 1 for a draft model without `p_min`. It is what n-gram methods live on: h_1 is how often there is a draft at all.
-Steps whose draft ended because gamma was reached say nothing about the next token; they count in h_j only for
-j <= their gamma, as patients who leave a study count until then (`theory.acceptance.position_rates`). Cutting at a
-smaller gamma is therefore exact as long as acceptance does not depend on where steps begin. What a step costs depends
-on the length of its draft whatever was accepted, so P(drafted >= j) is counted beside it, over all steps.
+h is 1 for a draft model without `p_min`; for n-gram methods h_1 is how often there is a draft at all. Steps whose draft
+ended because gamma was reached say nothing about the next token (`theory.acceptance.position_rates`). What a step costs
+depends on the length of its draft whatever was accepted, so P(drafted >= j) is counted too. Beyond the longest gamma
+that was measured (`Yields.measured`) the rates of the last half of the positions go on.
 
-Beyond the longest gamma that was measured the rates of the last half of the positions go on; `Yields.measured` says
-up to where they were counted.
-
-Greedy text repeats itself from block to block and, as far as speculation is lossless, from arm to arm. So acceptance
-that was counted on the very prompts that are predicted has no uncertainty of its own. For *other* prompts of the kind
-it has: prompts are drawn with replacement from those that were counted (what the kind is like), and from these as many
-as will be measured (what they happen to be like); Efron & Tibshirani 1993, ch. 6. One prompt has nothing to be drawn
-from, and its interval lacks what differs between texts.
+Acceptance that was counted on the very prompts that are predicted has no uncertainty of its own. For *other* prompts of
+the kind, prompts are drawn with replacement from those that were counted, and from these as many as will be measured
+(Efron & Tibshirani 1993, ch. 6). One prompt has nothing to be drawn from.
 """
 
 from __future__ import annotations

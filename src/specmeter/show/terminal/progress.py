@@ -1,7 +1,5 @@
 """What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere; or what a
 program reads there, a line of JSON each time.
-
-`analysis.progress` adds up what a run says so far. Nothing here is checked, and all of it may change.
 """
 
 from __future__ import annotations
