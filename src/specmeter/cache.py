@@ -1,6 +1,7 @@
-"""The user's cache folder: where built and fetched models lie, and what their checksums are.
+"""The user's cache folder, with built and fetched models and their checksums.
 
-Files are published whole or not at all, and two processes that want the same file build it once."""
+Files are published whole or not at all, and two processes that want the same file build it once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What a GGUF file says about its model: shape, size, the bytes that decoding costs, and its vocabulary (resolved as
-llama.cpp resolves it, defaults included)."""
+"""What a GGUF file says about its model: shape, size, the bytes that decoding reads, and its vocabulary.
+
+The vocabulary is resolved as llama.cpp resolves it, defaults included.
+"""
 
 from __future__ import annotations
 
