@@ -1,7 +1,4 @@
-"""The user's cache folder, with built and fetched models and their checksums.
-
-Files are published whole or not at all, and two processes that want the same file build it once.
-"""
+"""The user's cache folder: built and fetched models with their checksums; a file is built once and appears whole."""
 
 from __future__ import annotations
 

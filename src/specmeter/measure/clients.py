@@ -5,9 +5,8 @@ keep the engine busy at all times, several clients begin with a filler, an ever 
 step, and one that finds the queue empty sends fillers until the last request of the run has ended. Fillers are no
 requests of the run (`record.Filler`).
 
-Open loop: requests are sent when they are due, whether or not others have ended.
-
-While a cell runs nothing is stored, and nothing but the next request comes before an answer is taken note of.
+Open loop: requests are sent when they are due, whether or not others have ended. While a cell runs nothing is stored,
+and nothing but the next request comes before an answer is taken note of.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a GGUF file says about its model: shape, size, the bytes that decoding reads, and its vocabulary.
-
-The vocabulary is resolved as llama.cpp resolves it, defaults included.
-"""
+"""What a GGUF file says about its model: shape, size, bytes that decoding reads, vocabulary (as in llama.cpp)."""
 
 from __future__ import annotations
 

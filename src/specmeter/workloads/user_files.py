@@ -8,8 +8,7 @@ before it stay as they were said. Prompts without an id are named after file and
 
 Any other file is one prompt, named after the file, or one prompt per line if that is asked for. The line break that
 editors put at its very end does not belong to the prompt, and line breaks of Windows become plain ones.
-
-What is not UTF-8, unknown keys of prompts, doubled ids and empty prompts are refused, with their place.
+Files that are not UTF-8, unknown keys, doubled ids and empty prompts are refused, with their place.
 """
 
 from __future__ import annotations
