@@ -81,7 +81,7 @@ def latency(
     from specmeter.record import Network
     from specmeter.show.terminal.console import say_json
     from specmeter_studies.library.cross_device.costs import at_least, forecast
-    from specmeter_studies.show.machines import document, print_forecasts
+    from specmeter_studies.show.latency import document, print_forecasts
 
     rates = _bounded("--bandwidth", bandwidth, "1000,10000", _BANDWIDTHS)
     times = _bounded("--rtt", rtt, "0.5,2,10", _TIMES)

@@ -30,18 +30,19 @@ from specmeter.analysis.quality import (
 )
 from specmeter.audit import published as tables
 from specmeter.messages import Message, Value
-from specmeter.numbers.estimates import above, below, scaled
+from specmeter.numbers.estimates import above, below, printed_mean, scaled
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity
 from specmeter_studies import apple_published
-from specmeter_studies.measured import arm, printed_mean, printed_rate, rulings
+from specmeter_studies.from_claims import arm, printed_rate, rulings
 from specmeter_studies.quality.native import by_window
 from specmeter_studies.rules import lies
 from specmeter_studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
-from specmeter_studies.study import ArmResult, ModelUsed, StudyCell, StudyData, quoted
+from specmeter_studies.study import ArmResult, ModelUsed, StudyCell, StudyData
+from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
-    from specmeter_studies.study import Found
+    from specmeter_studies.telling import Found
 
 
 RUNS = 4

@@ -14,16 +14,17 @@ from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
+from specmeter_studies.from_claims import reason_of
 from specmeter_studies.library.cross_device.costs import Backend, Fitted, backends, fitted, shared_acceptance
-from specmeter_studies.measured import reason_of
 from specmeter_studies.rules import lies
-from specmeter_studies.study import by_counts, by_values, fallen, quoted, sentence, several, share
+from specmeter_studies.telling import by_counts, by_values, fallen, quoted, sentence, several, share
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm, Estimate, Network
     from specmeter_studies.latency import LatencyModel
-    from specmeter_studies.study import Found, Standing, StudyData
+    from specmeter_studies.study import Standing, StudyData
+    from specmeter_studies.telling import Found
 
 REDUCTION = (0.17, 0.21)
 """Rate with a draft elsewhere over that with the local one, as claimed."""

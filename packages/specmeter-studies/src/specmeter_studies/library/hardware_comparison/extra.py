@@ -20,14 +20,15 @@ from specmeter.audit import published as tables
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, printed, quotient, scaled
 from specmeter.record import Estimate
+from specmeter_studies.from_claims import printed_rate, rulings, verdict_of
 from specmeter_studies.machines import Machine, MachineLine, MachineTable, from_quality, merge
-from specmeter_studies.measured import printed_rate, rulings, verdict_of
 from specmeter_studies.rules import lies
-from specmeter_studies.study import StudyCell, StudyData, by_counts, by_values, in_percent, quoted, sentence
+from specmeter_studies.study import StudyCell, StudyData
+from specmeter_studies.telling import by_counts, by_values, in_percent, quoted, sentence
 
 if TYPE_CHECKING:
     from specmeter.record import Standing
-    from specmeter_studies.study import Found
+    from specmeter_studies.telling import Found
 
 
 _BANDWIDTH = {"M2 Ultra": 800e9, "M1 Max": 400e9, "M2 Pro": 200e9}

@@ -43,18 +43,8 @@ from specmeter_studies.library.moe_306.lines import (
 from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
 from specmeter_studies.library.moe_306.tables import Configuration, at_acceptance, baselines
 from specmeter_studies.rules import exceeded
-from specmeter_studies.study import (
-    ArmResult,
-    Found,
-    RulingWord,
-    StudyData,
-    by_counts,
-    by_values,
-    denied_by,
-    quoted,
-    resting_on,
-    where_any,
-)
+from specmeter_studies.study import ArmResult, RulingWord, StudyData
+from specmeter_studies.telling import Found, by_counts, by_values, denied_by, quoted, resting_on, where_any
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 

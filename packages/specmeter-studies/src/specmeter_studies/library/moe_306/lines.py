@@ -34,8 +34,9 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.numbers.stats import Pool, additive, geometric_speedup, t_critical
 from specmeter.record import Estimate
-from specmeter_studies.measured import reasons
-from specmeter_studies.study import ArmResult, Found, ModelUsed, RulingWord, StudyData, fallen, quoted, several
+from specmeter_studies.from_claims import reasons
+from specmeter_studies.study import ArmResult, ModelUsed, RulingWord, StudyData
+from specmeter_studies.telling import Found, fallen, quoted, several
 
 SUITES = {
     "A": Message("moe-306.suite.a"),

@@ -45,7 +45,8 @@ from specmeter_studies.library.moe_306.tables import (
     tokens_generated,
     traffic,
 )
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_counts, by_values, quoted
+from specmeter_studies.study import ArmResult, RulingWord, StudyData
+from specmeter_studies.telling import Found, by_counts, by_values, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -11,10 +11,11 @@ from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd import extra as of_ratios
 from specmeter_studies.pairings import Pairing, pairings
 from specmeter_studies.rules import SHOWN, lies
-from specmeter_studies.study import by_counts, in_percent, quoted, share
+from specmeter_studies.telling import by_counts, in_percent, quoted, share
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import Found, StudyData
+    from specmeter_studies.study import StudyData
+    from specmeter_studies.telling import Found
 
 TARGET = "35B_Q4"
 DENSE = "9B_Q8"

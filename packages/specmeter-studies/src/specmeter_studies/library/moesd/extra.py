@@ -10,10 +10,11 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, exceeds, scaled
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
-from specmeter_studies.study import quoted
+from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import ArmResult, Found, StudyData
+    from specmeter_studies.study import ArmResult, StudyData
+    from specmeter_studies.telling import Found
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from specmeter_studies.library.moe_306.lines import (
     unanimous,
 )
 from specmeter_studies.rules import lies
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData, by_counts, quoted, several
+from specmeter_studies.study import ArmResult, RulingWord, StudyCell, StudyData
+from specmeter_studies.telling import Found, by_counts, quoted, several
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",

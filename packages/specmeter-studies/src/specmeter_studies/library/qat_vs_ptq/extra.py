@@ -15,11 +15,13 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter_studies.library.apple_quant_ladder import extra as quant_published
 from specmeter_studies.rungs import Rung, faster, rungs, spread
-from specmeter_studies.study import StudyCell, by_intervals, by_values, denied_by, quoted
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import by_intervals, by_values, denied_by, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter_studies.study import Found, StudyData
+    from specmeter_studies.study import StudyData
+    from specmeter_studies.telling import Found
 
 CAVEAT = Message("qat-vs-ptq.caveat")
 RUNS = 4

@@ -20,12 +20,14 @@ from specmeter_studies import apple_published
 from specmeter_studies.library.apple_quant_ladder import extra as quant_published
 from specmeter_studies.pairings import Pairing, believable, pairings
 from specmeter_studies.rungs import Rung, named, percent_change, rungs, worse
-from specmeter_studies.study import StudyCell, quoted
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from specmeter_studies.study import Found, StudyData
+    from specmeter_studies.study import StudyData
+    from specmeter_studies.telling import Found
 
 TARGET = "4B_Q8"
 _NAMES = {"Q8_0": "4B_Q8", "Q6_K": "4B_Q6", "Q4_K_M": "4B_Q4", "Q3_K_M": "4B_Q3", "Q2_K": "4B_Q2"}

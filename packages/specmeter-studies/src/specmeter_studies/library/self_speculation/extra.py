@@ -9,10 +9,11 @@ from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd.extra import NO_SPEEDUP, necessary
 from specmeter_studies.pairings import pairings
 from specmeter_studies.rules import lies
-from specmeter_studies.study import by_intervals, quoted
+from specmeter_studies.telling import by_intervals, quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import Found, StudyData
+    from specmeter_studies.study import StudyData
+    from specmeter_studies.telling import Found
 
 __all__ = ["all_lose", "necessary", "published", "slow"]
 
