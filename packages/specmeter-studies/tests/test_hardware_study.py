@@ -13,7 +13,8 @@ from said import all_said
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
 from specmeter_studies import findings, from_claims
-from specmeter_studies.library.hardware_comparison.extra import DENSE, of_machines, published
+from specmeter_studies.library.hardware_comparison.extra import DENSE, of_machines
+from specmeter_studies.library.hardware_comparison.published import published
 from specmeter_studies.machines import Machine, MachineLine, MachineTable
 from specmeter_studies.study import StudyData
 

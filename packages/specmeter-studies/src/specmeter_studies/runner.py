@@ -31,7 +31,7 @@ from specmeter_studies.availability import (
 from specmeter_studies.deciding import Deciding
 from specmeter_studies.folder import LeftOut, OwnStudy, Part, StudyFolder, StudyRecord
 from specmeter_studies.order import AnyPart, ExperimentPart, QualityPart, StudyOrder, load_parts
-from specmeter_studies.quality.plan import measure_plan
+from specmeter_studies.quality.planned import measure_plan
 from specmeter_studies.telling import several
 
 if TYPE_CHECKING:

@@ -13,15 +13,8 @@ from specmeter.analysis.quality import QualityReport, SpeedTest, load_report, sa
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
 from specmeter_studies.quality import mlx, plan
-from specmeter_studies.quality.plan import (
-    LoadedPlan,
-    QualityPlan,
-    bundled_plans,
-    load_plan,
-    measure_plan,
-    names,
-    prepare,
-)
+from specmeter_studies.quality.plan import LoadedPlan, QualityPlan, bundled_plans, load_plan
+from specmeter_studies.quality.planned import measure_plan, names, prepare
 
 SMALL = {
     "name": "small",

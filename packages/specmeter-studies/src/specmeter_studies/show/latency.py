@@ -10,14 +10,14 @@ from specmeter.show.table import Row, Table, numbers, row, text
 from specmeter.show.terminal.console import output
 from specmeter.text import estimated as told
 from specmeter.text import milliseconds, size
-from specmeter_studies.library.cross_device.costs import break_even
+from specmeter_studies.library.cross_device.fitting import break_even
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from specmeter.record import Estimate
     from specmeter_studies.latency import DraftStep
-    from specmeter_studies.library.cross_device.costs import Fitted, Forecast
+    from specmeter_studies.library.cross_device.fitting import Fitted, Forecast
 
 
 _PLAIN, _HERE = "plain decoding", "drafting on this machine"

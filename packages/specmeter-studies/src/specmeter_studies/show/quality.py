@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
     """Table and notes on stdout, or JSON; warnings and where it is kept on stderr."""
     from specmeter.analysis.quality import compare
-    from specmeter_studies.quality.plan import names
+    from specmeter_studies.quality.planned import names
 
     rows = compare(report)
     if as_json:
@@ -115,7 +115,7 @@ def _about_engines(report: QualityReport) -> list[str]:
 
 def _about_files(report: QualityReport) -> list[str]:
     """What plans' files hold: a type of `llama-quantize` is a mixture."""
-    from specmeter_studies.quality.plan import names
+    from specmeter_studies.quality.planned import names
 
     return [
         f"{name}: {', '.join(f'{count} {kind}' for kind, count in model.tensor_types.items())}"

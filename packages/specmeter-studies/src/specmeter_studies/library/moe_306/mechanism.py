@@ -16,6 +16,18 @@ from specmeter.numbers.estimates import MARGIN, above, below, quotient, scaled
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter_studies.apple_published import raw_logs
+from specmeter_studies.library.moe_306.equations import (
+    Equations,
+    Traffic,
+    at_acceptance,
+    equations,
+    evaluate,
+    nothing_accepted,
+    rounds,
+    step_ms,
+    tokens_generated,
+    traffic,
+)
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
     LARGE,
@@ -30,21 +42,9 @@ from specmeter_studies.library.moe_306.lines import (
     named,
     other_format,
     overall,
-    refuted_by,
     speculative,
 )
-from specmeter_studies.library.moe_306.tables import (
-    Equations,
-    Traffic,
-    at_acceptance,
-    equations,
-    evaluate,
-    nothing_accepted,
-    rounds,
-    step_ms,
-    tokens_generated,
-    traffic,
-)
+from specmeter_studies.library.moe_306.rulings import refuted_by
 from specmeter_studies.study import ArmResult, RulingWord, StudyData
 from specmeter_studies.telling import Found, by_counts, by_values, quoted
 

@@ -33,7 +33,7 @@ from specmeter_studies.library.rtx3090_19.lines import (
     percent,
     ratio,
 )
-from specmeter_studies.library.rtx3090_19.tables import (
+from specmeter_studies.library.rtx3090_19.mechanism import (
     SPARSITY,
     THRESHOLD,
     UNEXPLAINED,
