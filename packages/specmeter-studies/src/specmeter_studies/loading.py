@@ -27,8 +27,7 @@ from specmeter_studies.telling import only_of, ruling
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm
-    from specmeter_studies.study import ArmResult, ClaimRuling, StudyData, StudyFigure, StudyTable
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import ArmResult, ClaimRuling, Found, StudyData, StudyFigure, StudyTable
 
 FILE_NAME = "study.yaml"
 LIBRARY = "specmeter_studies.library"

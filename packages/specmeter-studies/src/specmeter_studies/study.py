@@ -34,6 +34,9 @@ Said = Annotated[Message, BeforeValidator(_said)]
 RulingWord: TypeAlias = Literal["supported", "contradicted", "cannot tell", "does not apply here"]
 """What data say about a claim. `does not apply here`: it is about named models or machines; others were measured."""
 
+Found = tuple[RulingWord, Message]
+"""A ruling, and what was found."""
+
 FINDINGS: tuple[RulingWord, ...] = ("supported", "contradicted", "cannot tell", "does not apply here")
 
 RestsOn = Literal["intervals", "counts", "printed values", ""]

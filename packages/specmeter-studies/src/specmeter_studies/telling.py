@@ -21,10 +21,8 @@ from collections.abc import Iterable, Sequence
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, scaled
 from specmeter.record import Estimate
-from specmeter_studies.study import ArmResult, ClaimRuling, RestsOn, RulingWord, StudyData
+from specmeter_studies.study import ArmResult, ClaimRuling, Found, RestsOn, RulingWord, StudyData
 
-Found = tuple[RulingWord, Message]
-"""A ruling, and what was found."""
 FAR = 1e4
 """Ends of intervals beyond this are not printed: such an interval says nothing."""
 

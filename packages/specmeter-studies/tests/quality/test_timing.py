@@ -55,7 +55,7 @@ def test_each_test_runs_once_from_its_depth(name: str, monkeypatch: pytest.Monke
 
 
 def test_the_order_comes_from_the_seed() -> None:
-    from specmeter_studies.quality import scoring, timing
+    from specmeter_studies.quality import timing
 
     orders: set[tuple[SpeedTest, ...]] = set()
     plain = timing._timed  # pyright: ignore[reportPrivateUsage]
@@ -67,7 +67,7 @@ def test_the_order_comes_from_the_seed() -> None:
             return plain(context, text, test)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scoring, "_timed", watched)
+            patch.setattr(timing, "_timed", watched)
             time_tests(order("bench:draft-small", seed, tuple(it.model_copy(update={"tokens": 3}) for it in TESTS)))
         orders.add(tuple(met))
     assert len(orders) > 3

@@ -20,7 +20,7 @@ from specmeter_studies.study import StudyCell, StudyData
 from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found
 
 
 NEAR, SUITS, DOUBLED = 1.01, 1.10, 2.0

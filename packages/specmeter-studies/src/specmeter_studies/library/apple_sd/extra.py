@@ -24,8 +24,7 @@ from specmeter_studies.rules import NOTHING, exceeded
 from specmeter_studies.telling import by_counts, fallen, sentence, several, share
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 CLAIMED = 1.257
 BEST = ("0.8B_Q8", 4)

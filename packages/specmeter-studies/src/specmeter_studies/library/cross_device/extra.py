@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm, Estimate, Network
     from specmeter_studies.latency import LatencyModel
-    from specmeter_studies.study import Standing, StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, Standing, StudyData
 
 REDUCTION = (0.17, 0.21)
 """Rate with a draft elsewhere over that with the local one, as claimed."""

@@ -23,7 +23,7 @@ from specmeter_studies.study import StudyCell, StudyData
 from specmeter_studies.telling import by_counts, by_values, in_percent, quoted, sentence
 
 if TYPE_CHECKING:
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found
 
 
 DENSE = "9B_Q8"

@@ -45,8 +45,8 @@ from specmeter_studies.library.moe_306.rulings import (
 )
 from specmeter_studies.library.moe_306.tables import Configuration, baselines
 from specmeter_studies.rules import exceeded
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, by_counts, by_values, denied_by, quoted, resting_on, where_any
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, by_values, denied_by, quoted, resting_on, where_any
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 

@@ -45,8 +45,8 @@ from specmeter_studies.library.moe_306.lines import (
     speculative,
 )
 from specmeter_studies.library.moe_306.rulings import refuted_by
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, by_counts, by_values, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, by_values, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -11,8 +11,8 @@ from specmeter.record import Estimate
 from specmeter_studies.from_claims import reasons
 from specmeter_studies.library.moe_306.lines import believable, listed, named
 from specmeter_studies.library.moe_306.ratios import mean_gain, widened
-from specmeter_studies.study import ArmResult, RulingWord, StudyData
-from specmeter_studies.telling import Found, fallen, quoted
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import fallen, quoted
 
 
 def unanimous(

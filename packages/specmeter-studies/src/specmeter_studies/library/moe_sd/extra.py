@@ -14,8 +14,7 @@ from specmeter_studies.rules import SHOWN, lies
 from specmeter_studies.telling import by_counts, in_percent, quoted, share
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 TARGET = "35B_Q4"
 DENSE = "9B_Q8"

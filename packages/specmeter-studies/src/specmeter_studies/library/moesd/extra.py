@@ -13,8 +13,7 @@ from specmeter.record import Estimate
 from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import ArmResult, StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import ArmResult, Found, StudyData
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from specmeter_studies.library.moe_306.lines import (
 from specmeter_studies.library.moe_306.ratios import faster
 from specmeter_studies.library.moe_306.rulings import ruled, together, unanimous
 from specmeter_studies.rules import lies
-from specmeter_studies.study import ArmResult, RulingWord, StudyCell, StudyData
-from specmeter_studies.telling import Found, by_counts, quoted, several
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData
+from specmeter_studies.telling import by_counts, quoted, several
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",

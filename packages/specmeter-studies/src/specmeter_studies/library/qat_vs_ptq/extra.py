@@ -20,8 +20,7 @@ from specmeter_studies.telling import by_intervals, by_values, denied_by, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 CAVEAT = Message("qat-vs-ptq.caveat")
 RUNS = 4

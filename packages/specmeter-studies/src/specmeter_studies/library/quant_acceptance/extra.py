@@ -26,8 +26,7 @@ from specmeter_studies.telling import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 TARGET = "4B_Q8"
 _NAMES = {"Q8_0": "4B_Q8", "Q6_K": "4B_Q6", "Q4_K_M": "4B_Q4", "Q3_K_M": "4B_Q3", "Q2_K": "4B_Q2"}

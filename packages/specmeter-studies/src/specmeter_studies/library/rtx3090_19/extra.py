@@ -44,8 +44,8 @@ from specmeter_studies.library.rtx3090_19.mechanism import (
     of_model,
     saturation,
 )
-from specmeter_studies.study import RulingWord, StudyData
-from specmeter_studies.telling import Found, by_counts, quoted, where_any
+from specmeter_studies.study import Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, quoted, where_any
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

@@ -24,8 +24,8 @@ from specmeter.theory.roofline import expected_union
 from specmeter_studies import from_claims
 from specmeter_studies.rules import NOTHING, lies
 from specmeter_studies.rungs import percent_change
-from specmeter_studies.study import ArmResult, ModelUsed, StudyData
-from specmeter_studies.telling import Found, by_counts, by_intervals, in_percent, quoted
+from specmeter_studies.study import ArmResult, Found, ModelUsed, StudyData
+from specmeter_studies.telling import by_counts, by_intervals, in_percent, quoted
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim

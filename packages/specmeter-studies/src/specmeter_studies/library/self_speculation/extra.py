@@ -12,8 +12,7 @@ from specmeter_studies.rules import lies
 from specmeter_studies.telling import by_intervals, quoted
 
 if TYPE_CHECKING:
-    from specmeter_studies.study import StudyData
-    from specmeter_studies.telling import Found
+    from specmeter_studies.study import Found, StudyData
 
 __all__ = ["all_lose", "necessary", "published", "slow"]
 
