@@ -16,7 +16,6 @@ from specmeter.cli import invoke
 from specmeter.cli.advise import command
 from specmeter.models import bench
 from specmeter.text import seconds_of
-from specmeter.workloads.spec import ALL_KINDS
 
 
 @pytest.fixture(autouse=True)
@@ -143,15 +142,6 @@ def test_durations_are_read_by_one_parser() -> None:
             seconds_of(wrong)
 
 
-def test_the_help_names_every_kind_and_program(capsys: pytest.CaptureFixture[str]) -> None:
-    from specmeter.advise.export_commands import PROGRAMS
-
-    assert invoke(["advise", "--help"]) == 0
-    shown = "".join(capsys.readouterr().out.split())  # lines are broken within names
-    assert all(kind in shown for kind in ALL_KINDS)
-    assert all(program in shown for program in PROGRAMS)
-
-
 QUICK = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--kind", "code", "-n", "16")
 
 
@@ -168,16 +158,6 @@ def test_an_advice_is_given_and_asked_again(capsys: pytest.CaptureFixture[str]) 
     assert f"{first} again" in capsys.readouterr().err
     assert invoke(["advise", "--again", str(first), "--out", "there"]) == 0
     assert Path("there/advice.json").is_file()
-
-
-def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """What stops it is a fault of the engine, at the tenth request of each start."""
-    stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
-    assert invoke(list(stopped)) == 130
-    assert "interrupted" in capsys.readouterr().out
-    assert invoke(list(stopped)) in (0, 130)
-    assert "going on in" in capsys.readouterr().err
-    assert len(list(Path("specmeter-runs").iterdir())) == 1
 
 
 def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:

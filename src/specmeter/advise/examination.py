@@ -4,14 +4,13 @@ An advice is certified when its last number is in: certificate.json has the SHA-
 the certificate of every stage, which in turn covers a run; that of a schedule has those of its advices. Signatures are
 of this file, as with runs. Any later change of the record is seen by that.
 
-Models, engine, machine and date have to be those of the runs. Someone who changes the record and certifies it again is
-not found. An advice that is not finished has no certificate, and says so.
+Someone who changes the record and certifies it again is not found. An advice that is not finished has no certificate,
+and says so.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from specmeter import __version__
 from specmeter.advise.advice import GRID_NAME, read_advice, write_advice
-from specmeter.advise.session import line_by, stage_run
+from specmeter.advise.session import line_by
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.files import oddity, remove_inside
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 CHANGED = "data-changed"
 """The check that finds a folder changed."""
-_OF_FOLDERS = (CHANGED, "folder-contradicts")
-"""Checks of a stage that cast doubt on the advice, whichever stage it is."""
 _WITHHELD: dict[str, object] = {
     **{"decision": "undecided", "why_undecided": "changed", "verdict": "invalid", "rival": ""},
     **dict.fromkeys(("arm", "speedup", "over_prompts", "speedup_of", "tau", "host", "engine", "again")),
@@ -109,16 +106,14 @@ def _line(advice: Advice, folder: Path) -> tuple[str, ...]:
     return ()
 
 
-# --- what is not as it was measured ----------------------------------------------------------------------------------
+# --- what was changed ----------------------------------------------------------------------------------
 
 
 def differences(advice: Advice, folder: Path) -> Iterator[Message]:
-    """What is not as it was measured, one by one."""
+    """Stages that were changed or cannot be read."""
     for stage in advice.stages:
         try:
             report = read_run(folder / stage.folder)
-            with RunStore.open(folder / stage.folder, readonly=True) as store:
-                told = stage_run(store, stage.stage, stage.folder, stage.seconds)
         except SpecmeterError as error:
             yield Message("advice.unreadable", stage=stage.folder, problem=error.message)
             continue
@@ -127,52 +122,6 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
         edited = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
         if edited or report.certificate_sha256 != stage.certificate_sha256:
             yield Message("advice.stage_changed", stage=stage.folder)
-        elif told != stage:
-            yield Message("advice.stage_told", stage=stage.folder)
-    if not advice.finished:
-        return
-    try:
-        yield from _origins(advice, folder)
-    except SpecmeterError as error:
-        yield Message("advice.unreadable", stage=folder.name, problem=error.message)
-    except (LookupError, ValueError, ArithmeticError):  # numbers and names that no run gave
-        yield Message("advice.unlike")
-
-
-def _origins(advice: Advice, folder: Path) -> Iterator[Message]:
-    """Models, engine, machine and date are those of the runs."""
-    began: list[float] = []
-    for stage in advice.stages:
-        with RunStore.open(folder / stage.folder, readonly=True) as store:
-            began.append(store.state().started_at or math.inf)
-            models = {it.name: it for it in store.models()}
-            engines = [it.engine for it in store.sessions()]
-            hosts = [(it.hostname_sha256, it.cpu, it.logical_cores) for it in store.hosts()]
-            arms = {it.id: it for it in store.arms()}
-        target = advice.baseline and advice.baseline.target
-        if advice.target is not None and models.get(target or "") != advice.target:
-            yield Message("advice.other", what=Message("advised.changed.target"), stage=stage.folder)
-        if advice.arm is not None and advice.arm.id in arms and models.get(advice.arm.draft or "") != advice.draft:
-            yield Message("advice.other", what=Message("advised.changed.draft"), stage=stage.folder)
-        mine = advice.engine
-        if mine is not None and all(
-            (it.kind, it.binary_sha256, it.libraries, it.version, it.build)
-            != (mine.kind, mine.binary_sha256, mine.libraries, mine.version, mine.build)
-            for it in engines
-        ):
-            yield Message("advice.other", what=Message("advised.changed.engine"), stage=stage.folder)
-        host = advice.host
-        if host is not None and (host.hostname_sha256, host.cpu, host.logical_cores) not in hosts:
-            yield Message("advice.other", what=Message("advised.changed.host"), stage=stage.folder)
-        if stage.stage == "settings":
-            continue  # its arms are not those of the grid
-        known = {it.id: it for it in (*advice.arms, *(it for it in (advice.arm, advice.baseline) if it is not None))}
-        told = known.keys() if advice.again_of is not None else {it.arm_id for it in advice.fates}
-        drafting = {it.id for it in (*arms.values(), *advice.arms) if it.speculates}
-        if any(known.get(it.id) != it for it in arms.values()) or not drafting <= told:
-            yield Message("advice.arms", stage=stage.folder)
-    if began and advice.made_at != began[0]:
-        yield Message("advice.date")
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------
@@ -188,8 +137,8 @@ def inspect_advice(folder: Path) -> Inspection:
         with suppress(StoreError), RunStore.open(folder / stage.folder, readonly=True) as store:  # `differences` say it
             run = inspect(store)
             verdicts[stage.folder] = run.certificate.verdict
-            of_folders = (it for it in run.findings if it.check in _OF_FOLDERS and it.severity != "note")
-            found += found_in(stage.folder, of_folders)
+            of_stage = (it for it in run.findings if it.check == CHANGED and it.severity != "note")
+            found += found_in(stage.folder, of_stage)
     found += [about_run(CHANGED, "invalid", it, FIX) for it in differences(advice, folder)]
     answer: list[Verdict] = (
         [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else list(verdicts.values())

@@ -1,7 +1,4 @@
-"""What this machine can measure, and what is missing: engines, devices, models, and conditions of the host.
-
-What to do next on this machine: the models that are here, and a pair of them that can be measured.
-"""
+"""Examines what this machine can measure and what is missing: engines, devices, models, conditions of the host."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.build import drives, gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import EngineError, SpecmeterError
-from specmeter.files import cache_dir
-from specmeter.host.machine import read_gpus
+from specmeter.host.gpus import read_gpus
 from specmeter.models.bench import shipped
 from specmeter.models.preflight import compare
 from specmeter.models.reference import FoundModel

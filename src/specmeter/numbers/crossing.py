@@ -1,4 +1,4 @@
-"""How far a curve stays above zero that was measured at several places, with an interval.
+"""Up to where a curve that was measured at several places stays above zero, with an interval.
 
 Units (blocks) measure the whole curve: unit u has y_u(x) at places x_1 < x_2 < ..., and between two of them a straight
 line. So their mean m(x) and its standard error s(x) are known everywhere. The curve reaches as far as m is above zero
@@ -13,9 +13,7 @@ shown to lie above zero, the interval has no lower end, and where the end is not
 A curve that bends crosses elsewhere than the straight line. So each end is moved outwards by `BENT` times what a
 parabola through the segment of the crossing and the place before it, or behind it, moves the crossing; two places alone
 say nothing of bends. Once is enough for curves of one smooth bend, twice for a kink within the segment
-(`benchmarks/load_queue.py`).
-
-Assumes that the curve crosses once.
+(`benchmarks/load_queue.py`). The curve is assumed to cross once.
 
 Source: Fieller 1954, "Some problems in interval estimation", JRSS B 16 (2).
 """

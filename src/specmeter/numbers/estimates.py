@@ -1,55 +1,26 @@
-"""Estimates: how they are made of what was measured or printed, intervals of products, quotients and multiples, and on
-which side of a number they lie. Every statistic that is shown is made in `numbers`, here or in `stats`.
+"""How an `Estimate` is made, combined with others, and compared with a number.
 
-Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
-are too wide rather than too narrow, so that rulings based on them err on the side of "cannot tell".
+Every statistic that is shown is made in `numbers`. Intervals of products and quotients are taken at their worst, the
+lower end of one with the upper end of the other: too wide rather than too narrow.
 
-Quantiles of many requests, with an interval over the units that repeat.
-
-Requests of one server share its luck, so the unit is the block and not the request: the point is the quantile of all
-requests, and what the blocks' own quantiles q_b deviate from it says how sure it is (sectioning),
-
-    s^2 = sum (ln q_b - ln q)^2 / (n - 1),    interval = q exp(+- t(n - 1) s / sqrt(n))
-
-Around the quantile of all, and not around the mean of the blocks' own, since a quantile of few values is biased. A p99
-of fewer than 100 requests would be their maximum: there is none.
-
-Source: Asmussen & Glynn 2007, "Stochastic Simulation", ch. III.5 (sectioning); Nakayama 2014,
-doi:10.1145/2558328 (confidence intervals for quantiles by sectioning).
-
-How large a share may be, of which so many cases were seen: the exact bound of a binomial count.
-
-Source: Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404.
-
-Whether a speedup shows a difference, or that there is none that matters; and how many units would show it.
-
-Source: Schuirmann 1987, doi:10.1007/BF01068419 (two one-sided tests).
-"""
+The bound of a share (`share_at_most`) is exact: Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.errors import UsageError
 from specmeter.numbers.special import beta_quantile, chi2_quantile_above, t_quantile
 from specmeter.numbers.stats import (
-    SAME,
-    STUDENT,
-    at_level,
-    degrees_of_freedom,
     log_bounds,
-    log_half,
-    no_interval,
-    simultaneous,
     t_critical,
     t_interval,
 )
-from specmeter.record import Estimate, Record
+from specmeter.record import Estimate
 
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats
@@ -190,25 +161,6 @@ def exceeds(first: Estimate | None, second: Estimate | None) -> bool:
     return second is not None and second.high is not None and above(first, second.high)
 
 
-def least_of(ratios: Sequence[Estimate], of: str) -> Estimate:
-    """The smallest of several speedups, when nothing says beforehand which it is: a ratio to the best of many, or the
-    worst case; `of` says of what. Without an interval where one of them has none.
-
-    Low is the smallest of their lower ends as they are: the smallest speedup has one of these intervals, and so lies
-    below all lower ends only where its own misses. High is the smallest upper end of intervals that hold together
-    (Bonferroni), since any of them may be the one that is too low. Each end misses with (1 - level) / 2 at most. The
-    point is the smallest point, which chance makes a little too small. Raises `UsageError` like `stats.simultaneous`.
-    """
-    least = min(ratios, key=lambda it: it.point)
-    lows = [it.low for it in ratios if it.low is not None]
-    highs = [it.high for it in (simultaneous(it, len(ratios)) for it in ratios) if it.high is not None]
-    ends: dict[str, float | None] = {"low": None, "high": None}
-    if len(lows) == len(highs) == len(ratios):
-        ends = {"low": min(lows), "high": min(highs)}
-    method = least.method if len(ratios) == 1 else f"{of}: the smallest of {len(ratios)} ({least.method})"
-    return least.model_copy(update={**ends, "n": min(it.n for it in ratios), "df": None, "method": method})
-
-
 def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:
     """first x second, both positive; without an interval where an end of one of them is missing.
 
@@ -282,118 +234,3 @@ def _of_two(
     low, high = ends or (None, None)
     level, n = min(first.level, second.level), min(first.n, second.n)
     return Estimate(point=point, low=low, high=high, level=level, n=n, unit=unit, method=method)
-
-
-def least_values(share: float) -> int:
-    """How many values a quantile needs to be one of their inside: 2 for the median, 20 for 0.95, 100 for 0.99."""
-    return max(1, math.ceil(round(1 / min(share, 1 - share), 6)))
-
-
-def quantile_over(
-    sections: Sequence[Floats], share: float, *, unit: str, of: str = "blocks", level: float = 0.95
-) -> Estimate | None:
-    """The quantile of positive values, with an interval over the sections that have any; None for too few values."""
-    used = [values for values in sections if len(values)]
-    if sum(map(len, used)) < least_values(share):
-        return None
-    point, n = float(np.quantile(np.concatenate(used), share)), len(used)
-    if point <= 0:
-        return None
-    logs = np.log(np.maximum([float(np.quantile(values, share)) for values in used], point * 1e-9)) - math.log(point)
-    half, how = None, no_interval(n)
-    if n > 1 and float(np.ptp(logs)) > SAME:
-        half = t_critical(n - 1, level) * math.sqrt(float(logs @ logs) / (n - 1) / n)
-        how = f"{STUDENT}{of}, sectioning, on logarithms"
-    return from_log(math.log(point), half, unit, f"{share:.0%} of all requests; {how}", n=n, of=of, level=level)
-
-
-MARGIN = 0.02
-"""A negligible difference, and the half width that advice on the number of blocks aims at."""
-MOST_UNITS = 200
-"""Advice that asks for more blocks than this is none."""
-
-
-class MarginTest(Record):
-    """What a speedup says about a stated margin: by how much an arm may differ before anybody minds.
-
-    Let a = 1 - level. `difference` is the two-sided interval at level 1 - a, `equivalence` the one at level 1 - 2a.
-    The latter lies between 1 / (1 + margin) and 1 + margin exactly when two one-sided tests at level a reject that the
-    arm is that much slower and that it is that much faster. Each conclusion is wrong with probability a at most.
-    """
-
-    conclusion: Literal["equivalent", "faster", "slower", "not worse", "undecided"]
-    """The first that is shown: `equivalent`: between 1 / (1 + margin) and 1 + margin; `faster`, `slower`: than the
-    baseline, by whatever amount; `not worse`: above 1 / (1 + margin). `undecided` is also what no interval says."""
-    margin: float
-    """Relative: 0.02 is 2 %. Its lower end 1 / (1 + margin) is a little stricter than 1 - margin."""
-    among: int
-    """Arms among which this one was chosen; both intervals hold for all of them together."""
-    difference: Estimate
-    equivalence: Estimate
-
-
-def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> MarginTest:
-    """Whether a speedup shows a difference, or that there is none beyond `margin`; see `MarginTest`.
-
-    Raises `UsageError` like `simultaneous`, for a margin that is not positive, and for a level of 50 % or less.
-    """
-    if not 0 < margin < math.inf or estimate.level <= 0.5:
-        raise UsageError(
-            f"equivalence: margin {margin}, level {estimate.level}", fix="state a margin above 0 and a level above 0.5"
-        )
-    difference = simultaneous(estimate, among)
-    equivalence = simultaneous(at_level(estimate, 2 * estimate.level - 1), among)
-    return MarginTest(
-        conclusion=_conclusion(difference, equivalence, margin),
-        margin=margin,
-        among=among,
-        difference=difference,
-        equivalence=equivalence,
-    )
-
-
-def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1) -> int | None:
-    """About how many units (blocks, or invocations) would give an interval from 1 / (1 + half_width) to 1 + half_width
-    times the speedup: the smallest m, not below the present n, with
-
-        t(m - 1, level) * s / sqrt(m) <= ln(1 + half_width),    s = standard deviation of the n log ratios at hand.
-
-    s of few units is itself uncertain, and the m that it advises turns out enough in about half of all cases. None
-    where there is no interval, and above `MOST_UNITS`. With `among` for `simultaneous` intervals. Raises `UsageError`
-    like `simultaneous`, and for a half width that is not positive.
-    """
-    if not 0 < half_width < math.inf or among < 1:
-        raise UsageError(f"half width {half_width} among {among} arms", fix="ask for a half width above 0")
-    half = log_half(estimate)
-    if half is None:
-        return None
-    spread = half * math.sqrt(estimate.n) / t_critical(degrees_of_freedom(estimate), estimate.level)
-    level, wanted = 1 - (1 - estimate.level) / among, math.log1p(half_width)
-
-    def enough(m: int) -> bool:
-        return t_critical(m - 1, level) * spread / math.sqrt(m) <= wanted * (1 + SAME)
-
-    if enough(estimate.n):
-        return estimate.n
-    few, many = estimate.n, MOST_UNITS
-    if few >= many or not enough(many):
-        return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return many
-
-
-def _conclusion(
-    difference: Estimate, equivalence: Estimate, margin: float
-) -> Literal["equivalent", "faster", "slower", "not worse", "undecided"]:
-    if difference.low is None or difference.high is None or equivalence.low is None or equivalence.high is None:
-        return "undecided"
-    not_worse = equivalence.low > 1 / (1 + margin)
-    if not_worse and equivalence.high < 1 + margin:
-        return "equivalent"
-    if difference.low > 1:
-        return "faster"
-    if difference.high < 1:
-        return "slower"
-    return "not worse" if not_worse else "undecided"

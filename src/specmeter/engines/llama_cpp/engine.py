@@ -1,7 +1,7 @@
-"""llama.cpp's server as two engines: out of the xllamacpp wheel (embedded), and any `llama-server` binary (native).
+"""The two engines with llama.cpp's server: from the xllamacpp wheel (embedded), and any `llama-server` binary (native).
 
-Both are processes of their own, started on a free port with a secret key; before a session begins, they have to prove
-that they are ours with the right model.
+Both are processes of their own, started on a free port with a secret key. Before a session begins, each has to prove
+that it is ours and has loaded the right model.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from specmeter.cache import file_sha256
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import HttpClient, json_object
 from specmeter.engines.llama_cpp import child
@@ -51,7 +52,6 @@ from specmeter.engines.llama_cpp.tools import (
 from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, on_free_port
 from specmeter.engines.registry import Device, check_arm
 from specmeter.errors import EngineProtocolError, EngineStartError
-from specmeter.files import file_sha256
 from specmeter.record import SAMPLING, EngineIdentity, network_of
 
 _PORT_ATTEMPTS = 5

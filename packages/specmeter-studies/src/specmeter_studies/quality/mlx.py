@@ -51,7 +51,7 @@ def missing() -> str:
 @cache
 def identify() -> EngineIdentity:
     """Which MLX is installed, by its packages' versions and the library's checksum; it is not loaded."""
-    from specmeter.files import file_sha256
+    from specmeter.cache import file_sha256
 
     def of(name: str) -> str:
         try:

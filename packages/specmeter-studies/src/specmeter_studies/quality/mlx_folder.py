@@ -20,8 +20,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
+from specmeter.cache import file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import file_sha256
 
 _MAX_HEADER = 64 * 2**20
 _MAX_CONFIG = 4 * 2**20
