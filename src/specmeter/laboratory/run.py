@@ -43,6 +43,7 @@ from specmeter.validity.inspection import issue, refuse_changed_data
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload, Tokenizer
 
 if TYPE_CHECKING:
+    from specmeter.analysis.reading import Measured
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.reference import AbsentModel
     from specmeter.probe import Probe
@@ -301,6 +302,7 @@ def run(
     opened: Callable[[], None] = lambda: None,
     then: Then | None = None,
     thorough: bool = True,
+    certified: Callable[[Measured], None] = lambda _: None,
 ) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
     texts with the drafts, and the experts of MoE targets (all that only if `thorough`), check everything and certify
@@ -309,7 +311,8 @@ def run(
     What is expected of each arm is written down before it is measured, by `foresight`, by `probes` (name and what it
     says) or by whatever else is known. `opened` is called once the folder is known to be usable for it. `then` is
     called when all that is planned was measured, before anything is checked: what it adds is part of the run, the cells
-    that it returns are planned and measured, too, and it is asked again until there are none. Raises `UsageError` for a
+    that it returns are planned and measured, too, and it is asked again until there are none. `certified` gets
+    what was summarised and hashed for the certificate. Raises `UsageError` for a
     probe of other models, and for a run whose blocks depend on what is measured, where `then` does not say them.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
@@ -342,7 +345,7 @@ def run(
         opened()
         if then is None and store.is_settled():
             if store.certificate() is None:
-                issue(store)  # as a check does: what became of it since its end cannot be seen
+                _certify(store, certified, measured_now=False)  # its end is past: nothing saw what became of it since
             return store.state()
         # The order lies in the folder: a run that is resumed goes on as it was planned.
         work = replace(work, cells=store.cells())
@@ -376,8 +379,14 @@ def run(
             measure_margins(work, engine, store)
             profile_run(work, store)
             measure_routing(work, store)
-        issue(store, measured_now=True)
+        _certify(store, certified, measured_now=True)
         return store.state()
+
+
+def _certify(store: RunStore, certified: Callable[[Measured], None], *, measured_now: bool) -> None:
+    inspection = issue(store, measured_now=measured_now)
+    if inspection.measured is not None and not inspection.refuted:
+        certified(inspection.measured)
 
 
 @contextmanager

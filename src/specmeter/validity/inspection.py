@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
+from specmeter.analysis.reading import Measured
 from specmeter.errors import StoreError
 from specmeter.messages import Message
 from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Truth, Unchecked, Verdict
@@ -204,6 +205,8 @@ class Inspection:
     """Every time that the run was certified before."""
     baselines: Mapping[str, str] = field(default_factory=dict[str, str])
     """Arm -> what it is compared with."""
+    measured: Measured | None = None
+    """What was summarised and hashed on the way; None for a folder that is no run."""
 
 
 def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
@@ -217,7 +220,7 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         changed = list(changes(run, issued, hashes))
         told = [*changed, *contradictions(run), *(() if measured_now else late(run, issued))]
         integrity = Check("data-changed", "invalid", lambda _: iter(told), saw=PARTS)
-        _ = data.summary  # computed now: checks read what is there
+        measured = Measured(data.summary, hashes)  # summarised now: checks read what is there
         judgement = judge(data, (*CHECKS, integrity))
         before = issued or certificate_beside(run)
         earlier = before.issues if before else ()
@@ -228,7 +231,9 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         others = uncovered(run, covered)
         baselines = {arm.id: arm.baseline_id for arm in run.arms() if arm.baseline_id is not None}
         found = judgement.findings
-        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, baselines)
+        return Inspection(
+            certificate, found, issued is not None, refuted, covered, others, earlier, baselines, measured
+        )
 
 
 @contextmanager
