@@ -11,7 +11,6 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
-from specmeter.errors import UsageError
 from specmeter.host import machine
 from specmeter.probe import load_probe, make, probes_folder
 from specmeter.probe.routing import load_routing
@@ -76,19 +75,6 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     assert answer["verification"][0]["point"] == 1.0
     assert answer["probe"]["settings"]["threads"] is None  # as runs have it that leave threads to the engine
     assert load_probe(out).model_dump(mode="json") == answer["probe"]
-
-
-def test_a_busy_machine_is_warned_of(
-    capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quiet = machine.read_host(load_sample_s=0.01)
-    busy = quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
-    monkeypatch.setattr("specmeter.cli.probe.read_host", lambda: busy)
-    assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
-    warning = capsys.readouterr().err
-    assert "other programs are busy" in warning
-    assert "chess 93 %" in warning
-    assert "\x1b" not in warning
 
 
 def test_through_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -168,26 +154,12 @@ def test_what_cannot_be_measured_is_refused(
     assert "fix:" in error
 
 
-def test_texts_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty.txt").write_text(" \n")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    for name in ("empty.txt", "binary.txt", "."):
-        assert invoke(["probe", "bench:dense", "--text", name]) == 2
-        assert f"--text {name}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("given", "tokens"),
     [("1..4", (1, 2, 3, 4)), ("5", (5,)), ("9, 1..3,2", (1, 2, 3, 9)), ("33,17", (17, 33)), ("256", (256,))],
 )
 def test_numbers_of_tokens(given: str, tokens: tuple[int, ...]) -> None:
     assert parse_numbers(given, "--tokens", 256) == tokens
-
-
-@pytest.mark.parametrize("given", ["", "1..", "..3", "4..2", "-1", "1.5", "257", "1,,2", "²", "9" * 5000, "1," * 600])
-def test_other_words_are_no_numbers_of_tokens(given: str) -> None:
-    with pytest.raises(UsageError, match="--tokens"):
-        parse_numbers(given, "--tokens", 256)
 
 
 def test_several_sequences_are_shown_and_kept(capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.host import energy, read_int
-from specmeter.host.energy import EnergySources, find_sources
+from specmeter.host.energy import find_sources
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data
 
@@ -135,14 +135,3 @@ def test_a_run_with_nothing_left_to_measure_does_not_wait_at_rest(
     with RunStore.open(folder, readonly=True) as store:
         assert store.certificate() is not None
     assert read_run(folder).summary.arms[1].energy == read_run(run_folder).summary.arms[1].energy
-
-
-def test_a_machine_that_tells_nothing_measures_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "find_sources", lambda: EnergySources(unread=("no counter here",)))
-    file = tmp_path / "metered.yaml"
-    file.write_text(EXPERIMENT.replace("blocks: 2", "blocks: 1"), encoding="utf-8")
-    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) in (0, 1)
-    report = read_run(tmp_path / "run")
-    assert [arm.energy for arm in report.summary.arms] == [None, None]
-    with RunStore.open(tmp_path / "run", readonly=True) as store:
-        assert [host.power_meter.unread for host in store.hosts() if host.power_meter] == [("no counter here",)]

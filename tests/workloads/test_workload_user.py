@@ -18,7 +18,7 @@ from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load as load_experiment
 from specmeter.record import Prompt
 from specmeter.store import RunStore
-from specmeter.workloads import MAX_FILE_BYTES, MAX_PROMPT_CHARACTERS, MAX_PROMPTS, load, read_prompts
+from specmeter.workloads import load, read_prompts
 from specmeter.workloads.spec import FileWorkload
 
 
@@ -245,10 +245,6 @@ def test_some_of_many() -> None:
     assert [name for name in names if name in some] == some
     with pytest.raises(ExperimentError, match="count is 9, but the files hold 1 prompt"):
         read("sharegpt.json", count=9)
-
-
-def test_bounds_are_those_that_the_page_states() -> None:
-    assert (MAX_FILE_BYTES, MAX_PROMPTS, MAX_PROMPT_CHARACTERS) == (64 * 2**20, 100_000, 8_000_000)
 
 
 def test_the_experiment_of_the_page_runs_with_conversations() -> None:
