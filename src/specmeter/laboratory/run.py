@@ -90,7 +90,6 @@ def prepare(
     Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
-
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     engine, identity, traits = engine_for(loaded.experiment, arms)
     models = resolve_models(loaded, arms, fetching)
@@ -132,7 +131,6 @@ def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
 
 def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
     """What is planned from the start: of a run that stops when it is decided, one block."""
-
     design, measured = experiment.design, frozenset(experiment.invocations)
     planned = schedule.plan(
         [arm.id for arm in arms],
@@ -258,7 +256,6 @@ def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
     """Models of the arms that are not on this machine; see `models.absent`."""
-
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:
         return ()
@@ -277,7 +274,6 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
 
 def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     """What validity checks have to say about an experiment on this machine before anything is measured."""
-
     work = prepared.work
     return look(
         RunData(
@@ -416,7 +412,6 @@ def kept(prepared: Prepared, *, prompts_mib: int = 0) -> KeptServers:
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
-
     work = prepared.work
     for name, probe in probes:
         refuse_misfit(probe, name, work.models, work.arms.values())
@@ -500,7 +495,6 @@ def _prompts(
 ) -> dict[str, tuple[Prompt, ...]]:
     """Arm id -> prompts. Prompts of an exact length, and behind text of one, are cut by the tokenizer of the first
     target."""
-
     specs = loaded.experiment.workloads
     depths = sorted({arm.load.depth for arm in arms if arm.load is not None and arm.load.depth})
     behind: dict[int, tuple[Prompt, ...]] = {}
