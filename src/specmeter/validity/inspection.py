@@ -1,7 +1,4 @@
-"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since.
-
-From a run's data to findings, verdicts and the certificate.
-"""
+"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since."""
 
 from __future__ import annotations
 
@@ -30,8 +27,8 @@ from specmeter.store.integrity import (
     lost,
     uncovered,
 )
-from specmeter.validity.checks import BEFORE, CHECKS
 from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.registry import BEFORE, CHECKS
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 if TYPE_CHECKING:

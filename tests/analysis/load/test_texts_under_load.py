@@ -11,8 +11,7 @@ from specmeter.engines.llama_cpp.log_signs import LogSigns, Sign, scan
 from specmeter.messages import Message
 from specmeter.record import Finding, Unchecked
 from specmeter.store import RequestKey, RunStore
-from specmeter.validity.checks import CHECKS
-from specmeter.validity.checks.baseline import baseline_unstable
+from specmeter.validity.checks.baseline import CHECKS, baseline_unstable
 from specmeter.validity.checks.load import context_short, prompt_remembered
 from specmeter.validity.checks.output import output_differs
 from specmeter.validity.checks.run_data import RunData, read_run_data
