@@ -19,7 +19,8 @@ from specmeter.engines.llama_cpp.server import LlamaSession, request_body
 from specmeter.engines.llama_cpp.spec import METHODS
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.experiments.file import load
-from specmeter.models.inflate import CoreFile, Recipe, inflated, write_gguf
+from specmeter.models.gguf_writer import write_gguf
+from specmeter.models.inflate import CoreFile, Recipe, inflated
 from specmeter.numbers import rates
 from specmeter.record import Arm, ChatMessage, Generation, Reply
 

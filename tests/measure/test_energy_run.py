@@ -15,7 +15,8 @@ import pytest
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.host import energy, read_int
+from specmeter.host import energy
+from specmeter.host.ask import read_int
 from specmeter.host.energy import find_sources
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data

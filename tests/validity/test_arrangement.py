@@ -34,7 +34,8 @@ from specmeter.validity.checks.arrangement import (
     pooled_vs_mean,
     within_run_only,
 )
-from specmeter.validity.checks.baseline import CHECKS, baseline_elsewhere, baseline_unstable
+from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 

@@ -16,7 +16,7 @@ import numpy as np
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.messages import Message
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, of_arm, of_run, unseen

@@ -22,7 +22,8 @@ from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_ru
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import sessions_by_arm
 from specmeter.workloads import load, needs_tokenizer
-from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
+from specmeter.workloads.spec import FileWorkload, WorkloadSpec
+from specmeter.workloads.texts import BETWEEN
 
 _SHOWN = 3
 _Key = tuple[int, int, str, str]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.requests import BlockKey
-from specmeter.numbers.distributions import DIP_LIMIT, dip
+from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.numbers.special import f_above
 from specmeter.store import RequestRow
 from specmeter.validity.checks.request_data import RequestData
