@@ -461,7 +461,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
 
 
 def stalls(data: RunData) -> Findings:
-    """Requests that took half again as long as the same prompt of the same arm in other blocks (`analysis.stalls`).
+    """Requests that took half again as long as the same prompt of the same arm in other blocks (`find_stalls`).
 
     Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
     repeated. Never `invalid`: a stall may be what the machine always does.
