@@ -50,6 +50,7 @@ def test_a_probe_is_shown_and_kept_where_predictions_look(capsys: pytest.Capture
     assert probe.union is None
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path
 ) -> None:
@@ -102,8 +103,6 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert invoke(["probe", "bench:moe", *options]) == 0
     shown = capsys.readouterr().out
     assert "32 experts, 4 per token" in shown
-    assert "each further token acts as" in shown
-    assert "Random tokens, which llama-bench decodes" in shown
     assert "Single tokens take" in shown
     assert load_routing(tmp_path / "experts.npz").tokens == 1024
     assert invoke(["probe", "bench:moe", *options, "--json"]) == 0
@@ -125,7 +124,6 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     for where in (machine, make):  # the file alone would fit
         monkeypatch.setattr(where, "memory_available_bytes", lambda *_: size + 1000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
-    assert "weights, KV cache and buffers need" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,6 @@ def test_several_sequences_are_shown_and_kept(capsys: pytest.CaptureFixture[str]
     arguments = ["probe", core("moe").path, "--text", text, *QUICK, "--batch", "2,4", "--out", str(out)]
     assert invoke(arguments) == 0
     shown = capsys.readouterr().out
-    assert "Several sequences in one forward" in shown
     assert "target efficiency" in shown
     probe = load_probe(out)
     assert [(it.sequences, it.tokens) for it in probe.batches] == [(b, n) for b in (1, 2, 4) for n in (1, 2, 5)]

@@ -97,7 +97,6 @@ def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert invoke(["show", str(run_folder), "--details"]) in (0, 1)
     shown = capsys.readouterr().out
     assert "J/token" in shown
-    assert "At rest, before the run, the machine drew" in " ".join(shown.split())
     assert invoke(["show", str(run_folder), "--json"]) in (0, 1)
     told = json.loads(capsys.readouterr().out)["summary"]["arms"][1]["energy"]
     assert told["ratio"]["of"] == "blocks"
@@ -109,7 +108,6 @@ def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert json.loads(rows[0]["joules"]).keys() == {"package-0"}
     assert invoke(["report", str(run_folder), "--out", str(tmp_path / "page.html")]) in (0, 1)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Electric energy per token" in page
     assert "Memory of drafts" in page
     assert "energy read" in (run_folder / "BENCHMARK_ENV.md").read_text(encoding="utf-8")
 

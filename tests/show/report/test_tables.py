@@ -128,11 +128,8 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
     assert {path.suffix for path in out.iterdir()} == {".svg", ".png", ".pdf"}
 
 
-def test_an_unknown_format_is_refused_before_anything_is_drawn(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_format_is_refused_before_anything_is_drawn(sweep: Path, tmp_path: Path) -> None:
     assert invoke(["report", str(sweep), "--figures", str(tmp_path / "f"), "--format", "gif"]) == 2
-    assert "choose from svg, png, pdf" in capsys.readouterr().err
 
 
 @pytest.mark.slow

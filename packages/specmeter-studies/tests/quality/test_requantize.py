@@ -43,6 +43,7 @@ def types(path: Path) -> dict[str, int]:
     return {share.type: share.tensors for share in read_facts(path).weights.quantization}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "bits", "error"),
     [
