@@ -257,7 +257,7 @@ def fit(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching =
 def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
-    """Models of the arms that are not on this machine; see `models.absent`."""
+    """Models of the arms that are not on this machine; see `reference.absent_models`."""
 
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:

@@ -1,6 +1,6 @@
 """What a draft on another machine costs, from a study's rows: rates beside the local draft, ms and bytes per token.
 
-The latency model of `theory.latency`, fitted to drafts that were measured through several networks.
+The latency model of `specmeter_studies.latency`, fitted to drafts that were measured through several networks.
 
 Each block is fitted by itself, and intervals are Student's over blocks: of the parameters, and of whatever follows
 from them, so that parameters which vary together do so in predictions too.
