@@ -24,7 +24,7 @@ out as slower, half of it is allowed: only then may a race say "speculate".
 The pooled residuals of K arms have (b - 1)(K - 1) degrees of freedom, but that is worth as much only if all arms are
 equally noisy; so no more are counted than three arms have, 2 (b - 1). A pair alone would have b - 1.
 
-Chosen by simulation against four other rules: the table is in `benchmarks/elimination.py`.
+This rule was chosen by simulation against four others: the table is in `benchmarks/elimination.py`.
 
 Sources: Jennison & Turnbull 2000, "Group Sequential Methods" (error spent over looks; t statistics at unequal looks);
 Even-Dar, Mannor & Mansour 2006, JMLR 7, 1079 (successive elimination, and arms within a margin of the best); Dunn 1961,

@@ -198,7 +198,7 @@ def read_html(text: str, path: Path) -> Iterator[Grid]:
 
 
 def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
-    """(line, HTML) of each table, those in the cells of others after them; deeper ones than `_HTML_DEPTH` are left out."""
+    """(line, HTML) of each table, those in the cells of others after them; none deeper than `_HTML_DEPTH`."""
     starts, ends, closed = _tags(text)
     if len(starts) > MAX_TABLES:
         raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="save the part with results by itself")

@@ -508,7 +508,7 @@ CLOCK_CHECKS: tuple[Check, ...] = (
 
 
 def stalls(data: RunData) -> Findings:
-    """Requests that took half again as long as the same prompt of the same arm in other blocks (`requests.find_stalls`).
+    """Requests that took half again as long as their prompt in other blocks of the arm (`requests.find_stalls`).
 
     Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
     repeated. Never `invalid`: a stall may be what the machine always does.
