@@ -33,7 +33,7 @@ def score_apart(order: Scoring, heard: Heard) -> Scores:
 
 
 def time_apart(order: Timing) -> Times:
-    """`scoring.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
+    """`timing.time_tests` in a child. Raises what it raises, and `EngineDiedError`."""
     return _apart(_QualityJob(time=order), Times, None)
 
 
