@@ -25,8 +25,8 @@ from specmeter.store import run as run_module
 from specmeter.store.database import sqlite_errors
 from specmeter.store.environment import environment_of
 from specmeter.store.integrity import PARTS
-from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, of_request
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.inspection import certify, inspect, issue, judge
 from validity.factory import BASE, SD, run_data
 

@@ -1,12 +1,10 @@
-"""An arm under load over its blocks: throughput, latencies, and the speedup over its baseline at the same load.
+"""Throughput, latencies and speedup of an arm under load, from its cells.
 
-Cells are the units: in each block the arm and its baseline have one each, at the same load. Where clients were asked
-for, the speedup is the ratio of total tokens per second inside the steady windows, prompts included; where a rate was,
-throughput is what was offered, and the speedup is the ratio of times per output token. With several invocations these
-are the units, as everywhere.
+Cells are the units: in each block the arm and its baseline have one each, at the same load. If clients were asked for,
+the speedup is the ratio of total tokens per second inside the steady windows, prompts included; if a rate was,
+throughput is what was offered, and the speedup is the ratio of times per output token. There is no speedup of one kind
+of text, since texts share the machine. A cell that was broken off, or has no steady window, does not count.
 
-A mixture of texts shares the machine, so there is no speedup of one kind of it. A cell that was broken off, or has no
-steady window, does not count, and is told.
 """
 
 from __future__ import annotations
