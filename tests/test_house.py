@@ -251,14 +251,10 @@ LOGIC_IN_INIT: frozenset[str] = frozenset(
         "specmeter.api",
         "specmeter.audit.published",
         "specmeter.cli",
-        "specmeter.engines.mock",
-        "specmeter.engines.url",
         "specmeter.host",
         "specmeter.messages",
-        "specmeter.probe",
         "specmeter.show.export",
         "specmeter.testing",
-        "specmeter.theory.catalogue",
         "specmeter.validity.checks",
         "specmeter.workloads",
         "specmeter_engines",
@@ -274,7 +270,6 @@ LOGIC_IN_INIT: frozenset[str] = frozenset(
 """Packages whose `__init__` still holds logic."""
 
 LONG: dict[str, str] = {
-    "specmeter.advise.controllers": "not split yet",
     "specmeter.advise.pipeline": "not split yet",
     "specmeter.analysis.prediction.drafts": "not split yet",
     "specmeter.analysis.requests": "not split yet",

@@ -9,8 +9,8 @@ import pytest
 from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, gone_within, greedy, launch, prompt
 
 from specmeter.engines import Engine, EngineSession, Launch, load_engine
-from specmeter.engines.mock import Fault, MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine, MockSession
+from specmeter.engines.mock.spec import Fault, MockSpec, mock_model
 from specmeter.engines.session import Ticket, differences
 from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError
 from specmeter.record import Arm, Reply

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN, above, below, quotient, scaled
 from specmeter.record import Estimate
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter_studies.apple_published import raw_logs
 from specmeter_studies.library.moe_306.lines import (
     DENSE,

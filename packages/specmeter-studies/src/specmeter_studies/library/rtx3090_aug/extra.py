@@ -19,7 +19,7 @@ from specmeter.audit import published as tables
 from specmeter.messages import Message
 from specmeter.numbers.estimates import MARGIN, above, below, between, ratio_of_means, student_geometric, student_mean
 from specmeter.record import Estimate
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter.theory.roofline import expected_union
 from specmeter_studies import measured
 from specmeter_studies.rules import NOTHING, lies
