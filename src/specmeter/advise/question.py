@@ -42,7 +42,8 @@ from specmeter.experiments.file import LoadedExperiment, bundled, load, load_tex
 from specmeter.laboratory.plan import make_plan
 from specmeter.models.reference import absolute
 from specmeter.record import Prompt, Record
-from specmeter.workloads.spec import ALL_KINDS, Folder
+from specmeter.workloads.spec import ALL_KINDS
+from specmeter.workloads.texts import Folder
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal

@@ -40,7 +40,7 @@ from specmeter.errors import EngineError, UsageError
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.numbers.elimination import RaceStanding, eliminate
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stalls import steadied
 from specmeter.numbers.stats import Pool
 from specmeter.store import RunStore

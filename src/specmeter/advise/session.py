@@ -24,7 +24,7 @@ from specmeter.analysis.reading import line_to_paste, made_in
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import first_pass
-from specmeter.host.machine import memory_available_bytes
+from specmeter.host.limits import memory_available_bytes
 from specmeter.laboratory.run import kept, part_of, prepare, run
 from specmeter.measure import Observer as MeasureObserver
 from specmeter.messages import Message

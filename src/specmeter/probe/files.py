@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
-from specmeter.files import cache_dir
 from specmeter.probe.doubts import suspicions
 from specmeter.probe.record import Probe
 from specmeter.record import EngineIdentity, Host, ModelIdentity
