@@ -1,6 +1,6 @@
 """Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
 
-Only where two clocks are compared does it matter how busy the machine was.
+How busy the machine was matters only if two clocks are compared.
 """
 
 from __future__ import annotations
