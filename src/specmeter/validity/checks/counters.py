@@ -1,6 +1,6 @@
 """Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
 
-A busy machine matters only to those of them that compare two clocks.
+A busy machine is of influence only on those that compare two clocks.
 """
 
 from __future__ import annotations
