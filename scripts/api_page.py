@@ -21,7 +21,7 @@ from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
 from specmeter.audit.claim import Assumption, Claim, Ruling
 from specmeter.audit.read.columns import COLUMNS
-from specmeter.experiments.experiment import ArmSpec
+from specmeter.experiments.spec import ArmSpec
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Request
 from specmeter.show.export.tables import TABLES
 from specmeter.store.reader import RunState

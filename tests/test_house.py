@@ -146,7 +146,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.advise.question",
         "specmeter.advise.race",
         "specmeter.advise.session",
-        "specmeter.cli.runs",
         "specmeter.engines.libllama.decoder",
         "specmeter.engines.libllama.spec",
         "specmeter.engines.mock.engine",
@@ -155,10 +154,7 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.experiments.schedule",
         "specmeter.experiments.spec",
         "specmeter.llama_binding.sampling",
-        "specmeter.numbers.stats",
         "specmeter.probe",
-        "specmeter.theory.roofline",
-        "specmeter.validity.checks.load",
         "specmeter_engines.openvino.child",
         "specmeter_engines.several",
         "specmeter_studies.folder",
@@ -167,14 +163,7 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
 )
 """Modules whose docstrings still name more than one subject."""
 
-LOGIC_IN_INIT: frozenset[str] = frozenset(
-    {
-        "specmeter.engines.mock",
-        "specmeter.engines.url",
-        "specmeter.probe",
-        "specmeter.theory.catalogue",
-    }
-)
+LOGIC_IN_INIT: frozenset[str] = frozenset({})
 """Packages whose `__init__` still holds logic."""
 
 LONG: dict[str, str] = {

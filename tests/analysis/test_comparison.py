@@ -19,7 +19,7 @@ from specmeter.messages import words
 from specmeter.numbers.stats import ratio_of_groups
 from specmeter.record import Estimate
 from specmeter.show.comparison_words import comparison_sentence
-from specmeter.store.reader import DATABASE_NAME
+from specmeter.store.database import DATABASE_NAME
 
 EXPERIMENT = """
 name: compared

@@ -30,7 +30,8 @@ from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
 from specmeter.analysis.prediction.speedup import draw_costs, draw_speedup
 from specmeter.errors import SpecmeterError
-from specmeter.laboratory.pre_measure import Evidence, Scout, at_once, probe_key, why_not_replayed
+from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
+from specmeter.laboratory.pre_measure import Scout
 from specmeter.messages import Message
 from specmeter.numbers.estimates import luck_of_best, of_draws
 

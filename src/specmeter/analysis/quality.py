@@ -16,7 +16,7 @@ from pydantic import Field
 
 from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError
-from specmeter.probe import plain_name
+from specmeter.probe.files import plain_name
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
 

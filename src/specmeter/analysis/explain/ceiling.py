@@ -15,7 +15,7 @@ from specmeter.record import Arm, Estimate, Record
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.theory.curves import CostCurve
 
 

@@ -23,7 +23,7 @@ from specmeter.record import Estimate
 from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import ExpertUnion, ModelHeader, ModelIdentity, TextRouting
 
 

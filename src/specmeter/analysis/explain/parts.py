@@ -28,7 +28,7 @@ import numpy as np
 from specmeter.analysis.tally import TIMES, Tally
 
 if TYPE_CHECKING:
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.theory.curves import CostCurve
 
 

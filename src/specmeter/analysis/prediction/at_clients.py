@@ -24,7 +24,7 @@ from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, between
-from specmeter.probe import surface_of
+from specmeter.probe.reading import surface_of
 from specmeter.record import Estimate, Record
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from specmeter.analysis.prediction.drafts import Acceptance
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.theory.arguments import Floats
 
 

@@ -1,6 +1,6 @@
 """Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
 
-Only where two clocks are compared does it matter how busy the machine was.
+A busy machine is of influence only on those that compare two clocks.
 """
 
 from __future__ import annotations
