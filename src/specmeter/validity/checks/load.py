@@ -1,7 +1,7 @@
 """Checks of cells under load: that the load was the one that was asked for, and that counts close when requests share
 forwards.
 
-What a server counts over a cell belongs to no single request, so the conservation law is held against the cell.
+A count of a server over a cell belongs to no single request, so the conservation law is held against the cell.
 """
 
 from __future__ import annotations
