@@ -159,8 +159,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.experiments.schedule",
         "specmeter.experiments.spec",
         "specmeter.llama_binding.sampling",
-        "specmeter.numbers.stats",
-        "specmeter.probe",
         "specmeter.show.export",
         "specmeter.show.figure",
         "specmeter.show.page.document",
@@ -176,11 +174,7 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
 
 LOGIC_IN_INIT: frozenset[str] = frozenset(
     {
-        "specmeter.engines.mock",
-        "specmeter.engines.url",
-        "specmeter.probe",
         "specmeter.show.export",
-        "specmeter.theory.catalogue",
     }
 )
 """Packages whose `__init__` still holds logic."""
