@@ -173,7 +173,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.show.terminal.progress",
         "specmeter.show.why_report",
         "specmeter.theory.roofline",
-        "specmeter.validity.checks.load",
         "specmeter_engines.openvino.child",
         "specmeter_engines.several",
         "specmeter_studies.folder",

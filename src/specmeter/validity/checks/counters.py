@@ -1,7 +1,4 @@
-"""Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
-
-Only where two clocks are compared does it matter how busy the machine was.
-"""
+"""Checks of the counts and times that an engine reports: do they add up, and mean what they are called?"""
 
 from __future__ import annotations
 
