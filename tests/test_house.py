@@ -152,7 +152,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.analysis.prediction.drafts",
         "specmeter.analysis.quality",
         "specmeter.analysis.requests",
-        "specmeter.cli.runs",
         "specmeter.engines.libllama.decoder",
         "specmeter.engines.libllama.spec",
         "specmeter.engines.mock.engine",
@@ -161,7 +160,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.experiments.schedule",
         "specmeter.experiments.spec",
         "specmeter.llama_binding.sampling",
-        "specmeter.numbers.stats",
         "specmeter.probe",
         "specmeter.show.export",
         "specmeter.show.figure",
@@ -172,7 +170,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.show.terminal.plan",
         "specmeter.show.terminal.progress",
         "specmeter.show.why_report",
-        "specmeter.theory.roofline",
         "specmeter_engines.openvino.child",
         "specmeter_engines.several",
         "specmeter_studies.folder",
@@ -183,11 +180,7 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
 
 LOGIC_IN_INIT: frozenset[str] = frozenset(
     {
-        "specmeter.engines.mock",
-        "specmeter.engines.url",
-        "specmeter.probe",
         "specmeter.show.export",
-        "specmeter.theory.catalogue",
     }
 )
 """Packages whose `__init__` still holds logic."""

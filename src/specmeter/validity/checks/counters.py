@@ -1,4 +1,7 @@
-"""Checks of the counts and times that an engine reports: do they add up, and mean what they are called?"""
+"""Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
+
+A busy machine is of influence only on those that compare two clocks.
+"""
 
 from __future__ import annotations
 
