@@ -123,7 +123,7 @@ def break_even_alpha(gamma: int, verification: float = 1.0, *, draft_cost: float
     return rate if rate > 1 else alpha_from_acceptance_rate(rate, gamma)
 
 
-# --- what acceptance permits -------------------------------------------------------------------------------------------
+# --- what acceptance permits ------------------------------------------------------------------------------------------
 
 
 def permitted_speedup(acceptance_rate: float, gamma: float, draft_cost: float = 0.0) -> float:
