@@ -155,7 +155,6 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.experiments.file",
         "specmeter.experiments.schedule",
         "specmeter.experiments.spec",
-        "specmeter.llama_binding.sampling",
         "specmeter.show.export",
         "specmeter.show.figure",
         "specmeter.show.page.document",
