@@ -184,7 +184,6 @@ LONG: dict[str, str] = {
     "specmeter.analysis.prediction.drafts": "not split yet",
     "specmeter.analysis.requests": "not split yet",
     "specmeter.audit.read.table": "not split yet",
-    "specmeter.engines.libllama.decoder": "not split yet",
     "specmeter.engines.llama_cpp.server": "not split yet",
     "specmeter.engines.mock.engine": "not split yet",
     "specmeter.experiments.experiment": "not split yet",
