@@ -17,10 +17,11 @@ from pathlib import Path
 from specmeter.advise.advice import AdviceQuestion, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.experiments.experiment import LOOKUP, name_of
+from specmeter.experiments.defaults import name_of
+from specmeter.experiments.described import LOOKUP
 from specmeter.experiments.file import load
 from specmeter.host.machine import memory_free_bytes
-from specmeter.laboratory.doctor import SMALLER
+from specmeter.laboratory.pairs import SMALLER
 from specmeter.messages import Message
 from specmeter.models.facts import ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, first_part, read_parts

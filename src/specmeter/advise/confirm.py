@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.advise.advice import DRAFTS, AdviceOfKind
-from specmeter.advise.race import CONFIRMATION, best_other, rates_in
-from specmeter.advise.session import StagePlan
+from specmeter.advise.race import CONFIRMATION, best_other
+from specmeter.advise.stage import StagePlan
+from specmeter.advise.standing import rates_in
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
@@ -39,8 +40,8 @@ from specmeter.store import RunStore
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Decision, Goal
-    from specmeter.advise.race import Answered
     from specmeter.advise.session import AdviseSession
+    from specmeter.advise.standing import Answered
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.numbers.stats import Floats
@@ -269,14 +270,8 @@ def measured(
         name,
         (*ledger.with_baselines(arms), *arms),
         ledger.halves.other,
-        (
-            f"design.blocks={max(least, min(blocks or expected, room))}",
-            "design.probe=off",
-            "design.controls=false",
-            ledger.warming,
-            *ledger.patience,
-            *ledger.shorter,
-        ),
+        {"blocks": max(least, min(blocks or expected, room)), **ledger.warming, **ledger.patience},
+        max_tokens=ledger.shorter,
     )
     ledger.servers.renew()  # each block has new ones, with a memory layout of their own, and memory to itself
     ledger.carry_out(plan, thorough=True)

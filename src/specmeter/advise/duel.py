@@ -16,7 +16,6 @@ for others like them. What is decided:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.advise.advice import LEAVES_OFF, AdviceOfKind
 from specmeter.advise.confirm import DECISIONS, FIRST, Confirmed, Ruling, ends, finish
-from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
-from specmeter.advise.session import StagePlan, keeps_servers, prepared_for
+from specmeter.advise.stage import StagePlan, keeps_servers
+from specmeter.advise.standing import counted
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.estimates import MARGIN, from_log
 from specmeter.numbers.stats import t_critical
@@ -97,14 +96,8 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         FIRST,
         (*ledger.with_baselines(arms), *arms),
         tuple(dict.fromkeys(prompt for turn in turns for prompt in turn)),
-        (
-            f"design.blocks={len(turns)}",
-            f"only.turns={json.dumps(turns)}",
-            "design.probe=off",
-            "design.controls=false",
-            *ledger.keeping,
-            *ledger.patience,
-        ),
+        {"blocks": len(turns), **ledger.keeping, **ledger.patience},
+        turns,
     )
     found = found_of(ledger, measure(ledger, plan), arms, ledger.folder / "screen")
     ledger.set_fates(
@@ -123,7 +116,7 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
 def measure(ledger: AdviseSession, plan: StagePlan) -> Prepared:
     """Carry out a confirmation, and say what it measured; draft models read its answers, so that each has an expected
     speedup."""
-    part = prepared_for(ledger.whole, plan, ledger.folder)
+    part = ledger.part(plan)
 
     def read(store: RunStore) -> Sequence[Turn] | None:
         explore(part, store, host=None, priced=False)

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import get_args
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
+from specmeter.advise.advise import advise as carry_out
+from specmeter.advise.budget import with_budget
 from specmeter.advise.candidates import Candidates, find_candidates
-from specmeter.advise.pipeline import advise as carry_out
-from specmeter.advise.pipeline import advise_loads, choose_folder, with_budget
-from specmeter.advise.question import ask, grid_of
+from specmeter.advise.folder import choose_folder
+from specmeter.advise.grid import grid_of
+from specmeter.advise.loads import advise_loads
+from specmeter.advise.observer import Silent
+from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule
-from specmeter.advise.session import Silent
 from specmeter.api import is_number, need, need_type, path_of, several
 from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching

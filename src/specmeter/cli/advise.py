@@ -10,20 +10,17 @@ from typing import Any, cast
 import click
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
+from specmeter.advise.advise import advise
+from specmeter.advise.again import again as measure_again
+from specmeter.advise.budget import refuse_small_budget, with_budget
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
-from specmeter.advise.pipeline import (
-    advise,
-    advise_loads,
-    again_loads,
-    choose_again,
-    choose_folder,
-    refuse_small_budget,
-    with_budget,
-)
-from specmeter.advise.pipeline import again as measure_again
-from specmeter.advise.question import ask, grid_of, outline
+from specmeter.advise.folder import choose_again, choose_folder
+from specmeter.advise.grid import grid_of
+from specmeter.advise.loads import advise_loads, again_loads
+from specmeter.advise.outline import outline
+from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (

@@ -15,7 +15,8 @@ from specmeter.errors import UsageError
 from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, remembered
 from specmeter.host.energy import EnergyMeter, find_sources
 from specmeter.host.machine import memory_available_bytes, read_host
-from specmeter.laboratory.doctor import Diagnosis, can_measure, examine, pair
+from specmeter.laboratory.doctor import Diagnosis, can_measure, examine
+from specmeter.laboratory.pairs import pair
 from specmeter.models.reference import found_models
 from specmeter.record import Estimate, Host
 from specmeter.show.table import Table, Tone, numbers, row, text

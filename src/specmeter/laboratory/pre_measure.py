@@ -23,7 +23,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.experiments.schedule import first_pass
+from specmeter.experiments.cells import first_pass
 from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.messages import Message

@@ -19,7 +19,7 @@ from specmeter.text import counted, duration, printable, rate, size
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Stage
-    from specmeter.advise.question import Outline
+    from specmeter.advise.outline import Outline
     from specmeter.experiments.schedule import Turn
     from specmeter.record import Arm, Request
 
