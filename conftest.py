@@ -56,12 +56,17 @@ TIMES = int(os.environ.get("SPECMETER_FAULTS", "1"))
 """By hand: so many times as many made-up inputs, mutations and kills as by default; see CONTRIBUTING.md."""
 ONE_WORKER = ("tests/show/report/",)
 """Folders whose tests share fixtures that take seconds to make: they go to one process."""
+DEAR = {"browser", "smol"}
+"""Fixtures whose tests are slow, unless they are marked `smoke`."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that neither process waits long for the other; those that run alone last."""
     files: dict[Path, int] = {}
     for item in items:
+        if DEAR & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("smoke"):
+            item.add_marker("slow")
         if TIMES > 1:
             item.add_marker(pytest.mark.timeout(0), append=False)
         made_up = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)

@@ -172,7 +172,8 @@ class Bench:
 
     def run(self, tests: Sequence[str], *flags: str) -> tuple[str, str]:
         """(`passed`, `failed`, `slow` or `broken`, the last lines that pytest printed)."""
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--no-header", *flags]
+        options = ("-m", "", "-n", "0", "-q", "-p", "no:cacheprovider", "--no-header")
+        command = [sys.executable, "-m", "pytest", *options, *flags]
         try:
             done = subprocess.run(
                 [*command, *tests], cwd=self.folder, env=self._env, capture_output=True, text=True, timeout=PATIENCE_S,

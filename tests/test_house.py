@@ -129,8 +129,345 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert {frozenset(circle) for circle in _circles()} == set(CIRCLES)
 
 
+def test_the_core_knows_nothing_of_fleets() -> None:
+    core = [path for path in SOURCES[0].rglob("*") if path.suffix in (".py", ".json", ".html", ".js", ".yaml")]
+    told = re.compile(r"fleet|\bray\b", re.IGNORECASE)
+    assert [str(path) for path in core if told.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_module_says_what_it_is() -> None:
     assert [name for name, tree in _trees().items() if not ast.get_docstring(tree)] == []
+
+
+UNTANGLED_LATER: frozenset[str] = frozenset(
+    {
+        "specmeter.advise.advice",
+        "specmeter.advise.controllers",
+        "specmeter.analysis.explain.account",
+        "specmeter.analysis.explain.parts",
+        "specmeter.analysis.load.summary",
+        "specmeter.analysis.pairing",
+        "specmeter.analysis.positions",
+        "specmeter.analysis.prediction.drafts",
+        "specmeter.analysis.prediction.forecast",
+        "specmeter.analysis.prediction.speedup",
+        "specmeter.analysis.quality",
+        "specmeter.analysis.requests",
+        "specmeter.audit.speedup",
+        "specmeter.cli",
+        "specmeter.cli.runs",
+        "specmeter.engines.libllama.decoder",
+        "specmeter.engines.libllama.spec",
+        "specmeter.engines.llama_cpp.build",
+        "specmeter.engines.llama_cpp.tools",
+        "specmeter.engines.mock.engine",
+        "specmeter.engines.process",
+        "specmeter.files",
+        "specmeter.host.machine",
+        "specmeter.llama_binding.sampling",
+        "specmeter.measure.load",
+        "specmeter.models.bench",
+        "specmeter.models.facts",
+        "specmeter.models.inflate",
+        "specmeter.numbers.crossing",
+        "specmeter.numbers.distributions",
+        "specmeter.numbers.estimates",
+        "specmeter.numbers.stalls",
+        "specmeter.numbers.stats",
+        "specmeter.probe",
+        "specmeter.probe.draft_lengths",
+        "specmeter.probe.profile",
+        "specmeter.probe.routing",
+        "specmeter.probe.steps",
+        "specmeter.probe.sweep",
+        "specmeter.record.base",
+        "specmeter.record.machine",
+        "specmeter.record.measured",
+        "specmeter.record.spec",
+        "specmeter.record.verdict",
+        "specmeter.show.export",
+        "specmeter.show.figure",
+        "specmeter.show.page.document",
+        "specmeter.show.run_words",
+        "specmeter.show.schedule_report",
+        "specmeter.show.table",
+        "specmeter.show.terminal.plan",
+        "specmeter.show.terminal.progress",
+        "specmeter.show.why_report",
+        "specmeter.store.database",
+        "specmeter.store.guarded",
+        "specmeter.store.integrity",
+        "specmeter.theory.curves",
+        "specmeter.theory.roofline",
+        "specmeter.validity.checks.baseline",
+        "specmeter.validity.checks.bounds",
+        "specmeter.validity.checks.check",
+        "specmeter.validity.checks.controls",
+        "specmeter.validity.checks.counters",
+        "specmeter.validity.checks.decoding",
+        "specmeter.validity.checks.engine",
+        "specmeter.validity.checks.load",
+        "specmeter.validity.checks.output",
+        "specmeter.validity.checks.records",
+        "specmeter.validity.checks.run_data",
+        "specmeter.validity.inspection",
+        "specmeter.workloads",
+        "specmeter.workloads.spec",
+        "specmeter_engines.openvino.child",
+        "specmeter_engines.several",
+        "specmeter_studies.builders",
+        "specmeter_studies.folder",
+        "specmeter_studies.library.apple_quant_ladder.extra",
+        "specmeter_studies.library.cross_device.costs",
+        "specmeter_studies.library.moe_306.lines",
+        "specmeter_studies.library.moe_306.tables",
+        "specmeter_studies.measured",
+        "specmeter_studies.quality.mlx",
+        "specmeter_studies.quality.plan",
+        "specmeter_studies.quality.scoring",
+        "specmeter_studies.rows",
+        "specmeter_studies.runner",
+        "specmeter_studies.setting",
+        "specmeter_studies.show.document",
+        "specmeter_studies.show.figures",
+        "specmeter_studies.show.machines",
+        "specmeter_studies.show.terminal",
+        "specmeter_studies.study",
+    }
+)
+"""Modules whose docstrings still name more than one subject."""
+
+LOGIC_IN_INIT: frozenset[str] = frozenset(
+    {
+        "specmeter.api",
+        "specmeter.audit.published",
+        "specmeter.cli",
+        "specmeter.engines.mock",
+        "specmeter.engines.url",
+        "specmeter.host",
+        "specmeter.messages",
+        "specmeter.probe",
+        "specmeter.show.export",
+        "specmeter.testing",
+        "specmeter.theory.catalogue",
+        "specmeter.validity.checks",
+        "specmeter.workloads",
+        "specmeter_engines",
+        "specmeter_engines.mlx",
+        "specmeter_engines.onnxruntime",
+        "specmeter_engines.openvino",
+        "specmeter_engines.several",
+        "specmeter_engines.transformers",
+        "specmeter_engines.vllm",
+        "specmeter_studies",
+    }
+)
+"""Packages whose `__init__` still holds logic."""
+
+LONG: dict[str, str] = {
+    "specmeter.advise.controllers": "not split yet",
+    "specmeter.analysis.prediction.drafts": "not split yet",
+    "specmeter.analysis.requests": "not split yet",
+    "specmeter.audit.read.llama_server_log": "not split yet",
+    "specmeter.audit.read.table": "not split yet",
+    "specmeter.engines.libllama.decoder": "not split yet",
+    "specmeter.engines.llama_cpp.server": "not split yet",
+    "specmeter.engines.mock.engine": "not split yet",
+    "specmeter.host.machine": "not split yet",
+    "specmeter.measure.loop": "not split yet",
+    "specmeter.models.inflate": "not split yet",
+    "specmeter.numbers.stats": "not split yet",
+    "specmeter.show.export": "not split yet",
+    "specmeter.show.run_words": "not split yet",
+    "specmeter.validity.checks.decoding": "not split yet",
+    "specmeter.validity.checks.engine": "not split yet",
+    "specmeter.validity.checks.output": "not split yet",
+    "specmeter.validity.checks.records": "not split yet",
+    "specmeter.validity.checks.run_data": "not split yet",
+}
+"""Modules of more than `MAX_LINES` lines -> why they are not split."""
+
+MAX_LINES = 600
+
+DEAD_NAMES: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("specmeter.advise.controllers", "profile.oracle"),
+        ("specmeter.advise.controllers", "profile.oracle.fit_costs"),
+        ("specmeter.advise.controllers", "profile.run"),
+        ("specmeter.analysis.pairing", "gaps.additive"),
+        ("specmeter.analysis.prediction.drafts", "profile.replay.replay"),
+        ("specmeter.analysis.prediction.forecast", "scout.Scout"),
+        ("specmeter.analysis.quality", "record.files"),
+        ("specmeter.analysis.summary", "meetings"),
+        ("specmeter.analysis.summary", "request_table"),
+        ("specmeter.audit.read.pages", "_DEPTH"),
+        ("specmeter.probe.draft_lengths", "figures.match_lengths"),
+        ("specmeter.show.terminal.advice", "advise.course"),
+        ("specmeter.validity.checks.records", "analysis.stalls"),
+        ("specmeter_studies.cli.study", "studies.runner.StudyWatch"),
+        ("specmeter_studies.library.cross_device.costs", "theory.latency"),
+        ("specmeter_studies.quality.child", "timing.time_tests"),
+        ("specmeter_studies.quality.native", "engines.native_tools"),
+        ("specmeter_studies.quality.native", "settings.context"),
+    }
+)
+"""(module, name in a docstring) that still points nowhere."""
+
+FOREIGN = set(
+    re.findall(
+        r"\S+",
+        """a.b.c avg_spec_accept_length bench_one_batch_server c4 draft_speeds fullfsync get_n_draft_max
+        minutes.seconds.ms.us pg print_rows psys server_slot_stats speculative_num_draft_tokens speed_bench.py
+        speed_bench_compare.py spmt tabulate tps_off _accepted_tokens _draft_tokens""",
+    )
+)
+"""Names of other programs that docstrings mention."""
+
+_FOREIGN_HEADS = {"gguf", "importlib", "mlx_lm", "pyarrow", "xllamacpp"}
+_FOREIGN_STARTS = ("llama_", "ggml_", "common_", "tcpi_")
+_FILE_ENDINGS = ("json", "jsonl", "yaml", "html", "svg", "md", "sqlite")
+
+_TITLE = re.compile(r"(?:Whether|What|How|Which|Who|Where|From) ")
+_CLAUSE = re.compile(r"[:;,] | (?:as|that|(?<!for )which|who|where|what|when|whose) ")
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|be|has|have|had|can|cannot|may|must|do|does|says?|needs?|tries|depends?|assumes?|holds?|calls"
+    r"|uses?|takes?|closes|divides|raises?|shares?|comes|find|belongs|names?|runs|counts|tells?|follows?)\b"
+)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """All texts that stand alone as a statement: docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+@cache
+def _words_of_code() -> frozenset[str]:
+    """Every name and every word of a string that code uses, the text of docstrings left out."""
+    words: set[str] = set()
+    for tree in _trees().values():
+        prose = {id(text) for text in _docstrings(tree)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                    words.add(name)
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    words.add(name)
+                case ast.alias(name=name):
+                    words.update(name.split("."))
+                case ast.Constant(value=str(text)) if id(node) not in prose:
+                    words.update(re.findall(r"\w+(?:\.\w+)*", text))
+                    words.update(re.findall(r"\w+", text))
+                case _:
+                    pass
+    return frozenset(words | {part for module in MODULES for part in module.split(".")})
+
+
+@cache
+def _names_within(module: str) -> frozenset[str]:
+    """What can be asked of a module by `module.NAME`: what it defines at any level or imports, and its own modules."""
+    names = {name.rpartition(".")[2] for name in MODULES if name.rpartition(".")[0] == module}
+    for node in ast.walk(_trees()[module]):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name) | ast.Name(id=name):
+                names.add(name)
+            case ast.alias(name=name, asname=other):
+                names.add((other or name).split(".")[0])
+            case _:
+                pass
+    return frozenset(names)
+
+
+def _exists(name: str, module: str) -> bool:
+    """Whether a name in the docstring of a module is there: a file, a word of the code, or a name within a module."""
+    if name in FOREIGN:
+        return True
+    if re.fullmatch(r"[\w/.]+\.py", name):
+        return "NAME" in name or (ROOT / name).is_file() or any((it / name).is_file() for it in SOURCES)
+    if not re.fullmatch(r"_?[a-z_]\w*(?:\.[A-Za-z_]\w*)*", name):
+        return True
+    head, *rest = name.split(".")
+    if not rest:
+        return name in _words_of_code() or name.startswith(_FOREIGN_STARTS)
+    if head in _FOREIGN_HEADS or rest[-1] in _FILE_ENDINGS or any(it.isupper() for it in rest):
+        return True
+    if name in _words_of_code():  # a key, such as `generation.max_tokens`
+        return True
+    within = [other for other in MODULES if other.rpartition(".")[2] == head]
+    return any(rest[0] in _names_within(other) for other in within) or (not within and head in _names_within(module))
+
+
+def test_names_in_docstrings_are_there() -> None:
+    named = {
+        (module, name.removesuffix("()"))
+        for module, tree in _trees().items()
+        for text in _docstrings(tree)
+        for name in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", str(text.value))
+        if not _exists(name.removesuffix("()"), module)
+    }
+    assert named - DEAD_NAMES == set()
+
+
+def test_paths_in_the_settings_of_tools_are_there() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    patterns = [*tools["ruff"]["lint"]["per-file-ignores"], *tools["ruff"]["src"], *tools["pyright"]["extraPaths"]]
+    assert [it for it in patterns if not any(ROOT.glob(it))] == []
+
+
+def test_init_files_only_hand_names_on() -> None:
+    """Imports, docstrings, `__all__`, a lazy `__getattr__` with its `__dir__`, and constants that nothing computes."""
+    found = {
+        name
+        for name, tree in _trees().items()
+        if MODULES[name].name == "__init__.py" and not all(map(_hands_on, tree.body))
+    }
+    assert found - LOGIC_IN_INIT == set()
+
+
+def _hands_on(node: ast.stmt) -> bool:
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.FunctionDef(name="__getattr__" | "__dir__"):
+            return True
+        case ast.Assign() | ast.AnnAssign():
+            return not any(isinstance(it, ast.Lambda | ast.comprehension) for it in ast.walk(node))
+        case _:
+            return False
+
+
+def test_long_files_have_a_reason() -> None:
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    assert {name: count for name, count in lengths.items() if count > MAX_LINES and name not in LONG} == {}
+
+
+def test_a_module_has_one_subject() -> None:
+    """A paragraph of one line that is no sentence is the title of a second subject."""
+    found = {
+        (name, line)
+        for name, tree in _trees().items()
+        for line in (ast.get_docstring(tree) or "").split("\n\n")[1:]
+        if name not in UNTANGLED_LATER and _is_title(line)
+    }
+    assert found == set()
+
+
+def _is_title(paragraph: str) -> bool:
+    if "\n" in paragraph.strip() or not re.match(r"[A-Z`]", paragraph) or not paragraph.endswith("."):
+        return False
+    return not paragraph.startswith("Source") and bool(
+        _TITLE.match(paragraph) or not _VERB.search(_CLAUSE.split(paragraph)[0])
+    )
+
+
+def test_titles_are_told_from_sentences() -> None:
+    assert _is_title("The course of a schedule: one advice after the other, within one budget.")
+    assert _is_title("Whether an older advice still holds.")
+    assert not _is_title("The folder is untrusted: headers are bounded.")
+    assert not _is_title("Source: Fieller 1954.")
 
 
 def _circles() -> list[list[str]]:

@@ -44,8 +44,11 @@ if TYPE_CHECKING:
     from specmeter.advise.schedule import Schedule
     from specmeter.analysis.comparison import RunComparison
     from specmeter.analysis.prediction.speedup import Predicted
-    from specmeter.api import Experiment, Run, audit, compare, load, predict, run
     from specmeter.api.advice import advise, schedule
+    from specmeter.api.audit import audit
+    from specmeter.api.comparison import compare
+    from specmeter.api.prediction import predict
+    from specmeter.api.runs import Experiment, Run, load, run
     from specmeter.audit.reading import Audit
     from specmeter.errors import SpecmeterError
     from specmeter.show.export import RunTable
@@ -68,6 +71,9 @@ else:
         "Schedule": "advise.schedule",
         "SpecmeterError": "errors",
         "advise": "api.advice",
+        "audit": "api.audit",
+        "compare": "api.comparison",
+        "predict": "api.prediction",
         "schedule": "api.advice",
     }
 
@@ -79,7 +85,7 @@ else:
             raise AttributeError(f"module 'specmeter' has no attribute {name!r}")
         if name == "errors":
             return import_module("specmeter.errors")
-        return getattr(import_module(f"specmeter.{_HOME.get(name, 'api')}"), name)
+        return getattr(import_module(f"specmeter.{_HOME.get(name, 'api.runs')}"), name)
 
     def _studies():
         from specmeter import extensions

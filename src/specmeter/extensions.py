@@ -1,4 +1,4 @@
-"""What other packages add: commands, experiments, and the studies of published documents.
+"""What other packages add: commands, experiments, messages, and the studies of published documents.
 
 A package says so by entry points, and these are read from `*.dist-info/entry_points.txt` here: that takes a
 millisecond, and with `importlib.metadata` every `--help` would wait forty.
@@ -6,6 +6,7 @@ millisecond, and with `importlib.metadata` every `--help` would wait forty.
     specmeter.commands     a name's first word is the command, the rest its line of help; its value is a click command
     specmeter.experiments  a name leads to a function that writes the experiment's file for this machine
     specmeter.studies      leads to a module with what `Studies` asks for
+    specmeter.messages     leads to a package whose folder `messages` has its catalogues
 """
 
 from __future__ import annotations
@@ -16,15 +17,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol, cast
 
 from specmeter.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
-FLEET = "`pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
 OF_STUDIES = ("study", "quality")
 """Commands that come with the package of studies."""
 OWN_CODE = "specmeter_study_"
@@ -50,10 +48,6 @@ class Studies(Protocol):
         """All its studies."""
         ...
 
-    def messages(self) -> Path:
-        """The folder of its catalogues."""
-        ...
-
 
 def commands() -> dict[str, AddedCommand]:
     """The commands of other packages, by name."""
@@ -64,6 +58,12 @@ def commands() -> dict[str, AddedCommand]:
 def experiments() -> Mapping[str, str]:
     """Name -> place of what writes an experiment's file, of other packages."""
     return _entries().get("specmeter.experiments", {})
+
+
+def catalogues() -> list[str]:
+    """Folders with the catalogues of other packages, none of which is imported for that."""
+    specs = map(find_spec, _entries().get("specmeter.messages", {}).values())
+    return [f"{folder}/messages" for spec in specs if spec for folder in spec.submodule_search_locations or ()]
 
 
 def studies() -> Studies | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from programs import write_program
 from specmeter.cli.doctor import command
 from specmeter.engines.libllama.engine import examine as examine_libllama
 from specmeter.engines.llama_cpp.build import (
@@ -196,8 +197,7 @@ def test_a_named_server_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.skipif("sys.platform == 'win32'")
 def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server = tmp_path / "llama-server"
-    server.write_text(f"#!/bin/sh\ncat <<'END'\n{VERSION}{DEVICES}END\n")
-    server.chmod(0o755)
+    write_program(server, f"#!/bin/sh\ncat <<'END'\n{VERSION}{DEVICES}END\n")
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(server))
     monkeypatch.setattr("specmeter.engines.llama_cpp.tools.builds", list)
     alone = examine_native(host())
@@ -207,8 +207,7 @@ def test_a_server_that_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert alone.drives == {"NVIDIA"}
     assert "ggml-rpc-server (drafts on other machines)" in alone.fix
     for program in ("llama-quantize", "rpc-server"):  # as older builds call it
-        (tmp_path / program).write_text("#!/bin/sh\n")
-        (tmp_path / program).chmod(0o755)
+        write_program(tmp_path / program, "#!/bin/sh\n")
     found = examine_native(host())
     assert "with llama-quantize, ggml-rpc-server" in found.detail
     assert "specmeter engines build" in found.fix

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from models.gguf_files import write_gguf
-from specmeter.api import Experiment, audit
+from specmeter.api.audit import audit
+from specmeter.api.runs import Experiment
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 
 from engines.stand_in import BUILD
+from programs import write_program
 from specmeter.engines import Launch
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, Program, builds, find_program
 from specmeter.models.bench import shipped
@@ -110,8 +110,7 @@ def _write_program(path: Path, command: str, flags: str = "", version: str = "1 
 --version) echo 'version: {version}'; echo 'built with nothing for nowhere'; exit ;;
 esac
 """
-    path.write_text(f"#!/bin/sh\n{known if flags else ''}{command}\n", encoding="utf-8")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    write_program(path, f"#!/bin/sh\n{known if flags else ''}{command}\n")
 
 
 def alive(pids: tuple[int, ...] | list[int]) -> list[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_program
 from specmeter.cli import invoke
 from specmeter.engines.llama_cpp.build import (
     BACKENDS,
@@ -96,8 +97,7 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, each: str = "pas
     text = program.replace("{python}", sys.executable)
     cmake = CMAKE.format(python=sys.executable, notes=str(notes), each=each, program=text)
     for name, content in (("cmake", cmake), ("c++", "#!/bin/sh\n"), ("make", "#!/bin/sh\n")):
-        (folder / name).write_text(content, encoding="utf-8")
-        (folder / name).chmod(0o755)
+        write_program(folder / name, content)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     return notes
 

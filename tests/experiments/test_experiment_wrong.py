@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmeter.api import Experiment as Built
+from specmeter.api.runs import Experiment as Built
 from specmeter.errors import ExperimentError
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_program
 from specmeter.host import energy
 from specmeter.host.energy import (
     Counter,
@@ -326,12 +327,11 @@ def test_intervals_of_powermetrics() -> None:
 def test_powermetrics_is_read_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for sudo and powermetrics, the real code between them."""
     (tmp_path / "block").write_text(APPLE)
-    (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
-    (tmp_path / "powermetrics").write_text(
-        f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nwhile cat {tmp_path}/block; do sleep 0.05; done\n'
+    write_program(tmp_path / "sudo", '#!/bin/sh\nshift\nexec "$@"\n')
+    write_program(
+        tmp_path / "powermetrics",
+        f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nwhile cat {tmp_path}/block; do sleep 0.05; done\n',
     )
-    for name in ("sudo", "powermetrics"):
-        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     chip = Intervals("chip")
     running = PowerMetrics(chip.add)
@@ -346,8 +346,7 @@ def test_powermetrics_is_read_while_it_runs(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif("sys.platform == 'win32'")
 def test_a_mac_that_asks_for_a_password_says_what_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
-    (tmp_path / "sudo").chmod(0o755)
+    write_program(tmp_path / "sudo", "#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(energy, "_FIRST_BLOCK_S", 200)
     monkeypatch.setattr(sys, "platform", "darwin")

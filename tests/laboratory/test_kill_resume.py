@@ -64,10 +64,17 @@ def keys_of(folder: Path) -> Counter[tuple[str | int, ...]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads other processes' environments from /proc")
-@pytest.mark.parametrize(("what", "kills"), [("real", 12), ("loaded", 3), ("advice", 2)])
+@pytest.mark.parametrize(
+    ("what", "kills"),
+    [
+        ("real", 3),
+        pytest.param("real", 12, marks=pytest.mark.slow),
+        pytest.param("loaded", 3, marks=pytest.mark.slow),
+        pytest.param("advice", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_killed_at_random_moments_is_completed_without_loss_or_repetition(
     tmp_path: Path, what: str, kills: int, times: int
 ) -> None:

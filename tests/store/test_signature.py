@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from measure.test_measure import measured, write
+from programs import write_program
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.store import RunStore, signature
@@ -179,11 +180,10 @@ def test_an_openssh_that_hangs_or_is_too_old(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     key = tmp_path / "key"
     key.write_text("ssh-ed25519 AAAA me\n")
-    program.write_text("#!/bin/sh\necho 'unknown option -- Y' >&2\nexit 1\n")
-    program.chmod(0o755)
+    write_program(program, "#!/bin/sh\necho 'unknown option -- Y' >&2\nexit 1\n")
     with pytest.raises(UsageError, match="too old"):
         signature.sign(b"x", key)
-    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    write_program(program, "#!/bin/sh\nexec sleep 30\n")
     monkeypatch.setattr(signature, "_SIGN_TIMEOUT_S", 0.2)
     with pytest.raises(UsageError, match="did not answer"):
         signature.sign(b"x", key)

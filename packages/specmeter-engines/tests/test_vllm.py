@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from programs import write_program
 from specmeter.engines import Launch, load_engine
 from specmeter.engines.registry import check_arm
 from specmeter.errors import EngineStartError, ExperimentError
@@ -34,8 +35,7 @@ Acting = Callable[..., Subject]
 def acting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Acting]:
     """The engine with a stand-in for its interpreter, something being wrong with it."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("acting_vllm.py")} "$@"\n')
-    python.chmod(0o755)
+    write_program(python, f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("acting_vllm.py")} "$@"\n')
     target, draft = (folder_model(None, it, f"bench:{it}") for it in ("dense", "draft-small"))
     made: list[Subject] = []
 

@@ -14,10 +14,9 @@ from specmeter.advise.advice import write_advice
 from specmeter.cli import invoke
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.experiments.file import load
-from specmeter.extensions import FLEET
 from specmeter.show.terminal.console import errors
 from specmeter_fleet import cli, worker
-from specmeter_fleet.cluster import Cluster, refuse_no_ray
+from specmeter_fleet.cluster import INSTALL, Cluster, refuse_no_ray
 from specmeter_fleet.head import FleetRecord, Head, begun, shipped
 from specmeter_fleet.spec import Device, Fleet, of_cluster, read_fleet
 from specmeter_fleet.worker import environment
@@ -59,7 +58,7 @@ def test_without_ray_the_install_line_is_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as caught:
         refuse_no_ray()
-    assert caught.value.fix == FLEET
+    assert caught.value.fix == INSTALL
 
 
 @pytest.mark.parametrize(

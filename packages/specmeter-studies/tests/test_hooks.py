@@ -23,7 +23,8 @@ def test_it_answers_all_that_is_asked() -> None:
     assert extensions.studies() is asked
     assert asked.names() == NAMES
     assert asked.RULINGS == FINDINGS
-    assert {it.name for it in asked.messages().iterdir()} == {f"{language}.json" for language in LANGUAGES}
+    folder = next(it for it in extensions.catalogues() if "specmeter_studies" in it)
+    assert {it.name for it in Path(folder).iterdir()} == {f"{language}.json" for language in LANGUAGES}
     assert resources.files(asked.EXPERIMENTS).joinpath("moe-306.yaml").is_file()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from specmeter.advise.advice import DRAFTS, GRID_NAME, Advice, Again, Changed, Fate, read_advice
+from specmeter.advise.advice import DRAFTS, GRID_NAME, Advice, Again, Changed, read_advice
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirmed
 from specmeter.advise.duel import found_of, measure
 from specmeter.advise.examination import certify_advice, examined
@@ -97,18 +97,12 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
         if there.again_of != certificate:
             raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
         return there
-    fates: list[Fate] = [it for it in old.fates if it.confirmed is not None]
     advice = Advice(
         asked=old.asked,
         made_at=time.time(),
-        finished=False,
-        decision="undecided",
         basis="confirmed",
-        arm=None,
-        speedup=None,
-        verdict=None,
         settings=old.settings,
-        fates=tuple(it.model_copy(update={"confirmed": None}) for it in fates),
+        fates=tuple(it.model_copy(update={"confirmed": None}) for it in old.fates if it.confirmed is not None),
         again_of=certificate,
     )
     return beginning(advice, load(str(before / GRID_NAME)), folder)
@@ -116,13 +110,9 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
 
 def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
     decision = DECISIONS.get(found.ruling, "undecided")
-    ledger.set_fates(
-        [
-            it.model_copy(update={"confirmed": found.speedup, "code": "winner" if decision in DRAFTS else "open"})
-            for it in ledger.advice.fates
-            if it.arm_id == found.arm_id
-        ]
-    )
+    code = "winner" if decision in DRAFTS else "open"
+    mine = {"confirmed": found.speedup, "code": code}
+    ledger.set_fates([it.model_copy(update=mine) for it in ledger.advice.fates if it.arm_id == found.arm_id])
     ledger.answer(
         decision,
         "confirmed",

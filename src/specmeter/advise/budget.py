@@ -6,11 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import AdviceQuestion
-from specmeter.advise.grid import ROUNDS
+from specmeter.advise.candidates import Candidates, find_candidates
+from specmeter.advise.grid import ROUNDS, grid_of
 from specmeter.advise.outline import once
 from specmeter.errors import UsageError
 from specmeter.laboratory.duration import TYPICAL_ANSWER
 from specmeter.laboratory.plan import make_plan
+from specmeter.laboratory.run import fit
+from specmeter.models.reference import Fetching
 from specmeter.numbers.whole_answers import LEAST
 from specmeter.text import duration
 
@@ -36,6 +39,14 @@ def answer_s(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) ->
 
 USUAL_S = 300.0
 """The budget of a question without one, for each number of clients."""
+
+
+def ready(asked: AdviceQuestion, fetching: Fetching) -> tuple[AdviceQuestion, Candidates, LoadedExperiment]:
+    """(The question with its budget, what can be tried, the grid of all loads); refuses what cannot be measured."""
+    candidates = find_candidates(asked, fetching=fetching)
+    grid = grid_of(asked, candidates)
+    fit(grid, grid.experiment.targets, fetching)
+    return with_budget(asked, grid, offline=fetching.offline), candidates, grid
 
 
 def with_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) -> AdviceQuestion:

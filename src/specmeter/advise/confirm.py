@@ -277,12 +277,7 @@ def measured(
     ledger.carry_out(plan, thorough=True)
     report = read_run(ledger.folder / name)
     found = {it: confirmed(report, name, it, ledger.advice.asked.goal) for it in arms}
-    ledger.set_fates(
-        [
-            it.model_copy(update={"confirmed": found[it.arm_id].speedup}) if it.arm_id in found else it
-            for it in ledger.advice.fates
-        ]
-    )
+    ledger.change_fates({arm: {"confirmed": it.speedup} for arm, it in found.items()})
     if not rival:
         return found[arm]
     ratio = over_halves(ledger.folder, ledger.advice.asked.goal, until(name), arm, rival)
@@ -303,15 +298,9 @@ def finish(
     """Tell what the confirmation decides; the advice is finished then."""
     arm = found.arm_id
     won = decision in DRAFTS
-    fates = [
-        it.model_copy(update={"code": "winner"})
-        if won and it.arm_id == arm
-        else it.model_copy(update={"code": "open"})
-        if it.code == "winner"
-        else it
-        for it in ledger.advice.fates
-    ]
-    ledger.set_fates(sorted(fates, key=lambda it: it.arm_id != arm))
+    ledger.change_fates({it.arm_id: {"code": "open"} for it in ledger.advice.fates if it.code == "winner"})
+    ledger.change_fates({arm: {"code": "winner"}} if won else {})
+    ledger.set_fates(sorted(ledger.advice.fates, key=lambda it: it.arm_id != arm))
     ledger.answer(
         decision,
         "confirmed",

@@ -100,13 +100,8 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         turns,
     )
     found = found_of(ledger, measure(ledger, plan), arms, ledger.folder / "screen")
-    ledger.set_fates(
-        [
-            it.model_copy(update={"confirmed": found[it.arm_id].told.speedup, "code": "open", "stage": "confirm"})
-            if it.arm_id in found
-            else it
-            for it in ledger.advice.fates
-        ]
+    ledger.change_fates(
+        {arm: {"confirmed": it.told.speedup, "code": "open", "stage": "confirm"} for arm, it in found.items()}
     )
     best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
     decision, why = decide(best, found, () if best.gains else missed(ledger, found))

@@ -4,14 +4,13 @@ An advice is certified when its last number is in: certificate.json has the SHA-
 the certificate of every stage, which in turn covers a run; that of a schedule has those of its advices. Signatures are
 of this file, as with runs. Any later change of the record is seen by that.
 
-Models, engine, machine and date have to be those of the runs. Someone who changes the record and certifies it again is
-not found. An advice that is not finished has no certificate, and says so.
+Someone who changes the record and certifies it again is not found. An advice that is not finished has no certificate,
+and says so.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from specmeter import __version__
 from specmeter.advise.advice import GRID_NAME, read_advice, write_advice
-from specmeter.advise.stage import line_by, stage_run
+from specmeter.advise.stage import line_by
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.files import oddity, remove_inside
@@ -117,8 +116,6 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
     for stage in advice.stages:
         try:
             report = read_run(folder / stage.folder)
-            with RunStore.open(folder / stage.folder, readonly=True) as store:
-                told = stage_run(store, stage.stage, stage.folder, stage.seconds)
         except SpecmeterError as error:
             yield Message("advice.unreadable", stage=stage.folder, problem=error.message)
             continue
@@ -127,52 +124,6 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
         edited = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
         if edited or report.certificate_sha256 != stage.certificate_sha256:
             yield Message("advice.stage_changed", stage=stage.folder)
-        elif told != stage:
-            yield Message("advice.stage_told", stage=stage.folder)
-    if not advice.finished:
-        return
-    try:
-        yield from _origins(advice, folder)
-    except SpecmeterError as error:
-        yield Message("advice.unreadable", stage=folder.name, problem=error.message)
-    except (LookupError, ValueError, ArithmeticError):  # numbers and names that no run gave
-        yield Message("advice.unlike")
-
-
-def _origins(advice: Advice, folder: Path) -> Iterator[Message]:
-    """Models, engine, machine and date are those of the runs."""
-    began: list[float] = []
-    for stage in advice.stages:
-        with RunStore.open(folder / stage.folder, readonly=True) as store:
-            began.append(store.state().started_at or math.inf)
-            models = {it.name: it for it in store.models()}
-            engines = [it.engine for it in store.sessions()]
-            hosts = [(it.hostname_sha256, it.cpu, it.logical_cores) for it in store.hosts()]
-            arms = {it.id: it for it in store.arms()}
-        target = advice.baseline and advice.baseline.target
-        if advice.target is not None and models.get(target or "") != advice.target:
-            yield Message("advice.other", what=Message("advised.changed.target"), stage=stage.folder)
-        if advice.arm is not None and advice.arm.id in arms and models.get(advice.arm.draft or "") != advice.draft:
-            yield Message("advice.other", what=Message("advised.changed.draft"), stage=stage.folder)
-        mine = advice.engine
-        if mine is not None and all(
-            (it.kind, it.binary_sha256, it.libraries, it.version, it.build)
-            != (mine.kind, mine.binary_sha256, mine.libraries, mine.version, mine.build)
-            for it in engines
-        ):
-            yield Message("advice.other", what=Message("advised.changed.engine"), stage=stage.folder)
-        host = advice.host
-        if host is not None and (host.hostname_sha256, host.cpu, host.logical_cores) not in hosts:
-            yield Message("advice.other", what=Message("advised.changed.host"), stage=stage.folder)
-        if stage.stage == "settings":
-            continue  # its arms are not those of the grid
-        known = {it.id: it for it in (*advice.arms, *(it for it in (advice.arm, advice.baseline) if it is not None))}
-        told = known.keys() if advice.again_of is not None else {it.arm_id for it in advice.fates}
-        drafting = {it.id for it in (*arms.values(), *advice.arms) if it.speculates}
-        if any(known.get(it.id) != it for it in arms.values()) or not drafting <= told:
-            yield Message("advice.arms", stage=stage.folder)
-    if began and advice.made_at != began[0]:
-        yield Message("advice.date")
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------

@@ -100,18 +100,7 @@ def begun(asked: AdviceQuestion, grid: LoadedExperiment, folder: Path, left_out:
         if not _same_question(before.asked, asked):
             raise StoreError(f"{folder}: holds the advice of another question", fix="name another folder with --out")
         return before if before.finished else before.model_copy(update={"asked": asked})
-    advice = Advice(
-        asked=asked,
-        made_at=time.time(),
-        finished=False,
-        decision="undecided",
-        basis="predicted",
-        arm=None,
-        speedup=None,
-        verdict=None,
-        left_out=tuple(left_out),
-    )
-    return beginning(advice, grid, folder)
+    return beginning(Advice(asked=asked, made_at=time.time(), left_out=tuple(left_out)), grid, folder)
 
 
 def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.advice import Advice, AdviceQuestion
+from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.advise import advise
 from specmeter.advise.again import again
 from specmeter.advise.grid import grid_of
@@ -36,7 +36,7 @@ def advise_loads(
 ) -> Schedule:
     """Find what is best at each of `asked.clients`, or go on with it where `folder` was left.
 
-    Ctrl-C ends it with what is known so far. Raises as `course.advise` does, and says at how many clients; what was
+    Ctrl-C ends it with what is known so far. Raises as `advise` does, and says at how many clients; what was
     measured is kept then.
     """
     if (there := _finished(folder)) is not None:
@@ -50,7 +50,7 @@ def advise_loads(
         with _told_of(clients):
             grid, place = grid_of(own, candidates), folder / folder_of(clients)
             found = advise(own, grid, place, observer, left_out=candidates.left_out, fetching=fetching)
-        if _interrupted(found):
+        if found.why_undecided == "interrupted":
             break
         spent += found.seconds
     return _ended(folder)
@@ -66,7 +66,7 @@ def again_loads(
     """Confirm what a schedule decided anew, load by load, into `folder`; or go on with that. Loads at which nothing was
     decided are left out.
 
-    Raises as `again.again` does, and `UsageError` for a schedule that decided nothing.
+    Raises as `again` does, and `UsageError` for a schedule that decided nothing.
     """
     if (there := _finished(folder, before.resolve().name)) is not None:
         return there
@@ -84,7 +84,7 @@ def again_loads(
         observer.load_starting(clients, it.asked.budget_s)
         with _told_of(clients):
             found = again(before / name, folder / name, observer, fetching=fetching)
-        if _interrupted(found):
+        if found.why_undecided == "interrupted":
             break
     return _ended(folder)
 
@@ -126,7 +126,3 @@ def _told_of(clients: int) -> Generator[None]:
     except (UsageError, EngineError) as error:
         error.message = f"with {counted(clients, 'client')}: {error.message}"
         raise
-
-
-def _interrupted(found: Advice) -> bool:
-    return found.why_undecided == "interrupted"

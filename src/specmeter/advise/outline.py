@@ -86,7 +86,7 @@ def outline(asked: AdviceQuestion, candidates: Candidates, grid: LoadedExperimen
 def once(grid: LoadedExperiment) -> LoadedExperiment:
     """The same, with each prompt asked once."""
     design = grid.experiment.design.model_copy(update={"blocks": 1, "invocations": 1})
-    return replace(grid, experiment=grid.experiment.model_copy(update={"design": design}))
+    return replace(grid, value=grid.experiment.model_copy(update={"design": design}))
 
 
 def _kinds(grid: LoadedExperiment) -> dict[str, int]:

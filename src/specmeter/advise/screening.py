@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from specmeter.advise.advice import Fate
 from specmeter.advise.budget import FEWEST_SCREENED
 from specmeter.advise.duel import in_turn, promise
 from specmeter.advise.race import next_block
-from specmeter.advise.screen import choose, explore, look, owed_to_luck, pilots
+from specmeter.advise.screen import choose, explore, fate_of, look, owed_to_luck, pilots
 from specmeter.advise.session import AdviseSession
 from specmeter.advise.stage import StagePlan
 from specmeter.advise.standing import refuse_failing
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from specmeter.advise.advice import Decision
     from specmeter.experiments.schedule import Turn
     from specmeter.laboratory.run import Prepared
-    from specmeter.record import Disturbance
     from specmeter.store import RunReader
 
 MOST_RACED = 3
@@ -122,18 +120,7 @@ def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
     kinds = {kind for it in outlooks for kind in it.by_kind}
     choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
     known = {it.arm.id: it for it in outlooks}
-    kept = [
-        Fate(
-            arm_id=it.arm.id,
-            predicted=it.predicted,
-            by_kind=dict(it.by_kind),
-            basis=it.basis,
-            acceptance=it.acceptance,
-            code="open",
-            stage="screen",
-        )
-        for it in (known[arm_id] for arm_id in choice.kept)
-    ]
+    kept = [fate_of(known[arm_id], "open") for arm_id in choice.kept]
     ledger.set_fates([*kept, *choice.fates])
     best = next(iter(kept), None) or max(choice.fates, key=promise, default=None)
     best_of_many = (
@@ -156,11 +143,15 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
 
     Raises `UsageError` that says who takes the machine, where that does not end.
     """
-    host, found = ledger.advice.host, _others(ledger, store)
-    if host is None or found is None:
+    host, design = ledger.advice.host, ledger.whole.experiment.design
+    if host is None or design.disturbed == "keep":
+        return
+    found = disturbance(store, (0, 0), ledger.arms, host)
+    if found is None:
         return
     who = str(found.what)
-    ledger.observer.note(f"{who}; waiting for calm, {beyond(ledger)}")
+    most = f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
+    ledger.observer.note(f"{who}; waiting for calm, {most}")
     if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
         now = max((it.engine.threads or host.logical_cores for it in ledger.arms.values()), default=None)
         threads = threads_beside(found.mean_percent, host, now) if found.cause == "others" else 0
@@ -170,16 +161,3 @@ def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
             + (f", or leave it its cores with -t {threads}" if threads else "")
             + ", or measure all the same with SPECMETER_DISTURBED=keep (the answer is suspect then)",
         )
-
-
-def _others(ledger: AdviseSession, store: RunStore) -> Disturbance | None:
-    """What disturbed the screen, where that is to be avoided."""
-    host, design = ledger.advice.host, ledger.whole.work.experiment.design
-    if host is None or design.disturbed == "keep":
-        return None
-    return disturbance(store, (0, 0), ledger.arms, host)
-
-
-def beyond(ledger: AdviseSession) -> str:
-    """What waiting and measuring again may add to a budget."""
-    return f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"

@@ -1,7 +1,4 @@
-"""What an advice knows so far, what it has used of its budget, and how its stages are carried out.
-
-One instance per invocation; its state is saved before observers are notified.
-"""
+"""What an advice knows so far, what it has used of its budget, and how its stages are carried out."""
 
 from __future__ import annotations
 
@@ -80,7 +77,8 @@ class _Timer:
 
 
 class AdviseSession:
-    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out."""
+    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out; its state
+    is saved before observers are notified."""
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class AdviseSession:
         loaded = load(str(folder / GRID_NAME))
         grid = with_chosen(loaded.experiment, advice)
         grid = grid if trial is None else trial(grid)
-        found = prepare(replace(loaded, experiment=grid, base_dir=base_dir), fetching=fetching)
+        found = prepare(replace(loaded, value=grid, base_dir=base_dir), fetching=fetching)
         self._parts: dict[str, Prepared] = {}
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
@@ -275,6 +273,10 @@ class AdviseSession:
 
     def fate(self, arm_id: str) -> Fate:
         return next(it for it in self.advice.fates if it.arm_id == arm_id)
+
+    def change_fates(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+        """Change what became of some arms, by their ids."""
+        self.set_fates([it.model_copy(update=dict(changes.get(it.arm_id, {}))) for it in self.advice.fates])
 
     def set_fates(self, fates: Sequence[Fate]) -> None:
         self._change(fates=tuple(fates))

@@ -20,7 +20,7 @@ from specmeter.audit import published as documents
 from specmeter.audit.read.columns import COLUMNS
 from specmeter.audit.read.infer_units import table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
-from specmeter.cli import flag
+from specmeter.cli.settings import flag
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message
 from specmeter.show import audit_report

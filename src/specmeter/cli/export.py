@@ -8,7 +8,7 @@ from typing import IO, cast, get_args
 
 import click
 
-from specmeter.cli import Printable
+from specmeter.cli.streams import Printable
 from specmeter.show.export import FormatName, RunTable, TableName
 from specmeter.show.terminal.console import errors
 from specmeter.store.locate import find_run

@@ -11,7 +11,7 @@ from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.prediction.costs import Costs
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
-from specmeter.cli import flag
+from specmeter.cli.settings import flag
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.probe import Probe, load_probe

@@ -338,3 +338,8 @@ class Budget(click.ParamType[float]):
                 fix="write 90s, 10m, 1h or 1h30m (a week at most)",
             )
         return seconds
+
+
+def flag(name: str) -> str:
+    """How the command line writes the name of an argument: `--draft-rate` for `draft_rate`."""
+    return f"--{name.replace('_', '-')}"

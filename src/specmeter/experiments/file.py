@@ -33,21 +33,6 @@ _SHOWN = 160
 """Characters of a value that a message quotes."""
 
 
-@dataclass(frozen=True)
-class LoadedExperiment:
-    """An experiment with the text it came from."""
-
-    experiment: Experiment
-    text: str
-    """The YAML as it was run: the file's own text, or, with variants or overrides, what it became."""
-    source: str
-    """Path of the file, or `bundled:NAME`."""
-    base_dir: Path
-    """Relative model and prompt files are looked up from here."""
-    variants: tuple[str, ...] = ()
-    """Variants that the file offers; `experiment.applied` says which of them were chosen."""
-
-
 class Bundled(NamedTuple):
     """An experiment that ships with specmeter."""
 
@@ -87,8 +72,16 @@ class Loaded(Generic[Kind]):
     """Path of the file, or `bundled:NAME`."""
     base_dir: Path
     """Relative files are looked up from here."""
-    variants: tuple[str, ...]
+    variants: tuple[str, ...] = ()
     """Variants that the file offers; the value's `applied` says which of them were chosen."""
+
+
+class LoadedExperiment(Loaded[Experiment]):
+    """An experiment with the text it came from."""
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.value
 
 
 _EXPERIMENT = FileKind(
@@ -165,13 +158,12 @@ def load(
         found = _load_text(_EXPERIMENT, text, source, Path.cwd(), overrides, variants)
     else:
         found = load_form(_EXPERIMENT, str(reference), overrides, variants=variants)
-    return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
+    return LoadedExperiment(**vars(found))
 
 
 def load_text(text: str, source: str, base_dir: Path, overrides: Sequence[str] = ()) -> LoadedExperiment:
     """As `load`, for text that is at hand; messages call it `source`."""
-    found = _load_text(_EXPERIMENT, text, source, base_dir, overrides, ())
-    return LoadedExperiment(found.value, found.text, found.source, found.base_dir, found.variants)
+    return LoadedExperiment(**vars(_load_text(_EXPERIMENT, text, source, base_dir, overrides, ())))
 
 
 def parse(text: str) -> Experiment:

@@ -291,7 +291,7 @@ class Only(Record):
     prompts: tuple[str, ...] = ()
     """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
     invocations: tuple[Annotated[int, Field(ge=0, lt=MOST_INVOCATIONS)], ...] = ()
-    """Numbers of invocations, from 0, as the parts of a fleet's run have them; empty: all."""
+    """Numbers of invocations, from 0, as the parts of a run on several machines have them; empty: all."""
     turns: Annotated[tuple[Annotated[tuple[str, ...], Field(min_length=1)], ...], Field(max_length=1_000)] = ()
     """Ids of the prompts of each block, the same for all arms; after the last one the first comes again. Empty: each
     block has all prompts."""

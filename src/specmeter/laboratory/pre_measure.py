@@ -76,9 +76,6 @@ class Shape(NamedTuple):
 Tell = Callable[[Message], None]
 
 
-def _unheard(_: Message) -> None: ...
-
-
 class Scout(Evidence):
     """Collects what predictions need; one instance per invocation."""
 
@@ -91,7 +88,7 @@ class Scout(Evidence):
         *,
         allowance_s: float | None = None,
         longest: int = LONGEST_GAMMA,
-        tell: Tell = _unheard,
+        tell: Tell = lambda _: None,
     ) -> None:
         """`host` is the machine; None where it is simulated.
 

@@ -114,7 +114,7 @@ def part_of(prepared: Prepared, experiment: Experiment) -> Prepared:
     arms = experiment.expand()
     return replace(
         prepared,
-        loaded=replace(prepared.loaded, experiment=experiment),
+        loaded=replace(prepared.loaded, value=experiment),
         work=replace(
             work,
             experiment=experiment,
@@ -256,7 +256,7 @@ def fit(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching =
 def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
-    """Models of the arms that are not on this machine; see `models.absent`."""
+    """Models of the arms that are not on this machine; see `absent_models`."""
 
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:

@@ -400,7 +400,6 @@ class RunReader:
     def sessions(self) -> Iterator[Session]:
         """Every session in the order of starting."""
         engines: dict[int, EngineIdentity] = {}
-        given: dict[frozenset[str], set[str]] = {}
         for engine_id, engine_json, text in self._query(
             "SELECT engine.id, engine.json, session.json FROM session JOIN engine ON engine.id = engine_id ORDER BY seq"
         ):
@@ -410,8 +409,6 @@ class RunReader:
                 session = Session.model_validate({**json.loads(text), "engine": engines[engine_id]})
             except (ValueError, TypeError) as error:
                 raise unreadable(self.path, "a row of the table session", error) from None
-            names = session.model_fields_set  # two kilobytes, and a fleet has 50,000 sessions
-            object.__setattr__(session, "__pydantic_fields_set__", given.setdefault(frozenset(names), names))
             yield session
 
     def telemetry(self, since: float = -math.inf) -> Iterator[Telemetry]:

@@ -25,6 +25,7 @@ def pages(sweep: Path, real: Path, hostile: Path, tmp_path_factory: pytest.TempP
     return made
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["real", "sweep"])
 def test_a_report_draws_all_charts_and_asks_for_nothing(look: Look, pages: dict[str, Path], name: str) -> None:
     looked = look(pages[name])

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.extensions import FLEET
 from specmeter_fleet import worker
 from specmeter_fleet.spec import Device, Fleet
 
+INSTALL = "`pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
 _STORE_BYTES = 200 * 2**20
 _CLOCK_ASKED = 5
 
@@ -41,7 +41,7 @@ def refuse_no_ray() -> None:
     with suppress(ValueError):
         if find_spec("ray") is not None:
             return
-    raise UsageError("fleet: Ray is not installed", fix=FLEET)
+    raise UsageError("fleet: Ray is not installed", fix=INSTALL)
 
 
 def _ray_module(*, own: bool) -> Any:
@@ -142,7 +142,7 @@ class Cluster:
         except errors.RayTaskError as error:
             raise SpecmeterError(
                 f"its worker cannot do this ({_first_line(error.cause or error)})",
-                fix=f"install the same specmeter there: {FLEET}",
+                fix=f"install the same specmeter there: {INSTALL}",
             ) from None
         except errors.RayError as error:
             raise Lost(_first_line(error)) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engines.llama_fixtures import NO_NATIVE, native
+from programs import write_program
 from quality.cores import model, short_text
 from specmeter.analysis.quality import Perplexity, SpeedTest, perplexity
 from specmeter.engines.llama_cpp.tools import Program
@@ -46,8 +47,7 @@ def acting(folder: Path, output: str, code: int = 0) -> Path:
         encoding="utf-8",
     )
     binary = folder / "llama-acting"
-    binary.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n', encoding="utf-8")
-    binary.chmod(0o755)
+    write_program(binary, f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
     return binary
 
 
@@ -102,13 +102,12 @@ def hasty(folder: Path, output: str, written: str, times: int) -> Path:
     (folder / "written").write_text(written, encoding="utf-8")
     cut = folder / "llama-hasty"
     runs = folder / "runs"
-    cut.write_text(
+    write_program(
+        cut,
         '#!/bin/sh\n[ "$1" = --version ] && exec echo version: 7\n'
         f'echo >> "{runs}"\n'
         f'[ $(wc -l < "{runs}") -gt {times} ] && exec "{whole}" "$@"\ncat "{folder / "written"}"\n',
-        encoding="utf-8",
     )
-    cut.chmod(0o755)
     return cut
 
 

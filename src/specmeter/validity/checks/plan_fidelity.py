@@ -210,8 +210,8 @@ def model_differs(data: RunData) -> Findings:
     the run was interrupted, earlier sessions name the old place of a file of the same name: all of them up to a moment,
     and none after it.
 
-    Devices of a fleet have theirs in places of their own, under the same name. Engines that read another form of a
-    bench model have it in a folder that is named by the hash of the file it was made from.
+    If several machines measured, each has its files in a place of its own, under the same name. Engines that read
+    another form of a bench model have it in a folder that is named by the hash of the file it was made from.
 
     Assumes: model files were not renamed while the run was interrupted.
     Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
@@ -322,8 +322,8 @@ def _moved(data: RunData) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, paths in names.items():
         own = data.models[name].path if name in data.models else None
-        earlier, fleet = [path for path in paths if path != own], len({it.device for it in data.hosts}) > 1
-        if own is not None and (fleet or (own not in paths[: len(earlier)] and own in paths)):
+        earlier, several = [path for path in paths if path != own], len({it.device for it in data.hosts}) > 1
+        if own is not None and (several or (own not in paths[: len(earlier)] and own in paths)):
             found[name] = {path for path in earlier if _file_name(path) == _file_name(own)}
     return found
 

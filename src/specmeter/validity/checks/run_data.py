@@ -571,7 +571,7 @@ class RunData:
 
 
 def _divided(them: Iterable[T], device_of: Callable[[T], str | None]) -> dict[str | None, list[T]]:
-    """What belongs to each device, in one pass: a fleet has many of them."""
+    """What belongs to each device, in one pass: there may be many of them."""
     found: dict[str | None, list[T]] = {}
     for it in them:
         found.setdefault(device_of(it), []).append(it)

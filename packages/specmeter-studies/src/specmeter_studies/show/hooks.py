@@ -25,11 +25,6 @@ def names() -> tuple[str, ...]:
     return specmeter_studies.names()
 
 
-def messages() -> Path:
-    """The folder of the catalogues."""
-    return Path(specmeter_studies.__file__).parent / "messages"
-
-
 def of_run(run: RunReport) -> StudyDocument | None:
     """What a run says about its study, where its experiment is one by itself; None for all other runs."""
     from specmeter_studies.show.document import document_of_run

@@ -1,0 +1,193 @@
+"""The group of all commands: it imports a command only when that runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from specmeter import __version__, extensions
+from specmeter.cli.streams import reader_is_gone, swallow
+from specmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_LEAST_MEMORY = 256 * 2**20
+
+COMMANDS = {
+    "advise": "Find the fastest way to serve a model here, with proof.",
+    "run": "Run an experiment, or resume it.",
+    "list": "List bundled experiments and runs.",
+    "show": "Show what a run found.",
+    "check": "Check a run again: can its numbers be believed?",
+    "explain": "Explain where the time of each arm went, and what limits it.",
+    "predict": "Predict speedups from a probe, or from a catalogue alone.",
+    "report": "Write what a run found as a web page, figures and tables; several as a site.",
+    "serve": "Show runs in the browser while they are measured.",
+    "compare": "Compare runs: two builds, two machines, two days.",
+    "export": "Export a run as CSV, JSON Lines or Parquet.",
+    "rescue": "Save what can be read of a damaged run into a new folder.",
+    "audit": "Audit published results: which rows can be true?",
+    "models": "List, build, inspect and compare models.",
+    "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
+    "engines": "List installed engines and what they report; build llama.cpp's programs.",
+    "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
+}
+"""Name -> one line of help."""
+_PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue"}
+"""`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
+
+GROUPS = {
+    "Measure and judge": ("run", "advise", "audit", "study", "report", "serve"),
+    "Read what was measured": ("list", "show", "check", "explain", "compare", "export", "rescue"),
+    "Costs, models, quality": ("predict", "probe", "models", "quality"),
+    "This machine": ("doctor", "engines"),
+}
+"""Heading of the help -> its commands."""
+
+
+def all_commands() -> dict[str, str]:
+    """Those of other packages as well; see `specmeter.extensions`."""
+    return COMMANDS | {name: it.about for name, it in extensions.commands().items() if name not in COMMANDS}
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command only when it runs, so that `--help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(all_commands())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        _refuse_little_memory()
+        if cmd_name in COMMANDS:
+            place = f"specmeter.cli.{_PLACES.get(cmd_name, f'{cmd_name}:command')}"
+        elif (other := extensions.commands().get(cmd_name)) is not None:
+            place = other.place
+        else:
+            return None
+        return cast("click.Command", extensions.load(place))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        known = all_commands()
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = tuple(name for name in known if name not in grouped)
+        for heading, names in (*GROUPS.items(), ("Of other packages", others)):
+            if rows := [(name, known[name]) for name in names if name in known]:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands without importing all of them."""
+        from click.shell_completion import CompletionItem
+
+        known = all_commands()
+        return [
+            *(CompletionItem(name, help=known[name]) for name in known if name.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError as error:
+            # click takes any for one of standard output, and ends without a word.
+            if not reader_is_gone():
+                raise ConnectionError(str(error)) from error
+            return swallow()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        if len(args) > 1 and not args[1]:
+            raise UsageError(
+                f"specmeter {args[0]}: its first argument is empty",
+                fix="see whether a variable of the shell is not set",
+            )
+        known = all_commands()
+        if args and args[0] not in known and not args[0].startswith("-"):
+            if args[0] in extensions.OF_STUDIES:
+                raise extensions.not_installed(f"specmeter {args[0]}")
+            _refuse_missing_extra(args[0])
+            near = difflib.get_close_matches(args[0], known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _refuse_little_memory() -> None:
+    """numpy's library ends the process with 1, the code of findings, where it gets no memory; all of it is address
+    space, which no other system limits."""
+    if sys.platform == "linux":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if 0 <= soft < _LEAST_MEMORY:
+            raise MemoryError
+
+
+def _refuse_missing_extra(name: str) -> None:
+    """Say how to install the package whose command this is, if it is an extra of specmeter."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    with suppress(PackageNotFoundError):
+        if name in (metadata("specmeter").get_all("Provides-Extra") or ()):
+            raise UsageError(
+                f"specmeter {name}: a package of its own, which is not installed",
+                fix=f"`pip install 'specmeter[{name}]'`, or `uv sync --extra {name}` in a clone",
+            )
+
+
+def _completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is None:
+        return
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:  # click knows all three
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(kind(root, {}, "specmeter", "_SPECMETER_COMPLETE").source())
+    ctx.exit()
+
+
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="specmeter")
+@click.option(
+    "--completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    metavar="SHELL",
+    is_eager=True,
+    expose_value=False,
+    callback=_completion,
+    help="Print the script that completes commands and options in bash, zsh or fish, for `>> ~/.bashrc`, `>> ~/.zshrc` "
+    "or `> ~/.config/fish/completions/specmeter.fish`.",
+)
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Find out whether speculative decoding really makes this model faster on this machine, and why.
+
+    \b
+    Start here:
+      specmeter                     what is on this machine, and what to type next
+      specmeter run demo            a real experiment on models that come with specmeter
+      specmeter advise TARGET.gguf  how to serve your model fastest: which draft, which length, or none
+      specmeter show RUN            what it found
+      specmeter doctor              what this machine can measure
+    """
+    if ctx.invoked_subcommand is None:
+        if not sys.stdout.isatty():
+            click.echo(ctx.get_help())
+            return
+        from specmeter.cli.doctor import welcome
+
+        welcome()
