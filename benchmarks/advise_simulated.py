@@ -1,6 +1,6 @@
 """How often advice is wrong, on synthetic machines whose truth is known, and what else the same time would have found.
 
-    uv run --group benchmarks python benchmarks/advise_simulated.py [--machines 100] [--race 5] [--optuna]
+    uv run python benchmarks/advise_simulated.py [--machines 100] [--race 5]
 
 A machine is a mock engine: a dense, MoE or recurrent target, two drafts and n-grams, each with costs and acceptance of
 its own; on every third one nothing helps. Texts, drafts and the time of every generation are the mock's own, with its
@@ -19,8 +19,8 @@ Two truths: an arm's rate on the sixteen prompts, and on all of those and 48 mor
 where it says "speculate" and not "on these prompts". An answer is wrong that names no arm within 2 % of the best.
 Goals: wrong winners 4 % of what is decided, on the first truth; false "speculate" 2.5 % where nothing helps.
 
-At equal time, with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the odd ones, once
-each; the fastest wins), and Optuna's TPE sampler over method, draft and length, one session a trial.
+Next to it, in the same time with cells as noisy: a fixed grid (plain decoding, then arms from the usual lengths to the
+odd ones, once each; the fastest wins).
 """
 
 from __future__ import annotations
@@ -380,34 +380,12 @@ def fixed_grid(it: Machine, seconds: float) -> int:
     return max(rates, key=lambda which: rates[which])
 
 
-def tuned(it: Machine, seconds: float, seed: int) -> int:
-    """Optuna's best trial after that time."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    it.seconds = 0.0
-    while it.seconds < seconds:
-        trial = study.ask()
-        method = trial.suggest_categorical("method", ["none", "ngram", "small", "large"])
-        lengths = LOOKUP_GAMMA if method == "ngram" else GAMMA
-        place = trial.suggest_int(f"length-{method}", 0, len(lengths) - 1) if method != "none" else 0
-        draft = method if method in ("small", "large") else None
-        which = 0
-        if method != "none":
-            which = next(n for n, a in enumerate(ARMS) if n and a.draft == draft and a.gamma == lengths[place])
-        trial.set_user_attr("which", which)
-        study.tell(trial, it.cell(which, SEARCH, "tuner"))
-    return int(study.best_trial.user_attrs["which"])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--race", type=int, default=3, help="most arms that are raced beside plain decoding")
     parser.add_argument("--blocks", type=int, default=16, help="most blocks of the race")
     parser.add_argument("--screen-error", type=float, nargs=2, default=(0.03, 0.02), metavar=("DRAFTER", "ARM"))
-    parser.add_argument("--optuna", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     found: dict[bool, list[tuple[Advised, Machine, dict[str, float]]]] = {True: [], False: []}
@@ -420,8 +398,6 @@ def main() -> None:
             best = float(it.truth.max())
             losses = {"advice": advised.lost(it.truth)}
             losses["grid once"] = best - float(it.truth[fixed_grid(it, advised.seconds)])
-            if args.optuna:
-                losses["Optuna"] = best - float(it.truth[tuned(it, advised.seconds, number)])
             found[helps].append((advised, it, losses))
     print_results(found)
 

@@ -32,11 +32,12 @@ from specmeter.audit.reading import importer
 count = sum(1 for _ in importer("{name}").read(Path(sys.argv[1])))
 """
 SIGNS = """\
-from specmeter.audit.read.engine_log import log_lines, scan
+from specmeter.engines.llama_cpp.log_signs import scan
+from specmeter.engines.log_lines import log_lines
 count = scan(log_lines(Path(sys.argv[1]))).lines
 """
 LINES = """\
-from specmeter.audit.read.engine_log import log_lines
+from specmeter.engines.log_lines import log_lines
 count = sum(1 for _ in log_lines(Path(sys.argv[1])))
 """
 

@@ -20,19 +20,6 @@ ATTACK = (
     "<svg onload=window.attacked=3>\"'`{{7*7}}{% raw %}${attacked} javascript:attacked() --> ]]>"
     "\u202egnp.exe \u2066\u0000\u0007\u001b[31m\u2028\u0085 http://attacker.example/"
 )
-NAMES_OF = {
-    "target",
-    "draft",
-    "arm_id",
-    "baseline_id",
-    "id",
-    "name",
-    "prompt_id",
-    "workload",
-    "workloads",
-    "kind",
-    "series",
-}
 LEFT = {"role", "methods", "format", "origin", "status", "severity", "scope", "verdict", "state", "power_source"}
 LEFT |= {
     "flash_attention",

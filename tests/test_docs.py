@@ -29,6 +29,7 @@ PAGES = sorted(
 )
 
 
+@pytest.mark.slow
 def test_reference_pages_are_up_to_date() -> None:
     result = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "make_reference.py"), "--check"],
@@ -59,6 +60,7 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 def test_the_notebook_page_says_what_its_code_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +112,7 @@ def test_the_page_of_public_names_has_all_of_them() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -445,7 +445,7 @@ def test_long_files_have_a_reason() -> None:
 
 
 def test_a_module_has_one_subject() -> None:
-    """A paragraph of one line that is no sentence is the title of a second subject."""
+    """A paragraph of one line without a verb is the title of a second subject."""
     found = {
         (name, line)
         for name, tree in _trees().items()

@@ -1,13 +1,13 @@
-"""specmeter: a laboratory for speculative decoding of language models.
+"""specmeter measures whether speculative decoding makes a language model faster on this machine, and why.
 
     import specmeter
 
-    run = specmeter.run("demo")           # as `specmeter run demo`; stopped, it goes on where it was
+    run = specmeter.run("demo")           # as `specmeter run demo`; an interrupted run continues
     run = specmeter.load("latest")        # a run that was measured before
     run.answers, run.verdict, run.findings
     run.to_pandas("requests")             # every table of the run as a data frame
 
-Nothing heavy is imported before it is needed. What is listed here is public; everything else may change.
+Nothing heavy is imported before it is needed. The names listed here are public; everything else may change.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`python -m specmeter`, and what the program `specmeter` calls."""
+"""Starts the command line: `python -m specmeter`, and the program `specmeter`."""
 
 import sys
 

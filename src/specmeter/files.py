@@ -1,13 +1,12 @@
-"""Files: those that a user names, and those inside folders that a stranger may have made.
+"""Safe file operations for paths of the user and for folders of strangers, and the cache folder.
 
 A path that the user names may be anything: a link stays a link, a pipe is written to. Inside a run folder nothing is
 followed: `open_inside`, `write_inside` and their neighbours take the folder and a name in it, go from handle to handle
-where the platform can (so that nothing that is swapped meanwhile is followed either), and refuse links, hard links,
-pipes and devices. Whatever is written appears whole or not at all, and has reached the disk.
+if the platform can, and refuse links, hard links, pipes and devices. A file appears whole or not at all, and has
+reached the disk.
 
-The user's cache folder: where built and fetched models lie, and what their checksums are.
-
-Files are published whole or not at all, and two processes that want the same file build it once.
+The cache folder holds built and fetched models with their checksums. If two processes want the same file, it is built
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What people read: every kind of number is formatted in one place, and text from outside is made harmless.
+"""Formats numbers for people, and makes text from outside harmless.
 
-Sizes are decimal, as on the box of a disk and in a memory's GB/s. An interval stands in brackets behind its number and
-its unit: `1.93x [1.85, 2.01]`, `[?]` where there is none.
+Sizes are decimal, as on the box of a disk. An interval stands in brackets behind its number and unit:
+`1.93x [1.85, 2.01]`, or `[?]` if there is none.
 """
 
 from __future__ import annotations

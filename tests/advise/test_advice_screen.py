@@ -167,6 +167,7 @@ def test_nothing_is_raced_where_nothing_gains() -> None:
     assert choose([]) == Shortlist((), ())
 
 
+@pytest.mark.slow
 def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> None:
     settings = (
         "generation.max_tokens=32",

@@ -108,15 +108,6 @@ def test_whatever_is_edited_is_told_by_the_certificate(
     assert "x [" not in str(headline(told, names_of(told)))
 
 
-@pytest.mark.parametrize("name", ["fewer fates", "made_at", "stages", "target", "engine"])
-def test_what_an_advice_takes_from_its_runs_is_held_against_them(name: str, folder: Path) -> None:
-    issued, _ = certificate_in(folder)
-    assert issued is not None
-    certify_advice(changed(folder, **EDITS[name](folder)), folder, issued.issues)
-    assert list(differences(read_advice(folder), folder))
-    assert examined(read_advice(folder), folder).verdict == "invalid"
-
-
 def test_what_no_run_shows_is_suspect_once_a_check_has_certified_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,10 +19,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from specmeter.cli import GROUPS, all_commands, invoke, root
+from specmeter.cli import all_commands, invoke, root
 from specmeter.show.terminal.progress import RunProgress
 from specmeter.store import RunStore, guarded
 
@@ -55,23 +54,6 @@ def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixtu
     listing = capsys.readouterr().out
     assert all(name in listing for name in names)
     assert len(root.list_commands(None)) == len(names)  # pyright: ignore[reportArgumentType]
-
-
-def test_help_is_grouped(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command and every option stands once, under a heading; what people come for stands first."""
-    assert invoke(["--help"]) == 0
-    first = capsys.readouterr().out.split("Measure and judge:")[1].splitlines()[1:6]
-    assert [line.split()[0] for line in first] == ["run", "advise", "audit", "study", "report"]
-    named = [name for names in GROUPS.values() for name in names]
-    assert sorted(named) == sorted(set(named))
-    for name in ("run", "advise"):
-        assert invoke([name, "--help"]) == 0
-        listed = re.findall(r"^  (-.*)$", capsys.readouterr().out, re.MULTILINE)
-        command = root.get_command(click.Context(root), name)
-        assert command is not None
-        shown = [it for it in command.params if isinstance(it, click.Option) and not it.hidden]
-        assert len(listed) == len(shown) + 1  # --help
-        assert len(listed) == len(set(listed))
 
 
 def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,18 +324,6 @@ def test_schema_accepts_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "--example"]) == 0
     Path("example.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert invoke(["run", "example.yaml", "--dry-run", "--json"]) == 0
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["--completion", shell]) == 0
-    assert "_SPECMETER_COMPLETE" in capsys.readouterr().out
-
-
-def test_names_of_commands_complete_with_their_help() -> None:
-    found = {it.value: it.help for it in root.shell_complete(click.Context(root), "ex")}
-    assert found == {name: all_commands()[name] for name in ("explain", "export")}
-    assert "--completion" in {it.value for it in root.shell_complete(click.Context(root), "--")}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,30 +114,3 @@ def test_names_are_printed_inertly(capsys: Capture, tmp_path: Path) -> None:
     out = capsys.readouterr().out
     assert not {"\x1b", "\x07", "\r", "‮"} & set(out)
     assert "[bold red]x[/]" in out
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_tables_on_a_terminal(tmp_path: Path) -> None:
-    import pty
-
-    model = str(hostile_model(tmp_path / "evil.gguf"))
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "specmeter", "models", "compare", model, model]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-    shown = b""
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as child:
-        os.close(theirs)
-        with suppress(OSError):  # Linux says so when the other end is closed
-            while chunk := os.read(ours, 4096):
-                shown += chunk
-    os.close(ours)
-    assert child.returncode == 1
-    assert b"refused" in shown
-    assert b"\x1b]0;" not in shown
-    assert b"\x1b[2J" not in shown
-
-
-@pytest.mark.parametrize("name", ["list", "build", "inspect", "compare"])
-def test_help_teaches_by_example(capsys: Capture, name: str) -> None:
-    assert invoke(["models", name, "--help"]) == 0
-    assert f"specmeter models {name}" in capsys.readouterr().out.split("Examples:")[1]

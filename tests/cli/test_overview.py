@@ -13,8 +13,7 @@ import pytest
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.messages import Message
-from specmeter.record import Estimate
-from specmeter.record.verdict import about_arm, about_run
+from specmeter.record.verdict import about_run
 from specmeter.show import run_report
 from specmeter.show.names import Names
 from specmeter.show.report import Text
@@ -54,18 +53,6 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
     assert first.startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to ")
     assert first.endswith("4 blocks of 4 prompts); simulated, valid")
     assert shown(replace(report, models=())).splitlines()[0].endswith("4 blocks of 4 prompts); valid")
-
-
-def test_an_interval_that_is_missing_is_explained_and_no_other(report: RunReport) -> None:
-    assert "[?]" not in shown(report)
-    arms = tuple(
-        it.model_copy(update={"speedup": it.speedup.model_copy(update={"low": None, "high": None})})
-        if it.arm_id == FAST and it.speedup
-        else it
-        for it in report.summary.arms
-    )
-    lonely = replace(report, answers=(), summary=report.summary.model_copy(update={"arms": arms}))
-    assert "[?]: no interval" in shown(lonely)
 
 
 def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
@@ -121,53 +108,6 @@ def test_it_is_legible_at_any_width_and_in_ascii(report: RunReport, width: int, 
 def test_characters_that_a_stream_lacks_are_replaced(report: RunReport) -> None:
     finding = about_run("load", "suspect", Message("2 × 3 ± 1 → 5 … 速"), Message("none"))
     assert "2 x 3 +- 1 -> 5 ... \\u901f" in shown(replace(report, findings=(finding,)), encoding="ascii")
-
-
-def test_an_absurd_range_is_said_to_be_noise(report: RunReport) -> None:
-    wide = Estimate(point=3.0, low=0.1, high=90.0, n=3, unit="x", method="m")
-    arms = tuple(it.model_copy(update={"speedup": wide}) if it.speedup else it for it in report.summary.arms)
-    changed = replace(report, summary=report.summary.model_copy(update={"arms": arms}))
-    cells = [row.cells[2].text for row in overview(changed, Names(report.arms)).rows]
-    assert Message("cell.too_noisy") in cells
-    assert "90" not in " ".join(map(str, cells))
-
-
-def test_at_most_three_notes_and_the_worst_first(report: RunReport) -> None:
-    assert told(report)[0].said == Message("note.mock")
-    measured = replace(report, models=())
-    few = [note.said for note in told(measured)]
-    load = about_run("host-load", "suspect", Message("the machine was busy"), Message("end it"))
-    false = about_arm("conservation", "invalid", FAST, Message("3 tokens are missing"), Message("report it"))
-    found = told(replace(measured, findings=(load, false)))
-    assert [str(note.said) for note in found][:2] == [
-        "invalid: 3 tokens are missing (dense: small draft, 4 tokens; conservation)",
-        "suspect: the machine was busy (host-load)",
-    ]
-    assert [note.said for note in found][2:] == few
-    layers = about_arm("memory-fit", "note", FAST, Message("20 of 33 layers are on the GPU"), Message("ask for all"))
-    assert str(told(replace(measured, findings=(layers,)))[0].said).startswith("note: 20 of 33 layers are on the GPU")
-    # What the answers rest on comes before what is worse and concerns them less, which is told once per arm.
-    other = next(arm.id for arm in report.arms if "ngram" in arm.id and arm.target == "dense")
-    apart = tuple(
-        about_arm(name, "invalid", other, Message(name), Message("report it")) for name in ("first", "second")
-    )
-    texts = [str(note.said).partition(" (")[0] for note in told(replace(measured, findings=(*apart, load)))]
-    assert texts[0] == "suspect: the machine was busy"
-    assert texts[1].startswith("moe on edit: "), "speculation pays there, where the answer says not to"
-    assert texts[2] == "invalid: first"
-    assert not any("second" in text for text in texts)
-    many = replace(
-        measured, findings=tuple(about_run(f"check-{n}", "suspect", Message(f"{n}"), Message("")) for n in range(7))
-    )
-    lines = [line for line in shown(many).splitlines() if line.startswith("- ")]
-    assert len(lines) == 3 + 1
-    assert lines[-1] == f"- {len(told(many)) - 3} more notes, with `--details`"
-    assert told(replace(measured, certificate=None))[0].said == Message("note.unchecked", folder=str(measured.folder))
-
-
-def test_without_an_answer_it_says_why(report: RunReport) -> None:
-    nothing = replace(report, answers=(), withheld={FAST: report.answers[0].speedup})
-    assert shown(nothing).startswith("demo: no answer, every speedup is withheld; simulated, valid")
 
 
 def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from specmeter.messages import words
 from specmeter.record import Estimate, Request, Session, Telemetry
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import JsonScreen, Screen
-from specmeter.show.terminal.progress import RunProgress, Silence, so_far
+from specmeter.show.terminal.progress import RunProgress, Silence
 from specmeter.store import RunStore
 
 EXPERIMENT = """
@@ -112,27 +112,12 @@ def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: Measured, tmp
     assert sum("baseline" in line for line in lines) == 1
 
 
-def test_a_low_terminal_shows_the_running_arm_and_says_how_many_are_hidden(run: Measured, tmp_path: Path) -> None:
-    console = terminal(80, 7)
-    with going_on(run, 23, tmp_path / "run", console) as view:
-        text = shown(view, console)
-    assert len(text.splitlines()) <= 7
-    assert "2 more configurations" in text
-    assert f"> {called(run, run.requests[22])}" in text
-
-
 def test_off_a_terminal_each_block_begins_with_interim_speedups(run: Measured, tmp_path: Path) -> None:
     out = io.StringIO()
     with going_on(run, 24, tmp_path / "run", Screen(file=out, width=200)):
         told = [line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not ch")]
     assert len(told) == 2  # before the second and the third block
     assert told[0].count("~") == 3
-
-
-def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
-    wide = Estimate(point=2.03, low=0.04, high=110.68, n=2, unit="x", method="")
-    assert so_far(wide) == "~2.03x"
-    assert so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"
 
 
 def test_a_speedup_above_what_a_step_emits_is_not_told(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,27 +131,6 @@ def test_a_speedup_above_what_a_step_emits_is_not_told(run: Measured, monkeypatc
     assert [it.speedup for it in read_progress(run.folder).arms] == [None] * 4
 
 
-def test_a_long_silence_says_what_is_slow_and_what_to_do(run: Measured, tmp_path: Path) -> None:
-    out, now = io.StringIO(), 0.0
-    view = RunProgress(tmp_path / "run", Screen(file=out, width=200), lambda: now)
-    sample = Telemetry(at=0, cpu_percent=100, other_cpu_percent=50, memory_available_bytes=1)
-    busy = sample.model_copy(update={"programs": ("python3 (0.98 cores)",)})
-    view.session_starting(run.prepared.work.cells[0], 2)
-    for now in range(1, 70):  # noqa: B007
-        view.machine_sampled(busy, HOST)
-    view.request_done(run.requests[0])
-    for now in range(70, 135):  # noqa: B007
-        view.machine_sampled(sample.model_copy(update={"other_cpu_percent": 1.0}), HOST)
-    told = [line.partition(": ")[2] for line in out.getvalue().splitlines()]
-    does = "python3 took 50% of the machine; close other programs or leave them their cores (`-t 1`)"
-    assert told == [
-        f"no answer for 20 s: {does}",
-        f"no answer for 1 min 00 s: {does}",
-        "no answer for 1 min 00 s, and no other program is busy: the request itself is slow; fewer tokens "
-        "(`--max-tokens`) shorten it",
-    ]
-
-
 def test_threads_of_a_server_that_already_ran_are_not_ours_to_set() -> None:
     now = 0.0
     silence = Silence(lambda: now)
@@ -177,22 +141,6 @@ def test_threads_of_a_server_that_already_ran_are_not_ours_to_set() -> None:
     assert silence.told("plain", sample, HOST, ours=False).endswith("; close other programs")
     now = 121.0
     assert silence.told("plain", sample, HOST) == ""
-
-
-def test_one_thread_is_not_told_to_be_fewer() -> None:
-    now = 0.0
-    silence = Silence(lambda: now)
-    sample = Telemetry(at=0, cpu_percent=100, other_cpu_percent=50, memory_available_bytes=1)
-    silence.told("plain", sample, HOST, threads=1)
-    now = 30.0
-    assert silence.told("plain", sample, HOST, threads=1).endswith("; close other programs")
-
-
-def test_a_bar_whose_end_is_not_known_yet_counts_nothing(tmp_path: Path) -> None:
-    console = terminal(100, 20)
-    text = shown(RunProgress(tmp_path / "run", console), console)
-    assert "starting" in text
-    assert "None" not in text
 
 
 def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:

@@ -48,26 +48,6 @@ def test_a_narrow_screen_leaves_out_what_matters_least_and_says_so() -> None:
     ]
 
 
-def test_more_columns_than_words_fit_are_turned_and_none_is_cut() -> None:
-    columns = (*text("model"), *numbers(*(f"column {place}" for place in range(1, 19))))
-    rows = [row(name, *(estimate_cell(RATE, 1) for _ in range(18))) for name in ("first", "second", "third")]
-    lines = shown(Table("wide", columns, rows), 60)
-    assert lines[0].split() == ["model", "first", "second"]
-    assert lines[18].split() == ["column", "18", *["58.4", "[56.1,", "60.7]"] * 2]
-    assert lines[20].split() == ["model", "third"]
-    assert max(map(len, lines)) <= 60
-    assert len(lines) == 19 + 1 + 19
-
-
-def test_no_column_breaks_a_word_for_the_words_beside_it() -> None:
-    columns = (*text("stage"), *(column for place in "abcde" for column in text(place)))
-    lines = shown(Table("words", columns, [row("draft-small-by-layers", *["one two three four"] * 5)]), 60)
-    assert max(map(len, lines)) <= 60
-    assert {word for line in lines for word in line.split()} == {
-        *("stage", *"abcde", "draft-small-by-layers", "one", "two", "three", "four")
-    }
-
-
 @pytest.mark.parametrize(("columns", "width"), [("", 120), ("200", 200), ("5", 120), ("wide", 120), ("12", 40)])
 def test_off_a_terminal_a_screen_is_as_wide_as_it_is_asked_to_be(
     columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -75,16 +55,6 @@ def test_off_a_terminal_a_screen_is_as_wide_as_it_is_asked_to_be(
     monkeypatch.setenv("COLUMNS", columns)
     output().say("a " * 200)
     assert max(map(len, capsys.readouterr().out.splitlines())) in (width, width - 1)
-
-
-def test_marks_are_explained_below_the_table_that_has_them() -> None:
-    assert shown(results(suspect=True), 80)[1:] == [
-        "draft/g4       27.1  58.4 [56.1, 60.7]  2.16 [2.08, 2.24] ?",
-        "?: suspect: a check failed; do not publish this number.",
-    ]
-    told = shown(results(struck=True), 200)
-    assert "(2.16 [2.08, 2.24] is false)" in told[1]
-    assert told[2].startswith("Struck out, or marked false: ")
 
 
 def test_text_is_not_markup_and_a_cell_has_its_further_lines() -> None:

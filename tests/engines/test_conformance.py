@@ -86,10 +86,14 @@ SUBJECTS: dict[str, Callable[[Path], Subject]] = {
     "libllama": instrumented,
     "mock": lambda _: mock(),
 }
-ABSENT = pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE)
+DEAR = {
+    "native": (pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE), pytest.mark.slow),
+    "libllama": pytest.mark.slow,
+}
+"""Engines whose cases are left to the slow lane."""
 
 
-@pytest.fixture(scope="module", params=[pytest.param(it, marks=[ABSENT] * (it == "native")) for it in SUBJECTS])
+@pytest.fixture(scope="module", params=[pytest.param(it, marks=DEAR.get(it, ())) for it in SUBJECTS])
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     with SUBJECTS[request.param](tmp_path_factory.mktemp(request.param)) as it:
         yield it

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.engines.llama_cpp.log import drafting_between, last_words, log_time_ms, parse_load, parse_request
+from specmeter.engines.llama_cpp.log import drafting_between, last_words, parse_load, parse_request
+from specmeter.engines.llama_cpp.log_formats import log_time_ms
 from specmeter.record import DeviceUse
 
 LOAD = """\

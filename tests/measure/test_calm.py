@@ -38,7 +38,6 @@ from specmeter.measure import Work, loop
 from specmeter.measure.calm import MOST_TIMES, by_session
 from specmeter.record import Disturbance, Finding, Host, Request, Telemetry
 from specmeter.record.measured import threads_beside
-from specmeter.show import run_words
 from specmeter.show.advice_words import would_decide
 from specmeter.show.page.live import Pages
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
@@ -260,21 +259,6 @@ def test_a_slow_warm_up_is_watched_as_well_and_none_of_it_is_kept(
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         first, *_ = store.sessions()
         assert min(it.at for it in store.telemetry()) > first.started_at + (first.warmup_ms or 0) / 1000
-
-
-@pytest.mark.usefixtures("disturbing")
-def test_the_screen_says_who_disturbed_and_what_all_blocks_would_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(["run", write(tmp_path), "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr()
-    assert "block 2 set aside: blender took 51% of the machine; measuring it again" in said.err
-    aside = run_words.set_aside(read_run(tmp_path / "run").disturbances[0], 300)
-    assert "; waiting for calm, 5 min 00 s at most, then measuring it again; " in str(aside)
-    assert str(aside).endswith("the same command with SPECMETER_DISTURBED=keep")
-    assert "3 blocks were set aside; in the worst one blender took 51% of the machine; with them" in " ".join(
-        said.out.split()
-    )
 
 
 def test_three_times_as_many_blocks_are_enough(

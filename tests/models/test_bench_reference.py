@@ -96,7 +96,7 @@ def test_a_core_is_used_where_it_lies() -> None:
 
 @pytest.mark.parametrize("core", ["dense", "moe"])
 @pytest.mark.parametrize("quant", CONVERTIBLE)
-@pytest.mark.parametrize("size", ["200MB", "1GiB", "30GB"])
+@pytest.mark.parametrize("size", ["200MB", "30GB"])
 def test_sizes_are_met(core: str, quant: str, size: str) -> None:
     spec = parse(f"bench:{core}?size={size}&quant={quant}")
     plan = describe(spec)

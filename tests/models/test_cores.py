@@ -134,7 +134,9 @@ def test_special_tokens_are_single_tokens(headers: dict[str, gguf.GGUFReader]) -
 # Parity with torch
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "draft-large", "draft-small"])
+@pytest.mark.parametrize(
+    "name", ["draft-small", *(pytest.param(it, marks=pytest.mark.slow) for it in ("dense", "moe", "draft-large"))]
+)
 def test_llama_cpp_and_torch_agree(name: str) -> None:
     """Torch continued 200 held-out beginnings greedily; llama.cpp must prefer the same tokens.
 

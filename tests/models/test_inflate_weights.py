@@ -50,7 +50,7 @@ def _floats(tensor: gguf.ReaderTensor) -> _Array:
 
 
 @pytest.mark.parametrize("quant", CONVERTIBLE)
-@pytest.mark.parametrize("core", ["dense", "moe"])
+@pytest.mark.parametrize("core", ["dense", pytest.param("moe", marks=pytest.mark.slow)])
 def test_the_core_is_kept_to_the_bit_and_all_that_is_added_ends_in_zero(core: str, quant: str, tmp_path: Path) -> None:
     file = CoreFile.read(bench.shipped()[core].path)
     recipe = Recipe(8, file.width + 64, quant)
@@ -84,6 +84,7 @@ def test_the_core_is_kept_to_the_bit_and_all_that_is_added_ends_in_zero(core: st
         previous = donor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q6_K", "Q4_K_M", "Q2_K"])
 def test_a_wider_core_in_a_mixed_type_is_the_core_in_that_type(quant: str, tmp_path: Path) -> None:
     file = CoreFile.read(bench.shipped()["dense"].path)

@@ -1,11 +1,11 @@
-"""Falsehoods planted into a finished run folder, by hand as it were: what a forger or a careless script would do.
+"""Changes of a finished run folder by hand: what a careless script would do.
 
     copy = copied(clean_run, tmp_path / "copy")
     DOCTORINGS["decode-halved"](copy)
     told = judge(forged(copy))
 
 Each doctoring changes one thing and leaves everything else as it was measured; columns that the store derives are
-derived anew. With `forged`, the certificate goes too (its row, its file and the findings), so that nothing but the data
+derived again. `forged` removes the certificate too (its row, its file and the findings), so that nothing but the data
 itself can say that it is false. `judge` looks the way a reader does, by `specmeter check`.
 """
 
@@ -590,57 +590,6 @@ def predictions_made_afterwards(folder: Path) -> None:
     change_documents(folder, "prediction", lambda it: it.update(made_at=it["made_at"] + 3600))
 
 
-# --- forgers who change what is told everywhere it is told ------------------------------------------------------------
-
-_LINE = re.compile(r"((?:eval|total) time = +)([\d.]+)( ms)")
-
-
-def all_times(folder: Path, factor: float, arm_id: str | None = None) -> None:
-    """Every time of the requests, in the database and in the log lines that print them."""
-
-    def change(reply: Reply) -> dict[str, Any]:
-        found = _printed(reply, factor)
-        found["timings"] = found["timings"].model_copy(update={"prompt_ms": reply.timings.prompt_ms * factor})
-        raw = found["raw_timings"]
-        raw.update({name: raw[name] * factor for name in ("prompt_ms", "prompt_per_token_ms") if name in raw})
-        first = {} if reply.ttft_ms is None else {"ttft_ms": reply.ttft_ms * factor}
-        arrivals = tuple(at * factor for at in reply.arrival_ms)
-        steps = _steps(reply.steps, factor)
-        return found | first | {"wall_ms": reply.wall_ms * factor, "arrival_ms": arrivals, "steps": steps}
-
-    change_requests(folder, replied(change), arm_id)
-    with _database(folder) as db:
-        sessions = [json.loads(text) for (text,) in db.execute("SELECT json FROM session")]
-    for session in sessions:
-        if arm_id in (None, session["arm_id"]) and session.get("log_file"):
-            log = folder / session["log_file"]
-            text = log.read_text("utf-8", "replace")
-            log.write_text(_LINE.sub(lambda it: f"{it[1]}{float(it[2]) * factor:.2f}{it[3]}", text), "utf-8")
-
-
-def sd_times_cut(folder: Path) -> None:
-    all_times(folder, 0.7, SD)
-
-
-def baseline_times_stretched(folder: Path) -> None:
-    all_times(folder, 1.4, BASE)
-
-
-def all_times_halved(folder: Path) -> None:
-    """Twice as fast, the probe too."""
-    all_times(folder, 0.5)
-
-
-def predictions_rewritten(folder: Path) -> None:
-    """As if the outcome had been foretold; the inputs stay."""
-
-    def change(it: dict[str, Any]) -> None:
-        if it["speedup"] is not None:
-            it["speedup"].update({name: it["speedup"][name] * 1.3 for name in ("point", "low", "high")})
-
-    change_documents(folder, "prediction", change)
-
-
 def host_renamed(folder: Path) -> None:
     change_documents(folder, "host", lambda it: it.update(cpu="Intel(R) Xeon(R) Platinum 8592+"))
 
@@ -655,11 +604,6 @@ def draft_hash_changed(folder: Path) -> None:
             for row_id, bulk in db.execute(f"SELECT rowid, zlib_json FROM {table}").fetchall():
                 text = zlib.decompress(bulk).replace(old.encode(), new.encode())
                 db.execute(f"UPDATE {table} SET zlib_json = ? WHERE rowid = ?", (zlib.compress(text), row_id))
-
-
-def telemetry_rewritten(folder: Path) -> None:
-    """Others took nothing."""
-    change_documents(folder, "telemetry", lambda it: it.update(other_cpu_percent=0.0, cpu_percent=50.0))
 
 
 def attempt_raised(folder: Path) -> None:
@@ -693,48 +637,7 @@ def block_an_hour_early(folder: Path) -> None:
     sql(folder, early, SD)
 
 
-def load_cells_cut(folder: Path) -> None:
-    """Every time of the cells of an arm, from their beginning on, also in the log."""
-    arms = "SELECT DISTINCT json_extract(json, '$.arm_id') FROM load_cell WHERE json LIKE '%draft-simple%'"
-    with _database(folder) as db:
-        ids = [arm_id for (arm_id,) in db.execute(arms)]
-    for arm_id in ids:
-        all_times(folder, 0.7, arm_id)
-    with _database(folder) as db:
-        for row_id, text in db.execute("SELECT rowid, json FROM load_cell").fetchall():
-            cell = json.loads(text)
-            began = cell["began_at"]
-            if cell["arm_id"] not in ids:
-                continue
-            cell["ended_at"] = began + 0.7 * (cell["ended_at"] - began)
-            db.execute("UPDATE load_cell SET json = ? WHERE rowid = ?", (json.dumps(cell), row_id))
-            own = "(SELECT id FROM request WHERE session_id = ?)"
-            db.execute(
-                f"UPDATE sending SET due_at = ? + 0.7 * (due_at - ?), late_ms = 0.7 * late_ms, "
-                f"queued_ms = 0.7 * queued_ms WHERE request_id IN {own}",
-                (began, began, cell["session_id"]),
-            )
-            db.execute(
-                "UPDATE request SET started_at = ? + 0.7 * (started_at - ?) WHERE session_id = ?",
-                (began, began, cell["session_id"]),
-            )
-
-
-def load_queueing_zero(folder: Path) -> None:
-    sql(folder, "UPDATE sending SET queued_ms = 0 WHERE queued_ms > 0")
-
-
-def load_slots_raised(folder: Path) -> None:
-    change_documents(folder, "load_cell", lambda it: it.update(slots=it["slots"] + 2))
-
-
 Doctoring = Callable[[Path], None]
-
-LOAD: dict[str, Doctoring] = {
-    function.__name__.replace("_", "-"): function
-    for function in (load_cells_cut, load_queueing_zero, load_slots_raised)
-}
-"""Changes of a run under load."""
 
 DATA: dict[str, Doctoring] = {
     function.__name__.replace("_", "-"): function
@@ -751,18 +654,22 @@ DATA: dict[str, Doctoring] = {
         *(decode_halved, decode_halved_and_printed, faster_than_arrivals, arrivals_stretched, arrivals_dropped),
         *(wall_below_decode, baseline_slowed, steps_slower_than_decode, requests_apart_by_1_ms),
         *(requests_before_their_session, requests_after_their_session, sessions_end_early, sessions_overlap),
-        *(block_removed, block_never_asked_for, slow_requests_removed, slow_requests_failed, block_copied),
-        *(best_requests_copied, prompt_removed, invocation_copied, arms_exchanged),
+        *(block_removed, block_never_asked_for, slow_requests_removed, slow_requests_failed),
+        *(prompt_removed, invocation_copied, arms_exchanged),
         *(session_names_another_model, model_renamed, draft_called_another, gamma_edited, session_gamma_edited),
         *(baseline_by_another_build, threads_edited),
         *(tokens_edited, text_edited, tokens_cut, prompt_edited),
-        *(log_removed, logs_emptied, telemetry_dropped, predictions_made_afterwards),
-        *(sd_times_cut, baseline_times_stretched, all_times_halved, predictions_rewritten, host_renamed),
-        *(draft_hash_changed, telemetry_rewritten, attempt_raised, accepted_raised_without_profile),
-        *(block_an_hour_early,),
+        *(log_removed, logs_emptied, predictions_made_afterwards),
+        *(attempt_raised, accepted_raised_without_profile, block_an_hour_early),
     )
 }
-"""Changes of the data: judged with the certificate as it was, and anew without it."""
+"""Changes of the data: judged with the certificate as it was, and again without it."""
+
+AGREEING: dict[str, Doctoring] = {
+    function.__name__.replace("_", "-"): function
+    for function in (block_copied, best_requests_copied, telemetry_dropped, host_renamed, draft_hash_changed)
+}
+"""Changes after which the data still agrees with itself: only the certificate finds them."""
 
 AROUND: dict[str, Doctoring] = {
     function.__name__.replace("_", "-"): function

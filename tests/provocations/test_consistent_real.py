@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from measure.test_measure import Interrupting, Silent
@@ -19,7 +14,7 @@ from specmeter.validity.checks import plan_fidelity, records
 CONSISTENCY = {check.id for check in (*records.CHECKS, *records.CLOCK_CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
 
 
-@pytest.fixture(scope="module", params=["embedded", "libllama"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("libllama", marks=pytest.mark.slow)])
 def resumed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Stopped by Ctrl-C in the middle of a session, and resumed."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -40,26 +35,3 @@ def test_a_run_that_was_interrupted_and_resumed_agrees_with_itself(resumed: Outc
 def test_what_was_measured_is_what_is_checked_again(resumed: Outcome) -> None:
     assert invoke(["report", str(resumed.folder)]) == 0
     assert invoke(["check", str(resumed.folder)]) == 0
-
-
-def test_a_block_that_was_copied_over_the_others(resumed: Outcome, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(resumed.folder, folder)
-    (folder / "certificate.json").unlink()
-    times = ("wall_ms", "ttft_ms", "prompt_ms", "predicted_ms")
-    first = "FROM request o WHERE o.block = 0 AND o.arm_id = request.arm_id AND o.prompt_id = request.prompt_id"
-    with closing(sqlite3.connect(folder / "run.sqlite")) as db, db:
-        db.execute("DELETE FROM certificate")
-        pairs = db.execute(
-            "SELECT q.id, o.id FROM request q JOIN request o ON o.arm_id = q.arm_id AND o.prompt_id = q.prompt_id "
-            "WHERE q.block > 0 AND o.block = 0"
-        ).fetchall()
-        for to, source in pairs:
-            copy = (
-                "UPDATE reply SET zlib_json = (SELECT zlib_json FROM reply WHERE request_id = ?) WHERE request_id = ?"
-            )
-            db.execute(copy, (source, to))
-        for name in times:
-            assert db.execute(f"UPDATE request SET {name} = (SELECT o.{name} {first}) WHERE block > 0").rowcount
-    assert invoke(["check", str(folder)]) == 1
-    assert "copied-requests" in Outcome(folder).false

@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from provocations import doctored
-from provocations.doctored import AROUND, DATA, EXPERIMENT, Judged, copied, forged, judge
+from provocations.doctored import AGREEING, AROUND, DATA, EXPERIMENT, Judged, copied, forged, judge
 from specmeter.cli import invoke
 
+CHANGES = DATA | AGREEING
 TOLD_WITHOUT_CERTIFICATE = (
     *("accepted-raised", "drafted-cut", "tokens-doubled", "forwards-dropped", "decode-halved", "faster-than-arrivals"),
     *("wall-below-decode", "baseline-slowed", "requests-before-their-session", "requests-after-their-session"),
     *("slow-requests-failed", "arms-exchanged", "gamma-edited", "baseline-by-another-build", "threads-edited"),
-    *("tokens-edited", "log-removed", "sd-times-cut", "baseline-times-stretched", "all-times-halved"),
-    *("predictions-rewritten", "host-renamed", "draft-hash-changed", "attempt-raised", "telemetry-dropped"),
-    *("accepted-raised-without-profile", "block-an-hour-early"),
+    *("tokens-edited", "log-removed", "attempt-raised", "accepted-raised-without-profile", "block-an-hour-early"),
 )
 
 
@@ -48,10 +46,10 @@ def test_a_clean_run_is_as_it_was_certified(kept: Judged) -> None:
     assert ("data-changed", "invalid") not in kept.told
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", CHANGES)
 def test_changed_data_is_not_what_was_certified(name: str, clean: Path, tmp_path: Path) -> None:
     copy = copied(clean, tmp_path / "run")
-    DATA[name](copy)
+    CHANGES[name](copy)
     found = judge(copy)
     assert found.verdict in ("invalid", "refused")
     assert {check for check, _ in found.told} & {"data-changed", "refused"}, found
@@ -76,5 +74,4 @@ def test_what_lies_around_the_data(name: str, clean: Path, kept: Judged, tmp_pat
 
 
 def test_there_are_more_than_thirty() -> None:
-    assert len(DATA) + len(AROUND) >= 30
-    assert all(doctored.DATA[name].__name__.replace("_", "-") == name for name in DATA)
+    assert len(CHANGES) + len(AROUND) >= 30

@@ -86,6 +86,7 @@ def test_a_draft_with_another_vocabulary_is_refused(
     assert not RunStore.exists(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_refused_draft_that_is_measured_all_the_same(tmp_path: Path, clean: Outcome) -> None:
     """The server goes on without speculation; its log says why at a level that is seldom read."""
     drafts = ("other-vocab", "other-special")
@@ -103,6 +104,7 @@ def test_a_refused_draft_that_is_measured_all_the_same(tmp_path: Path, clean: Ou
         assert withheld(outcome, arm_id)
 
 
+@pytest.mark.slow
 def test_a_refused_draft_has_to_be_asked_for_by_every_arm_that_has_it(tmp_path: Path) -> None:
     arms = [arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]]
     file = write(tmp_path, drafts={"small": "bench:draft-other-vocab"}, arms=[*arms, {"draft": "small", "gamma": 2}])
@@ -110,6 +112,7 @@ def test_a_refused_draft_has_to_be_asked_for_by_every_arm_that_has_it(tmp_path: 
     assert not RunStore.exists(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_such_a_draft_never_reaches_an_engine_that_does_not_compare_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +122,7 @@ def test_such_a_draft_never_reaches_an_engine_that_does_not_compare_it(
     assert "llama.cpp refuses it as a draft" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_drafter_that_never_drafts_and_a_draft_length_that_never_reached_the_engine(
     tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_a_drafter_that_never_drafts_and_a_draft_length_that_never_reached_the_e
 # --- acceptance by dice ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_acceptance_by_dice_is_no_result(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, arms=[{"draft": "small", "gamma": 4, "synthetic_rates": [1, 1, 1, 1]}])
     (arm_id,) = set(outcome.certificate.arms) - {BASE}
@@ -149,6 +154,7 @@ def test_acceptance_by_dice_is_no_result(tmp_path: Path, clean: Outcome) -> None
     assert not outcome.speedups
 
 
+@pytest.mark.slow
 def test_controls_are_judged_and_pass(tmp_path: Path) -> None:
     outcome = provoke(tmp_path, design={"controls": True}, generation={"max_tokens": 24})
     again, everything, nothing = (f"{BASE}/{name}" for name in ("again", "accept-all", "accept-none"))
@@ -163,6 +169,7 @@ def test_controls_are_judged_and_pass(tmp_path: Path) -> None:
     assert not {again, everything, nothing} & outcome.speedups
 
 
+@pytest.mark.slow
 def test_a_control_that_does_not_accept_what_it_must(
     tmp_path: Path, clean: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,11 +190,13 @@ def test_a_control_that_does_not_accept_what_it_must(
 # --- arms that are not alike -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_server_that_is_shared(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, engine={"slots": 2, "context": 1024, "prompt_cache": True}, design={"blocks": 1})
     assert caught(outcome, clean, "server-shared", "suspect").keys() >= {"slots", "cached"}
 
 
+@pytest.mark.slow
 def test_a_baseline_with_other_settings(tmp_path: Path, clean: Outcome) -> None:
     kv = {"kv_type_k": "q8_0", "kv_type_v": "q8_0", "flash_attention": "on"}
     outcome = provoke(tmp_path, with_settings(BASE, **kv, context=1024), design={"blocks": 1})
@@ -195,6 +204,7 @@ def test_a_baseline_with_other_settings(tmp_path: Path, clean: Outcome) -> None:
     caught(outcome, clean, "memory-fit", "suspect")
 
 
+@pytest.mark.slow
 def test_another_prompt_than_the_baseline(tmp_path: Path, clean: Outcome) -> None:
     def cut(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
         return prompt.model_copy(update={"text": prompt.text[40:]}), generation
@@ -204,6 +214,7 @@ def test_another_prompt_than_the_baseline(tmp_path: Path, clean: Outcome) -> Non
     assert withheld(outcome)
 
 
+@pytest.mark.slow
 def test_another_text_than_the_baseline_and_a_shorter_one(tmp_path: Path, clean: Outcome) -> None:
     """One arm samples at random while the record says greedy, and ends early."""
 
@@ -215,6 +226,7 @@ def test_another_text_than_the_baseline_and_a_shorter_one(tmp_path: Path, clean:
     caught(outcome, clean, "length-mismatch", "suspect", SD)
 
 
+@pytest.mark.slow
 def test_samples_of_another_distribution(tmp_path: Path, clean: Outcome) -> None:
     def hotter(prompt: Prompt, generation: Generation) -> tuple[Prompt, Generation]:
         return prompt, generation.model_copy(update={"temperature": 3.0})
@@ -228,6 +240,7 @@ def test_samples_of_another_distribution(tmp_path: Path, clean: Outcome) -> None
     assert not outcome.found("output-differs")
 
 
+@pytest.mark.slow
 def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
     """Said before anything is measured."""
     mixed_up = write(tmp_path, targets={"dense": "bench:draft-small"}, drafts={"small": "bench:dense"})
@@ -236,6 +249,7 @@ def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
     assert not [finding.check for finding in foresee(prepare(load(usual))) if finding.check == "draft-not-smaller"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["embedded", "libllama"])
 def test_settings_with_which_nothing_is_drafted(tmp_path: Path, kind: str) -> None:
     """Said before anything is measured, of the one arm that they are settings of."""
@@ -246,6 +260,7 @@ def test_settings_with_which_nothing_is_drafted(tmp_path: Path, kind: str) -> No
     assert finding.remedy == Message("drafter-idle.fix_short_lookups", ngram_n=6, gamma=5)
 
 
+@pytest.mark.slow
 def test_a_model_that_drafts_for_itself_under_another_name(tmp_path: Path) -> None:
     """Its drafts end where it is unsure, where answers do and where the last one is too short, and all are right."""
     copy = tmp_path / "copy.gguf"
@@ -271,17 +286,20 @@ def test_a_model_that_drafts_for_itself_under_another_name(tmp_path: Path) -> No
     assert not outcome.found("acceptance-by-construction", "invalid")
 
 
+@pytest.mark.slow
 def test_random_tokens_for_prompts(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, workloads=[{"source": "random", "lengths": [32]}], design={"blocks": 1})
     caught(outcome, clean, "random-prompts", "suspect", SD)
 
 
+@pytest.mark.slow
 def test_a_recurrent_target_pays_for_checkpoints(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, targets={"dense": "bench:hybrid"}, design={"blocks": 1})
     caught(outcome, clean, "checkpoint-cost", "note")
     assert not outcome.false
 
 
+@pytest.mark.slow
 def test_another_model_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """The run stops before the new file is measured under the old one's name."""
     model = tmp_path / "target.gguf"
@@ -299,6 +317,7 @@ def test_another_model_in_the_middle_of_a_run(tmp_path: Path) -> None:
         assert {session.arm_id for session in store.sessions()} == {BASE, SD}
 
 
+@pytest.mark.slow
 def test_a_baseline_that_speculates(tmp_path: Path, clean: Outcome) -> None:
     def speculating(launch: Launch) -> Launch:
         if launch.arm.id != BASE:
@@ -331,6 +350,7 @@ def burning(processes: int) -> Iterator[None]:
             process.communicate()
 
 
+@pytest.mark.slow
 def test_a_busy_machine(tmp_path: Path, clean: Outcome) -> None:
     with burning(2):
         outcome = provoke(
@@ -344,6 +364,7 @@ def test_a_busy_machine(tmp_path: Path, clean: Outcome) -> None:
     assert not clean.found("host-busy")
 
 
+@pytest.mark.slow
 def test_arms_in_the_same_order_in_every_block(tmp_path: Path, clean: Outcome) -> None:
     outcome = provoke(tmp_path, design={"order": "as-written", "blocks": 3, "warmup": "none"})
     (finding,) = outcome.found("order-confounded", "suspect", SD)

@@ -19,6 +19,7 @@ from specmeter.store import RunStore
 from specmeter.theory.roofline import expected_union
 from specmeter_studies.measured import from_run
 
+pytestmark = pytest.mark.slow
 EXPERIMENT = """
 name: real
 targets: {dense: bench:dense, moe: bench:moe}

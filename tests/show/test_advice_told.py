@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -11,39 +10,21 @@ from typing import Any, get_args
 
 import pytest
 
-from advices import ALL, BEST, FATES, GRID, HOSTILE, NGRAM, PLAIN, confirmed, est, off, per_kind, repeated, undecided
+from advices import ALL, BEST, FATES, GRID, HOSTILE, confirmed, off, per_kind, repeated, undecided
 from said import all_said, codes, said_of
 from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
-from specmeter.errors import EngineError, UsageError
-from specmeter.experiments.schedule import Turn
-from specmeter.messages import LANGUAGES, Message, words
-from specmeter.record import Disturbance, EngineIdentity
+from specmeter.errors import UsageError
+from specmeter.messages import LANGUAGES, words
+from specmeter.record import EngineIdentity
 from specmeter.show import advice_report
 from specmeter.show import advice_words as said
 from specmeter.show.notebook import ShownAdvice
 from specmeter.show.terminal import report as terminal
-from specmeter.show.terminal.advice import AdviceProgress
 from specmeter.show.terminal.console import Screen
 
 FOLDER = Path("specmeter-runs/advise-dense")
 ENGLISH = words("en")
 CODES = get_args(Fate.model_fields["code"].annotation)
-
-
-BUSY = Disturbance(
-    invocation=0,
-    block=0,
-    attempt=1,
-    requests=1,
-    began_at=0.0,
-    ended_at=1.0,
-    samples=4,
-    mean_percent=51.0,
-    highest_percent=60.0,
-    slowed=0,
-    programs=("blender (0.98 cores)",),
-    again=True,
-)
 
 
 def headline(advice: Advice) -> str:
@@ -126,18 +107,6 @@ def test_every_fate_is_told_with_its_numbers_and_without(code: Any) -> None:
     assert len(told) == (1 if code == "winner" else 2)
 
 
-@pytest.mark.parametrize("name", ["interrupted", "budget", "not-confirmed", "too-noisy", "invalid"])
-def test_undecided_says_why_and_what_would_decide_it(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = printed(ALL[name], capsys, monkeypatch)
-    assert text.startswith("dense: undecided (")
-    assert "To decide it: " in text
-    assert "Measure again" not in text
-    assert ("safe until it is decided, no speculation:" in text) == (name != "invalid")
-    assert "-md" not in text
-
-
 def test_a_reason_of_a_later_version_is_told_as_it_is() -> None:
     advice = undecided("out-of-patience")
     assert said_of(said.headline(advice, said.names_of(advice)), "advised.undecided").values["why"] == "out-of-patience"
@@ -162,20 +131,6 @@ def test_all_of_the_grid_is_accounted_for(capsys: pytest.CaptureFixture[str], mo
     text = printed(confirmed(), capsys, monkeypatch, details=True)
     table = text[text.index("All configurations") :]
     assert all(said.names_of(confirmed()).render(arm.id, ENGLISH) in table for arm in GRID)
-
-
-def test_three_notes_and_the_rest_with_details(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    advice = confirmed(held_out=False, verdict="suspect")
-    text = printed(advice, capsys, monkeypatch)
-    assert text.count("\n- ") == 3
-    assert printed(advice, capsys, monkeypatch, details=True).count("\n- ") == 3
-
-
-def test_a_suspect_advice_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = printed(confirmed(verdict="suspect", doubts=("host-busy", "of-an-unknown")), capsys, monkeypatch)
-    assert "- suspect (other load, clocks, power or thermal limits while requests ran; of-an-unknown): do not" in text
 
 
 def test_what_other_programs_are_given_was_not_measured(
@@ -230,75 +185,6 @@ def test_a_stage_is_a_folder_of_the_advice(name: str) -> None:
         StageRun(stage="race", folder=name, verdict=None, certificate_sha256=None, seconds=1.0)
 
 
-def test_a_speedup_of_the_whole_answer_is_told_as_such() -> None:
-    advice = confirmed(asked=confirmed().asked.model_copy(update={"goal": "latency"}), speedup=est(1.5))
-    assert said.reason(advice) is None
-    assert ENGLISH.render(said.about_numbers(advice)[0]) == "Speedups of the whole answer, its prompt included."
-
-
-class Steps:
-    """A clock that a test moves."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def progress_lines(*, terminal: bool) -> str:
-    """What is printed while an advice is found: first answer, race, block, answer."""
-    stream, clock = io.StringIO(), Steps()
-    screen = Screen(file=stream, width=100, force_terminal=terminal, color_system=None)
-    progress = AdviceProgress(screen, 600.0, clock)
-    arms = {arm.id: arm for arm in (PLAIN, *GRID)}
-    raced = {arm_id: arms[arm_id] for arm_id in (PLAIN.id, BEST.id, NGRAM.id)}
-    with progress.shown():
-        progress.stage_starting("screen", {PLAIN.id: PLAIN}, 600.0)
-        progress.session_starting(Turn(0, 0, 0, PLAIN.id), 4)
-        clock.now += 40
-        progress.told(ALL["predicted"])
-        for _ in range(2):
-            progress.stage_starting("race", raced, 550.0)
-        progress.looking_ahead(Message("looking.lookups", time="3 s"))
-        progress.session_starting(Turn(0, 0, 1, BEST.id), 1)
-        progress.session_failed(BEST.id, EngineError("the server \x1b[2J went away", fix="none"))
-        progress.told(undecided("budget"))
-        progress.told(undecided("budget"))
-        progress.note("measured again: block 2, since it stalled")
-    return stream.getvalue()
-
-
-def test_progress_off_a_terminal_is_lines() -> None:
-    assert progress_lines(terminal=False).splitlines() == [
-        "screen: the model answers without speculation; every configuration is predicted on its answers; "
-        "10 min 00 s left",
-        "screen: no speculation: 4 requests; 10 min 00 s left",
-        "first answer: dense: probably small draft, 4 tokens: 1.95x [1.77, 2.15] predicted, nothing compared yet",
-        "race: compares 2 configurations with plain decoding; 9 min 10 s left",
-        "race: measuring what a step costs with drafts looked up in the text (3 s); 9 min 10 s left",
-        "race: small draft, 4 tokens: 1 request; 9 min 10 s left",
-        "warning: small draft, 4 tokens: the server \ufffd[2J went away",
-        "so far: dense: undecided (the budget is spent); best so far: small draft, 4 tokens, "
-        "1.03x [0.94, 1.13], raced in 4 blocks, not confirmed",
-        "measured again: block 2, since it stalled",
-    ]
-
-
-def test_progress_on_a_terminal_keeps_the_first_answer() -> None:
-    text = progress_lines(terminal=True)
-    assert "first answer: dense: probably small draft, 4 tokens" in text
-    assert "9 min 10 s left" in text
-    assert "so far: dense: undecided" in text
-
-
-def test_a_terminal_breaks_no_word_of_a_line() -> None:
-    stream, text = io.StringIO(), "first answer: probably small draft, 4 tokens: 1.95x predicted, nothing compared yet"
-    AdviceProgress(Screen(file=stream, width=20, force_terminal=True), 600).note(text)
-    lines = stream.getvalue().splitlines()
-    assert len(lines) > 4
-    assert " ".join(it.strip() for it in lines) == text
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_it_shows_itself_in_a_notebook(name: str) -> None:
     shown = ShownAdvice(**vars(ALL[name]))
@@ -320,14 +206,3 @@ def test_each_kind_has_its_own_line_where_kinds_disagree() -> None:
     assert lines["chat"] == lines["zh"] == ()
     alike = confirmed()
     assert said.headline(alike, said.names_of(alike)).code == "advised.speculate"
-
-
-def test_prompts_that_were_left_out_and_a_budget_that_was_overrun_are_told() -> None:
-    asked = confirmed().asked.model_copy(update={"budget_s": 60.0})
-    advice = confirmed(prompts_given=40, prompts_used=16, asked=asked, seconds=75.0)
-    assert advice.disturbed is None, "the screen only waited"
-    told = [str(it.said) for it in said.notes(advice, FOLDER, said.names_of(advice))]
-    assert any("only 16 of 40 prompts were used" in it for it in told)
-    assert any("took 1 min 15 s of a budget of 1 min" in it for it in told)
-    quiet = [str(it.said) for it in said.notes(confirmed(), FOLDER, said.names_of(confirmed()))]
-    assert not any("prompts were used" in it or "budget" in it for it in quiet)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from advices import ALL, HOSTILE, LOADS, SCHEDULES, at_load, confirmed, drafts, off, paired, schedule, undecided
+from advices import ALL, HOSTILE, SCHEDULES, at_load, confirmed, drafts, off, paired, schedule, undecided
 from said import all_said, codes, said_of
 from specmeter.advise.advice import Advice, write_advice
 from specmeter.advise.export_commands import also_for
@@ -116,20 +116,6 @@ def test_the_table_has_a_row_for_each_load() -> None:
     assert any(cell.struck for cell in false.cells)
 
 
-def test_each_load_has_its_line_and_an_open_one_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = printed(SCHEDULES["between"], capsys, monkeypatch)
-    assert "With 1 client:\n  llama-server -m " in text
-    assert "With 2 clients (undecided):\n  llama-server -m " in text
-    assert "- 2 clients: To decide it: allow more time than 40 min (`--budget`)." in text
-    assert "Measure again" not in text
-    assert "Measure again" in printed(SCHEDULES["up-to"], capsys, monkeypatch)
-    text = printed(SCHEDULES["invalid"], capsys, monkeypatch)
-    assert "With 2 clients" not in text
-    assert f"- 2 clients: invalid: do not use these numbers; `specmeter check {FOLDER}/c2/confirm` says why" in text
-
-
 def test_other_programs_are_told_the_table_or_a_line_for_each_load(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,22 +135,6 @@ def test_an_advice_of_a_schedule_says_its_load_once() -> None:
     advice = at_load(confirmed(arm=arm, arms=(arm,)), 4)
     told = advice_words.headline(advice, advice_words.names_of(advice))
     assert [it.values["count"] for it in all_said(told) if it.code == "arm.clients"] == [4]
-
-
-def test_what_came_of_asking_again_is_told_by_load() -> None:
-    found = said.again(SCHEDULES["again"])
-    assert found is not None
-    assert found.values["when"] == "2026-05-28"
-    for code, counts in (("holds", [1, 2]), ("does-not-hold", [4])):
-        assert said_of(found, f"scheduled.again.{code}").values["loads"] == Message("crossover.clients", counts=counts)
-
-
-def test_details_have_the_grid_of_each_load(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = printed(SCHEDULES["up-to"], capsys, monkeypatch, 160, details=True)
-    assert len(re.findall(r"^ *(?:\d clients|1 client) *$", text, re.MULTILINE)) == len(LOADS)
-    assert text.count("cannot be faster than plain decoding") == len(LOADS)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

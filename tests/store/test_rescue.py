@@ -20,7 +20,6 @@ from specmeter.store.database import tables
 from specmeter.store.rescue import rescue
 
 READERS = ("show", "explain", "check", "export")
-HEADER = 100
 PAGE = 4096
 
 

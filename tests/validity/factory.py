@@ -23,7 +23,7 @@ import yaml
 
 from records import header, identity
 from specmeter.advise.observer import Silent
-from specmeter.audit.read.engine_log import LogSigns
+from specmeter.engines.llama_cpp.log_signs import LogSigns
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.schedule import plan

@@ -25,7 +25,7 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.audit.read.engine_log import Checkpoints, Sign
+from specmeter.engines.llama_cpp.log_signs import Checkpoints, Sign
 from specmeter.validity.checks import controls, decoding
 from specmeter.validity.checks.controls import synthetic_on, timing_only
 from specmeter.validity.checks.decoding import (

@@ -24,7 +24,7 @@ from factory import (
 from factory import engine as identity
 from mock_run import mock_run
 
-from specmeter.audit.read.engine_log import Sign
+from specmeter.engines.llama_cpp.log_signs import Sign
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, MethodName
 from specmeter.validity.checks.engine import default_drift, flag_inert, memory_fit, server_shared, two_binaries

@@ -24,7 +24,7 @@ from factory import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from specmeter.audit.read.engine_log import Checkpoints, Sign
+from specmeter.engines.llama_cpp.log_signs import Checkpoints, Sign
 from specmeter.record import Severity
 from specmeter.validity.checks.decoding import acceptance_by_construction
 from specmeter.validity.checks.run_data import RunData

@@ -304,6 +304,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Prepared]:
     return folder, measured(folder, **REAL)
 
 
+@pytest.mark.slow
 def test_speculation_leaves_the_text_only_at_near_ties(real: tuple[Path, Prepared]) -> None:
     folder, prepared = real
     asked, margins = ask(folder, prepared)
@@ -317,6 +318,7 @@ def test_speculation_leaves_the_text_only_at_near_ties(real: tuple[Path, Prepare
     assert {finding.severity for finding in found(folder).values()} <= {"note"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["dense", "moe"])
 def test_a_forged_difference_is_real(real: tuple[Path, Prepared], target: str) -> None:
     folder, prepared = real

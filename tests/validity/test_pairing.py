@@ -24,7 +24,7 @@ from factory import (
     with_sessions,
 )
 
-from specmeter.audit.read.engine_log import RpcBuffer, Sign
+from specmeter.engines.llama_cpp.log_signs import RpcBuffer, Sign
 from specmeter.messages import Message
 from specmeter.record import DeviceUse, DraftPair
 from specmeter.validity.checks import pairing

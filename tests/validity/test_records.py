@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
 from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
-from specmeter.validity.checks.run_data import Arrivals, Printed, PrintedRequests, RequestData, RunData, Steps
+from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
 from validity.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_prompts, with_requests, without_requests
 from validity.mock_run import mock_run
 
-WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, sum_ms=5e4, in_order=True)
+WHOLE = Arrivals(tokens=TOKENS, first_ms=101.0, last_ms=1000.0, in_order=True)
 
 
 def arrived(data: RunData, **changes: Any) -> RunData:

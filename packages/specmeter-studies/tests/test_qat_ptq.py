@@ -17,8 +17,6 @@ from specmeter_studies.study import StudyData
 
 STUDY = find("qat-vs-ptq")
 
-WIDTHS = (3, 4, 6, 8)
-
 
 def family(training: str, rates: dict[int, float], *, noise: float, architecture: str) -> list[ModelQuality]:
     return [

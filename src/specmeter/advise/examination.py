@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 CHANGED = "data-changed"
 """The check that finds a folder changed."""
-_OF_FOLDERS = (CHANGED, "folder-contradicts")
-"""Checks of a stage that cast doubt on the advice, whichever stage it is."""
 _WITHHELD: dict[str, object] = {
     **{"decision": "undecided", "why_undecided": "changed", "verdict": "invalid", "rival": ""},
     **dict.fromkeys(("arm", "speedup", "over_prompts", "speedup_of", "tau", "host", "engine", "again")),
@@ -108,11 +106,11 @@ def _line(advice: Advice, folder: Path) -> tuple[str, ...]:
     return ()
 
 
-# --- what is not as it was measured ----------------------------------------------------------------------------------
+# --- what was changed ----------------------------------------------------------------------------------
 
 
 def differences(advice: Advice, folder: Path) -> Iterator[Message]:
-    """What is not as it was measured, one by one."""
+    """Stages that were changed or cannot be read."""
     for stage in advice.stages:
         try:
             report = read_run(folder / stage.folder)
@@ -139,8 +137,8 @@ def inspect_advice(folder: Path) -> Inspection:
         with suppress(StoreError), RunStore.open(folder / stage.folder, readonly=True) as store:  # `differences` say it
             run = inspect(store)
             verdicts[stage.folder] = run.certificate.verdict
-            of_folders = (it for it in run.findings if it.check in _OF_FOLDERS and it.severity != "note")
-            found += found_in(stage.folder, of_folders)
+            of_stage = (it for it in run.findings if it.check == CHANGED and it.severity != "note")
+            found += found_in(stage.folder, of_stage)
     found += [about_run(CHANGED, "invalid", it, FIX) for it in differences(advice, folder)]
     answer: list[Verdict] = (
         [verdicts.get(advice.confirmation, "invalid")] if advice.confirmation else list(verdicts.values())

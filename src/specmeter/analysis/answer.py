@@ -1,29 +1,23 @@
-"""The answer to the question a run was made for: should this target speculate, and how?
+"""Decides the answer to the question a run was made for: should this target speculate, and how?
 
 Arms compete on the same prompts: for the run as a whole those that were given all of its prompts, and for a kind of
-text all that were measured on it (`family`). Each kind of text is a question of its own, as each target is.
+text all that were measured on it (`family`). Each kind of text, each target and each load is a question of its own.
 
-Picking the best of k arms favours luck: with arms that all equal the baseline, the best of two intervals of 95 % lies
-above 1 nearly twice as often as one does. So "speculate with X" needs X's simultaneous interval above 1, which holds
-for all arms that compete (`stats.simultaneous`): where nothing helps, one run in forty at most says that something
-does, whatever the number of arms. "Do not speculate" claims that every arm is slower, and for that each arm's own
-interval is enough: if one arm is not slower, only that arm's error could lead to the claim (Berger 1982,
-doi:10.1080/00401706.1982.10487790: intersection-union test).
+Picking the best of k arms favours luck: if all arms equal the baseline, the best of two intervals of 95 % lies above 1
+nearly twice as often as one does. So "speculate with X" needs X's simultaneous interval above 1, which holds for all
+arms that compete (`stats.simultaneous`). "Do not speculate" claims that every arm is slower, and for that each arm's
+own interval is enough (Berger 1982, doi:10.1080/00401706.1982.10487790: intersection-union test).
 
-Student's t of very few blocks leans on noise being normal, and the more so the more arms compete: with requests that
-run at one of two speeds, 10 arms and 3 blocks, up to 11 % of simulated runs said "speculate" where nothing helped, and
-7 % of runs of one arm and 2 blocks. So that answer needs at least `least_units` blocks, with which it is said falsely
-in 5 % of runs at most (`benchmarks/coverage.py`).
+With very few blocks Student's t relies on normal noise: with requests that run at one of two speeds, 10 arms and 3
+blocks, up to 11 % of simulated runs said "speculate" falsely. So that answer needs at least `least_units` blocks, with
+which it is false in 5 % of runs at most (`benchmarks/coverage.py`).
 
-An answer over several kinds of text holds for their mixture. Where an arm gains on one kind and loses on another, the
-answer is that it depends on the text. Ten kinds are ten chances to err, so their intervals hold for all arms and kinds
-together, and a kind gains or loses only by 2 % or more.
-
-Under load each load is a question of its own as well, since arms compete with the same baseline at the same load; how
-the answers go together is the crossover's to say (`load.crossover`).
+An answer over several kinds of text holds for their mixture. If an arm gains on one kind and loses on another, the
+answer is that it depends on the text. The intervals of kinds hold for all arms and kinds together, and a kind gains or
+loses only by 2 % or more.
 
 An arm that failed more than a tenth of its requests is not advised, whatever it gained on the rest. One that drafted
-nothing at all is its baseline under another name: it does not compete.
+nothing does not compete.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How the answers of a run were made, in one line: how many, how long, what ended them, how tokens were chosen.
+"""How the answers of a run were made: how many, how long, what ended them, how tokens were chosen.
 
-A speedup holds for answers like these, so the line stands beside every number of a run.
+A speedup holds for answers like these, so this line stands next to every number of a run.
 """
 
 from __future__ import annotations

@@ -1,23 +1,19 @@
-"""Runs against each other: two builds, two machines, two days. Pure over what the runs' rows say.
+"""Compares runs with each other: two builds, two machines, two days.
 
 Arms are compared with the arm of the same id, over the prompts that both runs completed in every block, so that the mix
-of texts is the same on both sides; baselines that run their prompts in turn are completed (`gaps`). Two measures:
+of texts is the same on both sides; gaps are completed (`pairing`). Two measures:
 
-- `rate`: decode rate of the other run / that of the reference. Blocks of different runs have nothing in common (another
-  hour, another state of the machine), so nothing is paired but the prompts: Welch's interval over blocks
-  (`stats.ratio_of_groups`), of logarithms;
+- `rate`: decode rate of the other run / that of the reference. Blocks of different runs have nothing in common, so
+  nothing is paired but the prompts: Welch's interval over blocks (`stats.ratio_of_groups`), of logarithms;
 - `speedup`: speedup in the other run / speedup in the reference. Here each block's rate is first divided by that of its
   own baseline, in which whatever slowed both cancels: the measure for two machines.
 
-The intervals of one pair of runs hold for all of its arms together (Bonferroni), since a search for regressions looks
-at all of them. Intervals over the blocks of a single invocation carry the noise within it and not that from day to day:
-a real difference of two days is found as surely as one of two builds.
+The intervals of one pair of runs hold for all of its arms together (Bonferroni). Intervals over the blocks of a single
+invocation carry the noise within it and not that from day to day: a real difference of two days is found as surely as
+one of two builds. An arm under load is compared by its cells, if both runs gave it the same texts.
 
-An arm under load is compared by its cells, as its speedup is made of them: where both runs gave it the same texts.
-
-A request that two runs share, with the same start and the same times to the last digit, was measured once: one run is a
-copy of the other (or a mock with a virtual clock was asked twice). A copy is not compared with itself; that nothing
-differs would say nothing.
+If two runs share a request, with the same start and the same times to the last digit, one is a copy of the other (or a
+mock with a virtual clock was asked twice). A copy is not compared with itself.
 """
 
 from __future__ import annotations

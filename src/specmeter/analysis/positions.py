@@ -1,33 +1,23 @@
-"""Which drafted tokens are accepted: by their position in the draft, and how many in a row.
+"""Which drafted tokens are accepted, by position in the draft; and where greedy outputs differ from the baseline's.
 
-Counted from the steps on record, over all blocks. A step that drafted d tokens and accepted k says
+*Positions* are counted from the steps on record, over all blocks. A step that drafted d tokens and accepted k says
 
     position i was drafted     d >= i
     position i was reached     d >= i and k >= i - 1: every token before it was accepted
     position i was accepted    k >= i
 
     conditional                accepted / reached: what `theory.acceptance.position_rates` estimates
-    unconditional              accepted / all drafts, those too short included: falls with i, since no draft has its
-                               second token accepted without its first
+    unconditional              accepted / all drafts, those too short included: falls with i
     accepted lengths           k of every step that drafted anything
 
-Greedy text repeats itself from block to block, so prompts are the units of intervals (`shares`). A draft shorter than
-its limit ended for a reason of its own (`p_min`, the last token): its conditional rates count for the positions that it
-has. Where drafts end because the draft model doubts, they hold for the tokens that it dared to draft.
+Greedy text repeats itself from block to block, so prompts are the units of intervals (`shares`). If drafts end because
+the draft model doubts (`p_min`), conditional rates hold for the tokens that it dared to draft.
 
-Where greedy texts leave those that they should equal, read from a run's stored token ids.
-
-A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt in the
-same block, that of a baseline with its own first answer to the prompt. So repeats of plain decoding, and the control
-`.../again`, say how far plain decoding repeats itself. Arms whose acceptance is decided by dice are left out: their
-text means nothing.
-
-Under load, an arm is compared with its baseline under the same load. Forwards that requests share round otherwise than
-forwards of one, so the baseline is compared in turn with plain decoding by one client, prompt by prompt in the same
-block, where the run has that: the control says what the load alone does to texts.
-
-A text that merely continues where the other ends does not differ in content, and a token whose id the engine never sent
-does not count.
+*Outputs.* A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt
+in the same block, that of a baseline with its own first answer. Arms with synthetic acceptance are left out. Under
+load, an arm is compared with its baseline under the same load, and the baseline with plain decoding by one client: the
+control says what the load alone does to outputs. An output that merely continues after the other ends does not differ,
+and a token whose id the engine never sent does not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""How far a run has come and what it says so far, read from its folder: on the way, for terminals, programs and pages.
+"""How far a run has come and what it says so far, for terminals, programs and live pages.
 
-Nothing here is checked and all of it may change. It is read between sessions by the run itself, and every few seconds
-by a page that is looked at: it costs milliseconds, which the whole report would not.
+Nothing here is checked and all of it may change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading a run as a whole: its records, its summary and its answers."""
+"""Reads a run as a whole: its records, its summary and its answers."""
 
 from __future__ import annotations
 

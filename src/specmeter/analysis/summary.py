@@ -1,11 +1,8 @@
-"""From a run's requests to what is said about each arm: one pass, numbers only, nothing printed.
+"""Summarizes a run's requests for each arm, for the whole run and for every kind of text.
 
-`summarize` reads rows once into a table (`request_table`) and computes from it, for the whole run and for every kind of
-text:
-
-- decode and prompt rate: all tokens over all time, interval over blocks (over invocations where there are several);
-- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block, those
-  that a side lacks completed or left out (`meetings`); also with prompts, by total time and over prompts (`gain`);
+- decode and prompt rate: all tokens over all time, interval over blocks (over invocations if there are several);
+- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block
+  (`pairing`); also with prompts, by total time and over prompts;
 - several arms with one baseline: which of them compete, and the interval that holds for all of these together, when
   the best is picked (`family`);
 - on request the speedup on every prompt by itself;
@@ -14,12 +11,10 @@ text:
 - the balance of the order, from measured start times.
 
 Of arms under load the cells are the units, and the speedup is made of them (`load.summary`); acceptance and tau are
-those of their requests, a prompt that is repeated counting as one. Where the cells are not given, such an arm has no
-speedup.
+those of their requests, a prompt that is repeated counting as one.
 
-Failed requests count as failed and enter nothing else. Controls never stand among results. Where acceptance was
-decided by dice or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text
-gains.
+Failed requests count as failed and enter nothing else. Controls never stand among results. If acceptance is synthetic
+or weights are random, `cost_probe` says so: such a speedup tells what steps cost, not what a text gains.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What rows show only together: timing noise, and what stands out in a table without being a verdict.
+"""What rows of a table show only together: timing noise, and rows that stand out.
 
 Noise is a property of the table that is judged, taken from what it measured more than once. Repeats are rows that are
-alike in everything that says what was run, and rows without drafts beside their baselines. Their rates differ by noise
-alone. With s the standard deviation of their logarithms, pooled over all such groups, two timings of one configuration
-differ by less than
+alike in everything that says what was run, and rows without drafts next to their baselines. With s the standard
+deviation of the logarithms of their rates, pooled over all such groups, two timings of one configuration differ by less
+than
 
     t_(0.995, degrees of freedom) x sqrt(2) x s
 
-in 99 of 100 cases. Few repeats say little: then noise is what they differ by, and at least `USUAL`. Plain decoding
-against plain decoding on a controlled GPU differs by 2 to 6 % from prompt to prompt and from repeat to repeat.
+in 99 of 100 cases. With few repeats noise is what they differ by, and at least `USUAL`. Plain decoding against plain
+decoding on a controlled GPU differs by 2 to 6 % from prompt to prompt and from repeat to repeat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a source claims, and what is to be said about it: the records that importers and the judge speak.
+"""The records of audits: what a source claims, and what is to be said about it.
 
-A printed number is what it may have been before it was rounded (`printed`). A bound counts as broken only when no value
+A printed number is what it may have been before it was rounded (`printed`). A bound counts as broken only if no value
 within these ranges obeys it.
 
 A bound depends on how drafts are made, and that is told by the names that people give their methods (`Family`):
@@ -11,7 +11,7 @@ A bound depends on how drafts are made, and that is told by the names that peopl
     block    several tokens per forward
     lookup   n-grams and other tables: drafts cost next to nothing
 
-Names also say settings (`n-max 4`), and those of models whether they are mixtures of experts. A name proves nothing.
+Names also say settings (`n-max 4`), and those of models whether they are MoE models. A name proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A claim's counters against each other, and its rate against its own times and against the memory of the machine."""
+"""Checks a claim's counters against each other, and its rate against its own times and the memory of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge: a claim in, a ruling out. Pure.
+"""The judge of audits: a claim in, a ruling out.
 
 Every bound (`BOUNDS`) for which the claim has data is tried, with each printed number taken where it favours the claim.
 
@@ -8,12 +8,11 @@ Every bound (`BOUNDS`) for which the claim has data is tried, with each printed 
     cannot tell   something is missing, and the ruling says what; or noise or a mean that is said to be one explains it
 
 A bound without assumptions is arithmetic or counting: what breaks it is impossible. A bound with assumptions makes a
-claim as wrong as the assumption that fails least. The page on audits has both tables from here.
+claim as wrong as the assumption that fails least.
 
-Noise. Two timings of one configuration differ, and a baseline is a timing too. A speedup that exceeds a bound by less
-than the noise is not ruled, and a speedup within the noise of 1 is not a gain that would need an explanation.
-`specmeter.audit.across` finds what it is for a whole table. A row that drafted nothing compares plain decoding with
-itself: its speedup is noise, and never more than `cannot tell`.
+*Noise.* A speedup that exceeds a bound by less than the noise is not ruled, and a speedup within the noise of 1 is not
+a gain that would need an explanation. `specmeter.audit.across` finds the noise of a whole table. A row that drafted
+nothing compares plain decoding with itself: its speedup is noise, and never more than `cannot tell`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a file to rulings: the format that it is in, what the user says about it, and the judge."""
+"""Audits a file: finds its format, reads its claims, adds what the user says about it, and asks the judge."""
 
 from __future__ import annotations
 

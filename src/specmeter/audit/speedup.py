@@ -1,6 +1,7 @@
-"""A claimed speedup against what acceptance and the cost of drafting permit.
+"""Checks a claimed speedup against what acceptance and the cost of drafting permit.
 
-Where a bound is broken, each assumption behind it says how far it would have to be wrong for the claim to be true.
+If a bound is broken, each assumption behind it gets the amount by which it would have to be wrong, so that the claim
+could be true.
 """
 
 from __future__ import annotations

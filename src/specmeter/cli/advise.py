@@ -1,4 +1,4 @@
-"""`specmeter advise`."""
+"""The command `specmeter advise`."""
 
 from __future__ import annotations
 

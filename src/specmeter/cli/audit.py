@@ -1,4 +1,4 @@
-"""`specmeter audit`."""
+"""The command `specmeter audit`."""
 
 from __future__ import annotations
 

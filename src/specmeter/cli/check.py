@@ -1,4 +1,4 @@
-"""`specmeter check`."""
+"""The command `specmeter check`."""
 
 from __future__ import annotations
 

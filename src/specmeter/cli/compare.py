@@ -1,4 +1,4 @@
-"""`specmeter compare`."""
+"""The command `specmeter compare`."""
 
 from __future__ import annotations
 

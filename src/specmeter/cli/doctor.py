@@ -1,4 +1,4 @@
-"""`specmeter doctor`."""
+"""The command `specmeter doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`specmeter engines`: which there are, which need building, and what is built of them."""
+"""The command `specmeter engines`: lists engines, and builds those that need building."""
 
 from __future__ import annotations
 

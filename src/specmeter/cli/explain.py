@@ -1,4 +1,4 @@
-"""`specmeter explain`."""
+"""The command `specmeter explain`."""
 
 from __future__ import annotations
 

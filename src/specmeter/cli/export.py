@@ -1,4 +1,4 @@
-"""`specmeter export`."""
+"""The command `specmeter export`."""
 
 from __future__ import annotations
 

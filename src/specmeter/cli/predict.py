@@ -1,4 +1,4 @@
-"""`specmeter predict`."""
+"""The command `specmeter predict`."""
 
 from __future__ import annotations
 

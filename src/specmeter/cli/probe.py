@@ -1,4 +1,4 @@
-"""`specmeter probe`."""
+"""The command `specmeter probe`."""
 
 from __future__ import annotations
 

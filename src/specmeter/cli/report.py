@@ -1,4 +1,4 @@
-"""`specmeter report`."""
+"""The command `specmeter report`."""
 
 from __future__ import annotations
 

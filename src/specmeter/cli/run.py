@@ -1,4 +1,4 @@
-"""`specmeter run`."""
+"""The command `specmeter run`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from typing import Any
 import click
 
 from specmeter import workloads
-from specmeter.advise.controllers import GAMMAS, with_fixed_lengths
-from specmeter.advise.controllers import certify as rule
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.cli.settings import (
@@ -41,14 +39,12 @@ from specmeter.laboratory.run import choose_folder, foresee, prepare, run
 from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe import load_probe
-from specmeter.show import certification, probe_report
+from specmeter.show import probe_report
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
 from specmeter.show.terminal.plan import print_duration, print_plan
 from specmeter.show.terminal.progress import RunProgress, model_progress
 from specmeter.show.terminal.report import print_blocks, print_report
-from specmeter.store import RunState
-from specmeter.store.locate import RUNS_FOLDER, find_run
 from specmeter.text import counted
 
 
@@ -69,7 +65,7 @@ def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 _GROUPS = {
     "What is measured": (
-        *("targets", "drafts", "gamma", "ngram", "methods", "prompts", "variants", "faithful", "overrides", "certify"),
+        *("targets", "drafts", "gamma", "ngram", "methods", "prompts", "variants", "faithful", "overrides"),
     ),
     "How much of it": ("blocks", "max_tokens"),
     "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
@@ -151,12 +147,6 @@ _GROUPS = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="Predict arms (configurations) from this probe before measuring; repeatable. Default: the newest that fits.",
 )
-@click.option(
-    "--certify",
-    is_flag=True,
-    help="Test whether arms that choose their own draft lengths ever lose: measure plain decoding and fixed lengths "
-    "(--gamma; default: 1,2,3,4,6,8,12,16) beside them, and rule.",
-)
 @click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
 @click.option(
     "--progress",
@@ -206,7 +196,6 @@ def command(
     new: bool,
     offline: bool,
     probe_files: tuple[Path, ...],
-    certify: bool,
     quiet: bool,
     progress_as: str,
     watch: bool,
@@ -222,10 +211,6 @@ def command(
     Every request is on disk before the next one starts (under a load: every cell before the next one): after Ctrl-C, a
     crash or a power cut, the same command measures exactly what is missing.
 
-    With --certify, arms of EXPERIMENT that choose draft lengths while they decode (a `policy`, a `p_min`, flags of
-    their own) are held, on every kind of text, against plain decoding, the best fixed length, and the oracle: the best
-    length at every step. EXPERIMENT may then be the folder of such a run, which is then judged without measuring.
-
     \b
     Examples:
       specmeter run demo
@@ -237,7 +222,6 @@ def command(
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
       specmeter run mine.yaml --out results/monday
       specmeter run mine.yaml --variant small --variant quick
-      specmeter run controllers --certify --gamma 1,2,4,8
       specmeter run --example > mine.yaml
       specmeter run --schema > experiment.schema.json
 
@@ -246,23 +230,18 @@ def command(
       # yaml-language-server: $schema=experiment.schema.json
 
     \b
-    Exit codes: 0 every request was measured, 1 checks found numbers invalid (or, with --certify, an arm loses), 2 the
-    experiment or a model cannot be used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
+    Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model
+    cannot be used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
     if hub:
         raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
     clients, lengths = load_by(settings), gamma or ()
-    described = Described((*what, *targets), drafts, methods, () if certify else lengths, ngram, settings["engine"])
+    described = Described((*what, *targets), drafts, methods, lengths, ngram, settings["engine"])
     described = replace(described, prompts=prompts, load=clients)
-    described = replace(described, servers=_servers(described, settings, urls, baseline_url, certify=certify))
+    described = replace(described, servers=_servers(described, settings, urls, baseline_url))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
-    if certify:
-        if out is not None and len(described.targets) > 1:
-            raise UsageError("--out: one folder, and several names", fix="certify them one by one, or leave --out out")
-        asked = [_to_certify(name, described, changes, variants, save, lengths) for name in described.targets or ("",)]
-    else:
-        asked = [_loaded(described, what, changes, variants, save)]
+    loaded = _loaded(described, what, changes, variants, save)
     screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
     if save is not None:
         screen.say(f"experiment saved: {save}", wrap=False)
@@ -272,49 +251,37 @@ def command(
     if dry_run:
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
-        for loaded in asked:
-            if not isinstance(loaded, Path):
-                print_plan(make_plan(loaded, offline=offline), as_json=as_json)
+        print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
-    folders, unfinished = list[Path](), list["RunState"]()
+    with model_progress(screen) as progress:
+        prepared = prepare(loaded, fetching=Fetching(offline, progress))
+    folder, resumed = choose_folder(prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new)
+    print_blocks(screen, found(foresee(prepared), with_notes=False))
+    arms = list(prepared.work.arms.values())
+    models = prepared.work.models
+    warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))
+    for warning in (*warnings, *too_few(prepared.experiment, arms)):
+        screen.say(f"warning: {warning}", tone="doubtful")
+    if not (quiet or resumed or prepared.work.simulated):
+        print_duration(screen, make_plan(prepared.loaded, offline=True))
     wait: Callable[[], None] | None = None
-    for loaded in asked:
-        if isinstance(loaded, Path):
-            folders.append(loaded)
-            continue
-        with model_progress(screen) as progress:
-            prepared = prepare(loaded, fetching=Fetching(offline, progress))
-        folder, resumed = choose_folder(
-            prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new
-        )
-        print_blocks(screen, found(foresee(prepared), with_notes=False))
-        arms = list(prepared.work.arms.values())
-        models = prepared.work.models
-        warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))
-        for warning in (*warnings, *too_few(prepared.experiment, arms)):
-            screen.say(f"warning: {warning}", tone="doubtful")
-        if not (quiet or resumed or prepared.work.simulated):
-            print_duration(screen, make_plan(prepared.loaded, offline=True))
-        if watch and wait is None:
-            from specmeter.cli.serve import watching
+    if watch:
+        from specmeter.cli.serve import watching
 
-            wait = ctx.with_resource(watching(folder, errors() if quiet else screen))
-        try:
-            with shown_on(screen, folder, resumed) as (observer, opened):
-                state = run(prepared, folder, observer, probes=probes, opened=opened)
-        except KeyboardInterrupt:
-            screen.say(f"stopped; the same command resumes {folder}", wrap=False)
-            raise
-        folders.append(folder)
-        if state.state != "complete":
-            unfinished.append(state)
-    passes = _rule(folders, as_json) if certify else _told(folders[0], as_json=as_json, details=details)
-    for state in unfinished:
+        wait = ctx.with_resource(watching(folder, errors() if quiet else screen))
+    try:
+        with shown_on(screen, folder, resumed) as (observer, opened):
+            state = run(prepared, folder, observer, probes=probes, opened=opened)
+    except KeyboardInterrupt:
+        screen.say(f"stopped; the same command resumes {folder}", wrap=False)
+        raise
+    passes = _told(folder, as_json=as_json, details=details)
+    if state.state != "complete":
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
     if wait is not None:
         wait()
-    if unfinished:
+    if state.state != "complete":
         return 3
     return 0 if passes else 1
 
@@ -324,28 +291,6 @@ def _told(folder: Path, *, as_json: bool, details: bool) -> bool:
     measured = read_run(folder)
     print_report(report(measured), as_json=as_json, details=details)
     return measured.certificate is None or measured.certificate.verdict != "invalid"
-
-
-def _to_certify(
-    name: str,
-    described: Described,
-    changes: Sequence[str],
-    variants: Sequence[str],
-    save: Path | None,
-    lengths: tuple[int, ...],
-) -> LoadedExperiment | Path:
-    """The experiment with plain decoding and fixed lengths beside its controllers, or the folder of such a run."""
-    if name == "latest" or Path(name).is_dir() or (RUNS_FOLDER / name).is_dir():
-        return find_run(name)
-    loaded = _loaded(replace(described, targets=(name,)), (name,), changes, variants, save)
-    return with_fixed_lengths(loaded, lengths or GAMMAS)
-
-
-def _rule(folders: Sequence[Path], as_json: bool) -> bool:
-    """Print the rulings on the controllers of these runs; whether all of them pass."""
-    found = [rule(folder) for folder in folders]
-    print_report(certification.report(found), as_json=as_json)
-    return all(it.passes for it in found)
 
 
 _STARTED_WITH = {
@@ -361,7 +306,7 @@ _STARTED_WITH = {
 
 
 def _servers(
-    described: Described, settings: dict[str, Any], urls: Sequence[str], baseline_url: str | None, *, certify: bool
+    described: Described, settings: dict[str, Any], urls: Sequence[str], baseline_url: str | None
 ) -> dict[str, Any]:
     """The servers that are named; none where nothing is. Raises `UsageError` for what only those can be told that
     specmeter starts."""
@@ -376,7 +321,6 @@ def _servers(
         "--gamma": described.gamma,
         "--ngram": described.ngram,
         "--method": described.methods,
-        "--certify": certify,
     } | {option: settings[name] is not None for option, name in _STARTED_WITH.items()}
     if told := [option for option, value in given.items() if value]:
         raise UsageError(

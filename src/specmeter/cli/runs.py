@@ -1,6 +1,6 @@
-"""`specmeter list`, `show` and `rescue`: runs that were measured.
+"""The commands `specmeter list`, `show` and `rescue`.
 
-What only one of them needs is imported where it is needed: each answers in less than half a second.
+Each answers in less than half a second, so imports that only one of them needs are inside its function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`specmeter serve`, and the page beside `specmeter run --watch`."""
+"""The command `specmeter serve`, and the page next to `specmeter run --watch`."""
 
 from __future__ import annotations
 

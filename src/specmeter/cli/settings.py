@@ -1,5 +1,4 @@
-"""Options that commands share: the language of pages, and, of `run` and `advise`, settings of the engine and of what is
-generated, by llama.cpp's names too."""
+"""Options that several commands share: languages of pages, and settings of the engine and of generation."""
 
 from __future__ import annotations
 

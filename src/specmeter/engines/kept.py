@@ -1,8 +1,7 @@
-"""Servers that outlive their sessions, so that the next session of an arm does not load and warm up what is warm.
+"""Keeps servers running between sessions, so that the next session of an arm need not load and warm up again.
 
-A server is kept where its arm's requests leave nothing behind, and as long as memory holds it beside the others: files
-of models, caches and buffers of all of them together against what is available. The one that waited longest is ended
-first, so where there is room for a single one each session has its own, as without this.
+A server is kept if its arm's requests leave nothing behind, and as long as memory holds it next to the others (models,
+caches and buffers against what is available). The one that waited longest is ended first.
 
 Its output goes to a file of its own. What belongs to a session is written into that session's log as it comes: what
 the server said while it loaded, and then the lines of the session's own requests.

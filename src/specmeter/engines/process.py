@@ -1,10 +1,9 @@
-"""One engine process: started in a group of its own, ended as a whole, and never left behind.
+"""Starts and ends engine processes, each in a group of its own, and runs single jobs in a child process.
 
-One job in a process of its own, for what runs inside llama.cpp: a crash there ends only the child.
-
-`run_in_subprocess` is the parent's side, `serve` the child's. The child reads an order (JSON, from standard input) and
-leaves in the folder that it is given: `progress`, a line for every part that is done; what the job itself writes; and
-`error.json` where the job cannot be done. It ends with its parent, even when that is killed (`engines.guard`).
+A crash of a job ends only the child. `run_in_subprocess` is the parent's side, `serve` the child's. The child reads an
+order (JSON, from standard input) and leaves in the folder that it is given: `progress`, a line for every part that is
+done; what the job itself writes; and `error.json` if the job cannot be done. It ends with its parent, even if that is
+killed (`engines.guard`).
 """
 
 from __future__ import annotations

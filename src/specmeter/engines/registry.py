@@ -1,4 +1,4 @@
-"""Which engines there are: found by the entry point group `specmeter.engines`, loaded when one is named.
+"""Finds the engines by the entry point group `specmeter.engines`, and loads one when it is named.
 
 The name of an entry point is what experiments write as `engine.kind`, and its object is an `EngineSpec`: what the
 engine states about itself, and how it is made. That module is imported to plan, check and list, so whatever is heavy

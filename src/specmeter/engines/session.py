@@ -1,4 +1,4 @@
-"""An engine, and a session of it: running with its models loaded, what it says about itself and what it can be asked.
+"""The interface of an engine and of its sessions: what each says about itself and what it can be asked.
 
 One request is `generate`. Several in flight are submitted, and collected as they end:
 

@@ -1,8 +1,8 @@
-"""How many bytes an engine exchanged with its remote machines, counted by the kernel that sent them.
+"""Counts the bytes that an engine exchanged with its remote machines, by the kernel's counters of each connection.
 
-Linux keeps counters per TCP connection and gives them to anybody who asks by netlink (`sock_diag(7)`, structures of
-`linux/inet_diag.h` and `linux/tcp.h`; what `ss -ti` prints). Nothing stands between engine and remote machine, so the
-measurement is not disturbed. Other systems have no such interface: there nothing is known.
+Linux gives them by netlink (`sock_diag(7)`, structures of `linux/inet_diag.h` and `linux/tcp.h`; what `ss -ti` prints).
+Nothing stands between engine and remote machine, so the measurement is not disturbed. Other systems have no such
+interface: there nothing is known.
 
 Counted is payload, without headers and without what was sent twice: out what the engine wrote, even while it waits to
 be sent (before Linux 4.19: what the other end has acknowledged, which comes late on a busy machine), in what arrived.

@@ -94,7 +94,7 @@ class ArmSpec(Record):
     """What to do with a draft that llama.cpp refuses: `refuse` stops before anything is measured; `measure` lets the
     server decode plainly, as it then does, to show that; such an arm's verdict is invalid."""
     policy: PolicyName | tuple[PolicyName | None, ...] | None = None
-    """Policy that sets the length of drafts, up to gamma (engine `libllama` only)."""
+    """The engine's own controller that chooses the length of drafts, up to gamma (ONNX Runtime: `adaptive`)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
     """How drafts are verified at temperature > 0 (engine `libllama` only)."""
     remote: Name | None = None

@@ -1,4 +1,4 @@
-"""Memory bandwidth of this machine, measured: reading and copying arrays far larger than its caches, all cores at once.
+"""Measures the memory bandwidth of this machine: reads and copies arrays far larger than its caches, on all cores.
 
 Decoding reads every active weight once per forward, so bytes per second read are what a machine can promise. Each core
 has a part of the arrays that it touched first itself (on a machine with several memory controllers, next to itself).
@@ -6,11 +6,8 @@ After a pass that is thrown away, the kernels run in turns, so that a disturbanc
 
 *Reading* has to do something with what it reads, and that must not be what takes the time. Several reductions are
 tried, and the one with the highest median is taken; then it runs again over a piece that stays in a core's cache. If
-it is not clearly faster there, arithmetic and not memory set the pace, and the figure is a lower bound
-(`Bandwidth.memory_bound`). BLAS is not used: it would start threads of its own.
-
-*Copying* counts the bytes read and the bytes written, as STREAM does; what a processor reads of the destination before
-it writes there is not counted, so it may look slower than reading.
+it is not clearly faster there, the figure is a lower bound (`Bandwidth.memory_bound`). *Copying* counts the bytes read
+and the bytes written, as STREAM does.
 
 Source: McCalpin 1995, "Memory Bandwidth and Machine Balance in Current High Performance Computers" (arrays at least
 four times as large as all caches; ours are eight times).

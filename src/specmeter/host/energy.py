@@ -1,30 +1,24 @@
-"""Electric energy of a measurement: counters and power sensors, read by a thread and at the edges of each request.
+"""Measures electric energy with counters and power sensors, read by a thread and at the edges of each request.
 
-Every source tells joules since it was opened, and how far that can be trusted:
+Every source gives joules since it was opened:
 
-- a *counter* (RAPL, NVIDIA GPUs since Volta) is read and unwrapped. What it says is as old as its last change;
+- a *counter* (RAPL, NVIDIA GPUs since Volta) is read and unwrapped. Its value is as old as its last change;
 - a *power sensor* (NVIDIA GPUs before Volta) is sampled, and energy is the area under straight lines between
-  samples. Where two of them are further apart than `LONGEST_GAP_S`, that time was not seen;
-- `powermetrics` (Mac) tells the mean power of intervals that follow each other.
+  samples. Time between two samples further apart than `LONGEST_GAP_S` is not covered;
+- `powermetrics` (Mac) gives the mean power of intervals that follow each other.
 
 A request took the difference of two readings. Of its time, what no reading covers is `unseen`: the ages of the readings
-at both edges, and the gaps between. Where that is much of the time, the joules are not known (`consumption`).
+at both edges, and the gaps between. If that is much of the time, the joules are not known (`consumption`). Counted are
+processors, memory and GPUs, by whatever program, without fans, disks, displays and losses of the power supply.
 
-What is counted is the whole of processors, memory and GPUs, by whatever program, and nothing of fans, disks, displays
-and the losses of a power supply.
+*RAPL* are the counters of x86 processors as Linux shows them. A package has one of its own (`package-0`), and on some
+machines its memory has another that is not part of it (`dram`). Cores and graphics are part of the package, and `psys`
+holds the packages: both are left out, or joules would be counted twice. Counters start again at zero beyond
+`max_energy_range_uj`. Since Linux 5.10 only root reads them (CVE-2020-8694). Sources:
+Documentation/power/powercap/powercap.rst of the Linux kernel; Khan et al. 2018, doi:10.1145/3177754.
 
-RAPL, "running average power limit", are the counters of x86 processors as Linux shows them. A package has one of its
-own (`package-0`), and on some machines its memory has another that is not part of it (`dram`). Cores and integrated
-graphics lie within the package, and `psys`, the whole platform, holds the packages: both are left out, or joules would
-be counted twice. Counters count microjoules, are renewed about once in a millisecond, and begin again at zero beyond
-`max_energy_range_uj`. Since Linux 5.10 they are readable by root alone: seen closely enough, they tell what others
-compute (CVE-2020-8694). Sources: Documentation/power/powercap/powercap.rst of the Linux kernel; Khan et al. 2018, "RAPL
-in action", doi:10.1145/3177754.
-
-Apple's `powermetrics` prints one block per interval: how long it was, and its mean power. On Apple's own chips that is
-CPU, GPU and neural engine together, without memory; on Intel's the package. Only root may run it, so it is started
-through `sudo -n`, which never asks for a password: where it is not allowed without one, there are no readings, and the
-reason says what would do.
+*`powermetrics`* counts CPU, GPU and neural engine on Apple's own chips, without memory, and the package on Intel's.
+Only root may run it, so it is started through `sudo -n`, which never asks for a password.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The machine: what it is, what this process may use of it, and what else is going on there.
+"""Reads what the machine is, what this process may use of it, what GPUs it has, and what else runs on it.
 
 Instruction sets of the processor carry llama.cpp's own names, so that they compare with what an engine says it was
 built for. What a container leaves are the CPU quota and memory limit of Linux control groups, versions 1 and 2: a limit
 may stand in any folder from the process's own group up to the mount, and the smallest one rules.
 
-All GPUs of the machine under one numbering: NVML's first, then those that Linux lists besides.
-
-NVIDIA's are asked through the driver's own management library (NVML), which also has their sensors. Others are known by
-name, and on Linux by memory, which tells whether an engine's GPU layers are computed on one and whether models fit.
+GPUs have one numbering: NVML's first, then those that Linux lists besides. NVIDIA's driver library (NVML) also has
+their sensors. Others are known by name, and on Linux by memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""State of the machine while requests run, about once a second, from a thread that never disturbs them.
+"""Samples the state of the machine about once a second while requests run, from a thread that does not disturb them.
 
-Also how the processor's time divides between this program with its engine and everybody else, and the one standard, for
-runs and probes, of how much a measurement bears of others.
+It also holds how the processor's time divides between this program with its engine and other programs, and the one
+standard, for runs and probes, of how much of that a measurement bears.
 """
 
 from __future__ import annotations

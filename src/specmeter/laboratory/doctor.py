@@ -1,4 +1,4 @@
-"""What this machine can measure, and what is missing: engines, devices, models, and conditions of the host."""
+"""Examines what this machine can measure and what is missing: engines, devices, models, conditions of the host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the record of a run says about an arm before it is measured, or of one that is not measured at all.
+"""What the record of a run says about an arm before it is measured: replays of its steps, and their probed costs.
 
-Its steps are replayed on the texts that its baseline has generated (`profile`), and what they cost was probed in the
-run. `pre_measure` finds out what the record lacks.
+Steps are replayed on the texts that the arm's baseline has generated. `pre_measure` finds out what the record lacks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The context that prompts and answers need, known before anything starts.
+"""Finds the context that prompts and answers need, before anything starts.
 
-A token has a byte at least, so the bytes of a text are a bound, and where that bound fits nothing is counted. Otherwise
+A token has a byte at least, so the bytes of a text are a bound, and if that bound fits nothing is counted. Otherwise
 the target's own tokenizer is asked: of a GGUF file its vocabulary alone is loaded, in a process of its own, which takes
 a second or two however large the model is; of any other model, and of an architecture that the installed llama.cpp does
 not know, a session of the engine.

@@ -1,7 +1,6 @@
-"""What a run would need, before anything is started: arms, requests, memory, disk and a rough time.
+"""What a run will need, before anything is started: arms, requests, memory, disk and a rough time.
 
-Time is estimated by `duration` from what this machine does in a fifth of a second now; a run replaces it by what it
-measures.
+Time is estimated by `duration`; a run replaces it by what it measures.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What is found out before an arm's first session, so that it can be predicted: what its steps cost and will yield.
+"""Measures what a prediction of an arm needs before its first session: what its steps cost and will yield.
 
 Cost comes from a probe of whole steps (`probe.steps`), taken once for each draft model of a baseline, at as many
 requests at once as it has clients, and put on record. Yield comes from replaying the arm on the texts that its baseline
-has generated (`profile`): a draft model reads them once.
+has generated: a draft model reads them once.
 
 All of that together takes at most `SHARE` of the time that the baseline's arms will take, and by each arm's first
 session no more than `REQUESTS` requests of the baseline for each arm that was asked for. A coarse probe is taken in any
-case, unless none is wanted: one prompt, few steps, short drafts, which takes seconds; its intervals are the wider. What
-there is time for beyond it makes it finer. Whatever fails here leaves a reason behind, not a failed run; what is
-interrupted is taken anew when the run is resumed.
+case, unless none is wanted: one prompt, few steps, short drafts, which takes seconds; its intervals are the wider. Time
+beyond it makes it finer. Whatever fails here leaves a reason behind, not a failed run; what is interrupted is taken
+again when the run is resumed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which experts a run's texts choose: read by its MoE targets when it has been measured.
+"""Reads which experts a run's texts choose, with its MoE targets, when it has been measured.
 
 Servers do not show their experts, and reading them slows forwards down, so they are read afterwards: prompts and the
-texts that the baseline generated go through the target once more, as prompts do. What the experts of n consecutive
-tokens come to is what a verification of n tokens reads where its drafts are accepted; a rejected draft token is
-another token, whose experts are on record only where the engine itself recorded them (`engine.record_experts`).
+texts that the baseline generated go through the target once more. A rejected draft token is another token, whose
+experts are on record only if the engine itself recorded them (`engine.record_experts`).
 
 It may take a twentieth of the time that the run took, or ten seconds. Nothing that goes wrong here fails the run.
 """

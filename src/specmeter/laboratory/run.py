@@ -1,4 +1,4 @@
-"""One run from beginning to end: resolve the models, choose the run folder, measure, and leave everything in order."""
+"""Runs an experiment from beginning to end: resolves models, chooses the folder, measures, and closes in order."""
 
 from __future__ import annotations
 

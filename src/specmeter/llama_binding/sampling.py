@@ -125,20 +125,6 @@ def confidence(logits: Logits, among: int = DRAFT_TOP_K) -> tuple[int, float]:
     return token, 1.0 / float(np.exp(top - logits[token]).sum())
 
 
-def entropy(logits: Logits) -> float:
-    """H = - sum over x of draft(x) ln draft(x), in nats, of softmax(logits), shape (vocabulary,).
-
-    The same as `theory.controllers.entropy` of the probabilities, without making them: with weights w = exp(l - max),
-    H = ln(sum w) - sum(w (l - max)) / sum w.
-    """
-    shifted = logits - logits[best(logits)]
-    weights = np.exp(shifted)
-    total = float(weights.sum(dtype=np.float64))
-    # An excluded token (-inf) has no weight, and 0 x inf is 0 here.
-    product = np.multiply(weights, shifted, out=np.zeros_like(weights), where=weights > 0)
-    return max(0.0, float(np.log(total)) - float(product.sum(dtype=np.float64)) / total)
-
-
 def _row(logits: Logits, generation: Generation) -> Floats:
     top = logits[best(logits)]
     if top == np.inf:

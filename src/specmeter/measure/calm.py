@@ -1,4 +1,4 @@
-"""Whether the machine was left to the measurement: blocks are judged by telemetry alone, never by what came out."""
+"""Finds blocks that other programs disturbed, by telemetry alone and never by what was measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A bench model as a folder of Hugging Face's form, for engines that do not read GGUF: the same weights, the same ids.
+"""Writes a bench model as a folder of Hugging Face's form, for engines that do not read GGUF.
 
 Weights are written in 32 bits, as what the file's number format stands for; the tokenizer is that of the file, token by
-token. A folder is whole where it has a `config.json`, which is written last.
+token. `config.json` is written last, so a folder that has it is whole.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a GGUF file says about its model: shape, size, the bytes that decoding costs, and its vocabulary (resolved as
-llama.cpp resolves it, defaults included).
+"""What a GGUF file says about its model: shape, size, bytes that decoding reads, vocabulary, memory per sequence.
 
-What a model keeps per sequence while it generates: KV cache and recurrent state.
-
-Which layers attend to everything, to a sliding window, or carry a recurrent state instead is written in the file for
-some architectures and in llama.cpp's source for others; the tables below repeat the latter.
+The vocabulary is resolved as llama.cpp resolves it, defaults included. Memory per sequence is the KV cache and the
+recurrent state. Which layers attend to everything, to a sliding window, or carry a recurrent state is written in the
+file for some architectures and in llama.cpp's source for others; the tables below repeat the latter.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""GGUF files: their headers (metadata and tensor directory) are read, never the weights.
+"""Reads the headers of GGUF files (metadata and tensor directory), never the weights.
 
 The file is untrusted: every count is checked against what is left of the file before anything is allocated, and the
-whole header against `MAX_HEADER_BYTES`, so that time and memory are bounded whatever the bytes say. What llama.cpp
-refuses is refused here too, with a reason. A model may be split over several files (`name-00001-of-00003.gguf`).
+whole header against `MAX_HEADER_BYTES`. What llama.cpp refuses is refused here too, with a reason. A model may be split
+over several files (`name-00001-of-00003.gguf`).
 
-llama.cpp's own `gguf.GGUFReader` makes several Python and numpy objects per array element. For a header with 248,320
-tokens, types, scores and merges (16 MB) it takes 11 s and 0.9 GB; this reader keeps such arrays as bytes and decodes
-single elements on demand: 0.2 s and 12 MB on the same machine. Importing that package costs half a second and 30 MB,
-so the table of number formats (ggml types) is here once more; a test holds the two together.
+llama.cpp's own `gguf.GGUFReader` makes several objects per array element: for a header with 248,320 tokens it takes 11
+s and 0.9 GB. This reader keeps such arrays as bytes and decodes elements on demand: 0.2 s and 12 MB. Importing that
+package costs half a second, so the table of number formats (ggml types) is here once more; a test compares the two.
 """
 
 from __future__ import annotations

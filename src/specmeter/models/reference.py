@@ -1,9 +1,9 @@
-"""What a model reference means: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`.
+"""Resolves model references: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`.
 
-Also which models of an experiment are not on this machine, all at once, with sizes and how to get each; and which ones
+It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
-to the depth that they have, and no more than `MOST` entries of any: this is a hint for the start, not an inventory.
-Links to folders are not followed. What is found is named, not read, but for its first four bytes.
+to the depth that they have, and no more than `MOST` entries of any. Links to folders are not followed. Of what is found
+only the first four bytes are read.
 """
 
 from __future__ import annotations

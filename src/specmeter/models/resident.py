@@ -1,12 +1,11 @@
-"""Memory that llama.cpp's server will have resident, foreseen from headers: weights, their repacked copies, caches,
-buffers, vocabulary.
+"""Predicts the memory that llama.cpp's server will hold, from model headers.
 
-On a processor llama.cpp repacks matrices of some formats for its instruction sets (buffer `CPU_REPACK`). The copy comes
-beside the mapped file, whose pages stay resident; which formats are repacked is
-`ggml_repack_get_optimal_repack_type` in ggml/src/ggml-cpu/repack.cpp. Embedding tables are looked up, not multiplied,
-unless they are the output as well.
+Counted are weights, their repacked copies, caches, buffers and the vocabulary. On a processor llama.cpp repacks
+matrices of some formats for its instruction sets (buffer `CPU_REPACK`). The copy comes beside the mapped file, whose
+pages stay resident; which formats are repacked is `ggml_repack_get_optimal_repack_type` in
+ggml/src/ggml-cpu/repack.cpp. Embedding tables are looked up, not multiplied, unless they are the output as well.
 
-Of buffers and vocabulary the sizes were measured on Qwen2.5-Coder 0.5B and 1.5B, SmolLM2-135M and Gemma-3-270M (x86-64,
+Sizes of buffers and vocabulary were measured on Qwen2.5-Coder 0.5B and 1.5B, SmolLM2-135M and Gemma-3-270M (x86-64,
 AVX512): a compute buffer has room for three rows of the feed-forward network and five of the residual stream per token
 of a batch, and for the attention mask.
 """

@@ -1,1 +1,1 @@
-"""Pure arithmetic: statistics, rates, estimates with intervals, gaps in tables. Nothing here knows arms or files."""
+"""Statistics: estimates with intervals, rates, tests. Nothing here knows files or engines."""

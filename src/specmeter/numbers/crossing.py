@@ -1,4 +1,4 @@
-"""How far a curve stays above zero that was measured at several places, with an interval.
+"""Up to where a curve that was measured at several places stays above zero, with an interval.
 
 Units (blocks) measure the whole curve: unit u has y_u(x) at places x_1 < x_2 < ..., and between two of them a straight
 line. So their mean m(x) and its standard error s(x) are known everywhere. The curve reaches as far as m is above zero
@@ -7,15 +7,14 @@ from its beginning, and what a test does not exclude of that place,
     {x : |m(x)| <= t(n - 1) s(x)}
 
 holds the true crossing with the level's probability: there, m deviates from 0 by chance alone (Fieller's way). Within a
-segment the condition is a quadratic inequality of the place, so nothing is searched for. Where the beginning is not
-shown to lie above zero, the interval has no lower end, and where the end is not shown to lie below it, no upper one.
+segment the condition is a quadratic inequality of the place, so nothing is searched for. If the beginning is not shown
+to lie above zero, the interval has no lower end; if the end is not shown to lie below it, no upper one. The curve is
+assumed to cross once.
 
 A curve that bends crosses elsewhere than the straight line. So each end is moved outwards by `BENT` times what a
 parabola through the segment of the crossing and the place before it, or behind it, moves the crossing; two places alone
 say nothing of bends. Once is enough for curves of one smooth bend, twice for a kink within the segment
 (`benchmarks/load_queue.py`).
-
-Assumes that the curve crosses once.
 
 Source: Fieller 1954, "Some problems in interval estimation", JRSS B 16 (2).
 """

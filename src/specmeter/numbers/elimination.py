@@ -1,4 +1,4 @@
-"""Which arms of a race may be left out after each block, and when it is over. Pure.
+"""Which arms of a race may be left out after each block, and when the race is over.
 
 A race measures arms in blocks: x_bi is the logarithm of arm i's rate in block b, on the same prompts for all. Blocks
 have a speed of their own (the machine drifts), which all arms of a block share, so with arm and block effects m and f
@@ -13,16 +13,15 @@ where K is the number of arms at the start, the *pooled* error comes from the re
 from the differences of the pair, so that an arm which is noisier than the others is not judged by their noise. The
 error allowed is spent over the looks: a_b, that of look b, is proportional to 1 / (b - 1). An arm i is left out
 
-- as *slower* than j when U_ij < 0: its rate is shown to be below that of j;
-- as *equivalent* to a simpler j, or to one that is ahead, when U_ij < ln(1 + margin): it is shown not to be faster by
-  more than the margin. That is one of two one-sided tests (`numbers.estimates`): whether it is slower does not matter,
-  since j is preferred either way. Where each could stand for the other, the simpler one stays.
+- as *slower* than j if U_ij < 0: its rate is shown to be below that of j;
+- as *equivalent* to a simpler j, or to one that is ahead, if U_ij < ln(1 + margin): it is shown not to be faster by
+  more than the margin. If each could stand for the other, the simpler one stays.
 
-Losing more than the margin by leaving out the best arm i takes U_ij below the true d_ij for some j at some look. By
-Bonferroni's inequality that happens with probability `error` at most. For plain decoding (arm 0), which is only ever
+To lose more than the margin by leaving out the best arm i, U_ij has to be below the true d_ij for some j at some look.
+By Bonferroni's inequality that happens with probability `error` at most. For plain decoding (arm 0), which is only ever
 out as slower, half of it is allowed: only then may a race say "speculate".
 
-The pooled residuals of K arms have (b - 1)(K - 1) degrees of freedom, but that is worth as much only where all arms are
+The pooled residuals of K arms have (b - 1)(K - 1) degrees of freedom, but that is worth as much only if all arms are
 equally noisy; so no more are counted than three arms have, 2 (b - 1). A pair alone would have b - 1.
 
 Decided by simulation (`benchmarks/elimination.py`: eight truths of two or six arms, up to 8 blocks, noise of 1, 2 and
@@ -36,10 +35,7 @@ Decided by simulation (`benchmarks/elimination.py`: eight truths of two or six a
     martingale (Lai)           0.4 %  0.8 %     0.0 %  0.8 %   0.8 %  0.4 %   2.0 %  1.0 %      26 %    33.8
 
 where noise has the tails of t with 3 degrees of freedom, or a cell in twelve stalls, or a quarter of the cells is
-slower by three standard deviations, or the best arm is two or four times as noisy as the others. A martingale, which
-needs no number of blocks, takes more cells for what it decides. Sign tests cannot do it: 10 blocks that all agree have
-p = 0.001, and six arms at nine looks need that at each. Stalls do little harm to the truth of a race, since they widen
-its intervals, and much to its length: blocks that were disturbed are better left out by what disturbed them.
+slower by three standard deviations, or the best arm is two or four times as noisy as the others.
 
 Sources: Jennison & Turnbull 2000, "Group Sequential Methods" (error spent over looks; t statistics at unequal looks);
 Even-Dar, Mannor & Mansour 2006, JMLR 7, 1079 (successive elimination, and arms within a margin of the best); Dunn 1961,

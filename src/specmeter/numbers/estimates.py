@@ -1,29 +1,18 @@
-"""Estimates: how they are made of what was measured or printed, intervals of products, quotients and multiples, and on
-which side of a number they lie. Every statistic that is shown is made in `numbers`, here or in `stats`.
+"""How an `Estimate` is made, combined with others, and compared with a number.
 
-Intervals of products and quotients are taken at their worst: the lower end of one with the upper end of the other. They
-are too wide rather than too narrow, so that rulings based on them err on the side of "cannot tell".
+Every statistic that is shown is made here or in `stats`. Intervals of products and quotients are taken at their worst,
+the lower end of one with the upper end of the other: too wide rather than too narrow.
 
-Quantiles of many requests, with an interval over the units that repeat.
-
-Requests of one server share its luck, so the unit is the block and not the request: the point is the quantile of all
-requests, and what the blocks' own quantiles q_b deviate from it says how sure it is (sectioning),
+*Quantiles of requests* have an interval over blocks, since requests of one server share its luck. The point is the
+quantile q of all requests; how much the blocks' own quantiles q_b deviate from it says how sure it is (sectioning):
 
     s^2 = sum (ln q_b - ln q)^2 / (n - 1),    interval = q exp(+- t(n - 1) s / sqrt(n))
 
-Around the quantile of all, and not around the mean of the blocks' own, since a quantile of few values is biased. A p99
-of fewer than 100 requests would be their maximum: there is none.
+A p99 of fewer than 100 requests would be their maximum: there is none.
 
-Source: Asmussen & Glynn 2007, "Stochastic Simulation", ch. III.5 (sectioning); Nakayama 2014,
-doi:10.1145/2558328 (confidence intervals for quantiles by sectioning).
-
-How large a share may be, of which so many cases were seen: the exact bound of a binomial count.
-
-Source: Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404.
-
-Whether a speedup shows a difference, or that there is none that matters; and how many units would show it.
-
-Source: Schuirmann 1987, doi:10.1007/BF01068419 (two one-sided tests).
+Sources: Asmussen & Glynn 2007, "Stochastic Simulation", ch. III.5, and Nakayama 2014, doi:10.1145/2558328 (sectioning);
+Clopper & Pearson 1934, doi:10.1093/biomet/26.4.404 (the exact bound of a share); Schuirmann 1987,
+doi:10.1007/BF01068419 (two one-sided tests for "no difference that matters").
 """
 
 from __future__ import annotations
@@ -188,25 +177,6 @@ def below(estimate: Estimate | None, value: float) -> bool:
 def exceeds(first: Estimate | None, second: Estimate | None) -> bool:
     """Whether the first interval lies wholly above the second."""
     return second is not None and second.high is not None and above(first, second.high)
-
-
-def least_of(ratios: Sequence[Estimate], of: str) -> Estimate:
-    """The smallest of several speedups, when nothing says beforehand which it is: a ratio to the best of many, or the
-    worst case; `of` says of what. Without an interval where one of them has none.
-
-    Low is the smallest of their lower ends as they are: the smallest speedup has one of these intervals, and so lies
-    below all lower ends only where its own misses. High is the smallest upper end of intervals that hold together
-    (Bonferroni), since any of them may be the one that is too low. Each end misses with (1 - level) / 2 at most. The
-    point is the smallest point, which chance makes a little too small. Raises `UsageError` like `stats.simultaneous`.
-    """
-    least = min(ratios, key=lambda it: it.point)
-    lows = [it.low for it in ratios if it.low is not None]
-    highs = [it.high for it in (simultaneous(it, len(ratios)) for it in ratios) if it.high is not None]
-    ends: dict[str, float | None] = {"low": None, "high": None}
-    if len(lows) == len(highs) == len(ratios):
-        ends = {"low": min(lows), "high": min(highs)}
-    method = least.method if len(ratios) == 1 else f"{of}: the smallest of {len(ratios)} ({least.method})"
-    return least.model_copy(update={**ends, "n": min(it.n for it in ratios), "df": None, "method": method})
 
 
 def product(first: Estimate, second: Estimate, *, unit: str, method: str) -> Estimate:

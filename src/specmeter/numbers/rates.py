@@ -1,27 +1,26 @@
-"""The one rule by which counts and milliseconds become rates.
+"""Rates from counts and milliseconds, by one rule for every engine and arm.
 
 Engines print rates of their own, each over its own window; specmeter stores counts and times and computes every rate
-here, for every arm alike. A rate that cannot be computed is None, never 0 and never a guess.
+here. A rate that cannot be computed is None, never 0 and never a guess.
 
-The window. A request produces `predicted_n` tokens, but the first of them costs nothing after the prompt: it is
+*The window.* A request produces `predicted_n` tokens, but the first of them costs nothing after the prompt: it is
 sampled from the logits of the prompt's last forward. llama.cpp's server therefore ends `prompt_ms` and starts
-`predicted_ms` at the moment that first token has been sampled (`server_slot_stats`, tools/server/server-common.h), so
+`predicted_ms` when that first token has been sampled (`server_slot_stats`, tools/server/server-common.h), so
 `predicted_ms` covers the other `predicted_n - 1` tokens:
 
     decode rate [tok/s] = 1000 * (predicted_n - 1) / predicted_ms
 
 Newer builds print the same number as `predicted_per_second`; older ones divided `predicted_n` by the same time, which
-overstates 32 tokens by 3 %. Both give the same counts and milliseconds, hence the same rate here.
+overstates 32 tokens by 3 %.
 
-The conservation law. After the first token, every successful target forward emits one token of its own plus the draft
+*The conservation law.* After the first token, every successful target forward emits one token of its own plus the draft
 tokens that it accepts:
 
     predicted_n - 1 = accepted + F
 
-F counts target forwards after the prompt: verifications, replays after a restored checkpoint and plain decodes alike.
-A replay computes the accepted tokens and the one put in place of the rejected draft, and gives one more, so it keeps
-the law as the others do (seen on llama.cpp's server: 47 tokens, 25 accepted, 22 forwards, 8 of them replays).
-It closes up to the tokens of the last round that lie beyond a stop or the token limit.
+F counts target forwards after the prompt: verifications, replays after a restored checkpoint and plain decodes alike
+(seen on llama.cpp's server: 47 tokens, 25 accepted, 22 forwards, 8 of them replays). It closes up to the tokens of the
+last round that lie beyond a stop or the token limit.
 """
 
 from __future__ import annotations

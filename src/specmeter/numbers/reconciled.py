@@ -1,16 +1,16 @@
-"""One account of a generation for all engines: what was proposed, looked at, accepted, and put in its place.
+"""One account of a generation for all engines: tokens proposed, evaluated, accepted, corrected.
 
 Engines count different things under the name of acceptance (docs/explanation/acceptance.md). Here is what each told,
 and what follows from that by arithmetic alone; what neither says stays None. After the first token, each token comes
 from a draft, or from a forward of the target, so that
 
     steps     = corrected + bonus               a verification emits one token of the target's own: one that corrects
-                                                the first rejected token, or one more where all were accepted
+                                                the first rejected token, or one more if all were accepted
     evaluated = accepted + corrected            what lies behind a rejected token was computed and never looked at
     emitted   = accepted + steps + plain        plain: decoded without a draft, the first token among them
     proposed >= evaluated >= accepted
 
-The last one but one closes up to the tokens of the last round that lie beyond a stop or the token limit.
+The third line closes up to the tokens of the last round that lie beyond a stop or the token limit.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """How much devices differ that measured the same.
 
-Each device has one value: the mean of the logarithm of a rate (plain decoding) or of a speedup over its repetitions,
-which are invocations where a device has several, else blocks: then what changes from one start to the next counts as
-the device's. The standard deviation of these values is the spread between devices, noise included; `noise` is what the
-repetitions of each device alone would make it. Devices are shown to differ where an F test says so: F = (spread /
-noise)^2, with n - 1 and repetitions - n degrees of freedom. The interval of the mean is Student's over devices, from
-the noise where devices are closer to each other than that: so they are by luck. A device is unlike its fellows where
-its value lies outside of what they let expect of one more:
+Each device has one value: the mean of the logarithm of a rate (plain decoding) or of a speedup over its repetitions.
+These are invocations if a device has several, else blocks. The standard deviation of these values is the spread between
+devices, noise included; `noise` is what the repetitions of each device alone would make it. Devices are shown to differ
+if an F test says so: F = (spread / noise)^2, with n - 1 and repetitions - n degrees of freedom. The interval of the
+mean is Student's over devices, from the noise if devices are closer to each other than that. A device is unlike the
+others if its value lies outside of what they let expect of one more:
 
     t = (x - mean of the others) / (s * sqrt(1 + 1 / (n - 1))),  n - 2 degrees of freedom
 
-s is the standard deviation of the others, or the noise where that is larger; the level is shared by all devices and
+s is the standard deviation of the others, or the noise if that is larger; the level is shared by all devices and
 measures (Bonferroni), that of F as well. Of three devices none can be told to be the odd one.
 """
 

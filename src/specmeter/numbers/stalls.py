@@ -1,17 +1,16 @@
-"""Requests that were held up, where it matters which of several arms is faster. Pure.
+"""Removes the effect of requests that were held up, for comparisons among arms.
 
 A request that waits half a second for something else weighs as much as a hundred steps, and which arm it hits is
 chance: at 2.5 % of requests, held up for a second each, three quarters of the variance of a race of short texts is
-theirs. A race cannot tell how often an arm stalls of itself, since it has too few requests for that; it can tell which
-arm is faster where none stalls. So comparisons *among arms* are made on steadied times: with arm, prompt and block
-effects
+theirs. A race has too few requests to tell how often an arm stalls; it can tell which arm is faster without stalls. So
+comparisons *among arms* are made on steadied times: with arm, prompt and block effects
 
     log ms_abp = m_ap + f_b + r_abp,    all fitted by medians,
 
-a residual beyond `FAR` robust deviations of its arm is moved to there, neither out nor to its centre (Huber 1964,
-doi:10.1214/aoms/1177703732: the bounded residual). Residuals of medians of B blocks are too small by about (B - 1) / B.
+a residual beyond `FAR` robust deviations of its arm is moved to there (Huber 1964, doi:10.1214/aoms/1177703732: the
+bounded residual). Residuals of medians of B blocks are too small by about (B - 1) / B.
 
-What is *told* of an arm, its speedup and whether it gains, is never steadied: its own stalls stay in.
+A printed speedup is never steadied: it keeps the stalls of its arm.
 """
 
 from __future__ import annotations

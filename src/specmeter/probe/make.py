@@ -1,4 +1,4 @@
-"""One probe from beginning to end: what is asked for, whether it fits, measuring, and the record of it."""
+"""Makes one probe from beginning to end: checks what is asked for, measures, and writes the record."""
 
 from __future__ import annotations
 

@@ -1,24 +1,18 @@
-"""Profiles of texts: one pass of the draft model over each, in a process of its own.
-
-The draft reads prompt and text as it does while drafting, one token after the other, and after each it is asked what
-it would say. What a draft model has in its memory while it drafts was partly computed in forwards over more tokens (it
-catches up with what was verified), which moves its logits a little. How much, `sway` says: the same text is read once
-more in forwards over many tokens, and the largest change of a gap is kept.
-
-Profiles of a run's texts are made when it has been measured: what the check `replay-differs` reads. Every different
-text of every arm that can be replayed has one, by every draft that wrote for it; greedy texts repeat from block to
-block and mostly from arm to arm, so these are few. It may take a tenth of the time that the run took. Nothing that goes
-wrong here fails the run: profiles are missing then, and the check says so.
-
-The match-length profile: how many tokens a draft model guesses right from every place of a text, and what follows.
+"""Profiles of texts by a draft model: how many tokens it guesses right from every place, in one pass.
 
 Along a text t_0 ... t_(n-1) a greedy draft that starts after t_(i-1) agrees for L(i) tokens. As long as it agrees its
-tokens *are* the text, so one pass of the draft over the text tells every L(i): it is the number of matches in a row
-from position i on, where position j matches if the draft's best token after prompt and t_0 ... t_(j-1) is t_j.
+tokens *are* the text, so one pass of the draft over the text tells every L(i): the number of matches in a row from
+position i on, where position j matches if the draft's best token after prompt and t_0 ... t_(j-1) is t_j. A step that
+drafts d tokens there accepts min(L(i), d). So one profile replays any gamma (`replay`), without the target and to the
+token: the counts of a server can be held against it (the check `replay-differs`).
 
-A step of speculative decoding from there drafts d tokens and accepts min(L(i), d), whatever it did before. So one
-profile replays any gamma (`replay`), without the target and to the token: what a server counted can be held against it
-(the check `replay-differs`), and what another gamma would give is known before it is measured.
+The pass runs in a process of its own. What a draft model has in its memory while it drafts was partly computed in
+forwards over more tokens, which moves its logits a little. How much, `sway` says: the same text is read once more in
+forwards over many tokens, and the largest change of a gap is kept.
+
+Profiles of a run's texts are made when it has been measured. Every different text of every arm that can be replayed has
+one, by every draft that wrote for it. It may take a tenth of the time that the run took. If that goes wrong, profiles
+are missing, and the check says so.
 """
 
 from __future__ import annotations

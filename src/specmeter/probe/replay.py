@@ -1,7 +1,7 @@
-"""Steps of speculative decoding, replayed from a text that is known: how much each drafts and how much is accepted.
+"""Replays the steps of speculative decoding on a known text: how much each drafts and how much is accepted.
 
-Greedy drafts are a function of the text before them, and with the text known so is their fate. The step that starts
-with i tokens generated (i >= 1: the first token comes with the prompt's forward) drafts up to
+Greedy drafts are a function of the text before them. The step that starts with i tokens generated (i >= 1: the first
+token comes with the prompt's forward) drafts up to
 
     min(gamma, max_tokens - i - 1, room of the context)
 
@@ -9,15 +9,14 @@ tokens: one more always comes from the target. Of d drafted, min(L(i), d) are ac
 more. On a target that cannot forget (recurrent, hybrid) a rejection is followed by a forward that replays what was
 accepted and emits one more token: a step without a draft.
 
-Where the draft's two best tokens are nearly tied, the shape of a batch decides which one it says. `options` of a
-drafter lists what may happen then, and `possible` says whether counted steps are among it.
+If the draft's two best tokens are nearly tied, the shape of a batch decides which one it says. `options` of a drafter
+lists what may happen then, and `possible_totals` whether counts are among it.
+
+Replayed are draft models that take their best tokens, and lookups of `ngram-simple`. If a policy decides by what it
+measures, any length of a draft is taken as it was, and only what became of it is replayed.
 
 Read in tools/server/server-context.cpp (get_n_draft_max, and the loop around common_speculative_draft) and
 common/speculative.cpp of llama.cpp, and in `engines.libllama.decoder`, which does the same.
-
-Of arms that is replayed which is a function of the text before it: drafts of a draft model that takes its best tokens,
-and lookups of `ngram-simple`. Where a policy decides by what it measures, any length of a draft is taken as it was, and
-only what became of it is replayed.
 """
 
 from __future__ import annotations

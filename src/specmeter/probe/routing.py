@@ -1,7 +1,7 @@
-"""Which experts a text chooses: read from llama.cpp's graph, kept compactly, and what follows for verification.
+"""Which experts of an MoE model a text chooses, read from llama.cpp's graph; and rates on random tokens next to text.
 
 The text is decoded in segments, each from an empty memory. For every token and layer the ids of the chosen experts are
-kept, one byte each up to 256 experts, two beyond. From them alone:
+kept, one byte each up to 256 experts, two beyond. From them:
 
     unions      U(n): distinct experts of a layer in windows of n consecutive tokens, mean over windows and layers
     uniform     what uniform independent routing would touch (`theory.roofline.expected_union`)
@@ -9,19 +9,13 @@ kept, one byte each up to 256 experts, two beyond. From them alone:
     balance     how evenly experts are used: entropy of their loads over ln E, and the largest load over the mean
     shared      share of a token's experts that the token before it chose, too
 
-The same is read on as many random tokens, and single tokens of both are timed (`time_both`).
+Segments are the units of intervals: windows of one segment overlap.
 
-Segments are the units of intervals: windows of one segment overlap, segments share nothing.
-
-Single tokens of a text beside random ones, timed in turn: what a rate on random tokens says about text.
-
-A mixture of experts need not send random tokens where it sends words. If it sends them to fewer experts, or one after
-the other to the same ones, less has to come from memory: what the token before has read may still lie in a cache. So
-rates of such a model on random tokens need not be its rates on text. `llama-bench` decodes random tokens, drawn from
-the whole vocabulary, and so does this.
-
-A round is a place in the text: `DEPTH` tokens are put into memory, then `TIMED` are decoded one by one, of the text and
-of random tokens, each in the first place every other time. Nothing looks into these forwards.
+*Random tokens.* An MoE model may send random tokens to fewer experts than words, and what the token before has read may
+still lie in a cache. So its rates on random tokens, which `llama-bench` measures, need not be its rates on text. The
+same is read on as many random tokens of the whole vocabulary, and single tokens of both are timed in turn
+(`time_both`): `DEPTH` tokens are put into memory, then `TIMED` are decoded one by one, of the text and of random
+tokens, each in the first place every other time.
 """
 
 from __future__ import annotations

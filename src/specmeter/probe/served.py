@@ -1,16 +1,14 @@
-"""T(n) estimated through a server, for engines that cannot be asked directly.
+"""Estimates T(n) through a server, for engines that have no call for a forward over n tokens.
 
-A server has no call for a forward over n tokens, but with synthetic acceptance of rate 1 a step with a draft of
-gamma = n - 1 tokens always emits n, and its log says when each step ended. So n is exact wherever a step accepted its
-whole draft of gamma tokens, and the time between two such steps is that of one. The drafts come from `ngram-simple`
-looking up single tokens in a passage that the prompt holds twice: it finds something nearly always, and takes
-microseconds. T(1) is plain decoding: decode time over tokens after the first.
+With synthetic acceptance of rate 1 a step with a draft of gamma = n - 1 tokens always emits n, and the server's log
+says when each step ended. So n is exact if a step accepted its whole draft of gamma tokens, and the time between two
+such steps is that of one. The drafts come from `ngram-simple` looking up single tokens in a passage that the prompt
+holds twice: it finds something nearly always, and takes microseconds. T(1) is plain decoding.
 
-What the numbers hold beside the forward: the server's own work for a step (sampling, sending), which cannot be told
-apart here, and for recurrent targets a checkpoint per step. What they do not show: a text that is not a copy of
-another, whose experts overlap less. A step that found no draft leaves no line in the log; it lengthens one of the
-differences, which is why a session counts with their median. Each session is a fresh server; sessions are the units,
-all n in every round, in an order drawn anew.
+The numbers hold the server's own work for a step (sampling, sending) and, for recurrent targets, a checkpoint per step.
+They do not show text that copies nothing, whose experts overlap less. A step that found no draft leaves no
+line in the log; it lengthens one of the differences, which is why a session counts with their median. Each session is a
+fresh server; sessions are the units, all n in every round, in a new random order.
 
 The draft model's own cost is that of drafting by it: t(1) from the server's statistics (time to make drafts over tokens
 drafted), and the catching up over n tokens from how much longer its steps are than those of the lookup.

@@ -1,37 +1,27 @@
-"""What a step costs in a run, drafting and all, measured through sessions of the run's own engine on its own prompts.
+"""Measures what a step costs in a run, drafting included, through sessions of the run's own engine on its own prompts.
 
 A round is a session that decodes plainly, and right after it one for each way of drafting, with synthetic acceptance of
 rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own; so
-the text is that of plain decoding, and so are the experts that it reads. Every step emits one token, and drafts shrink
-towards the end of the text: gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every
-length cost, as its log times them; whatever a step holds beside forwards (catching up, sampling, the server's own work)
-is in it. On a GPU a step whose length is new takes up to twice as long as one that repeats it; there each length that
-the run drafts has a session of its own as well (`change_costs`).
+text and experts are those of plain decoding. Drafts shrink towards the end of the text: gamma, gamma, ..., gamma - 1,
+..., 2, 1. One session therefore shows what steps of every length cost, as its log times them. On a GPU a step whose
+length is new takes up to twice as long as one that repeats it; there each length that the run drafts has a session of
+its own as well (`change_costs`).
 
-A mixture of experts is told apart: a step that is thrown away reads most of the tokens of the step before it once more,
-and with them experts that still lie in the processor's caches. So there each round has one more session, in which every
-draft is accepted and every step reads new text; what its longest steps cost beyond those scales the others
-(`analysis.prediction.costs`).
+On an MoE model a step that is thrown away reads most of the tokens of the step before it once more, and with them
+experts that still lie in the processor's caches. So there each round has one more session, in which every draft is
+accepted; what its longest steps cost beyond those scales the others (`analysis.prediction.costs`).
 
 A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
 replays, which emits a token more. Its time is kept as that of a step without a draft.
 
-Under load as many requests are answered at once as the arm has clients, and a step is one of all of them
-(`wave_step_ms`).
-
 What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
 of context, and their order is turned around from round to round.
 
-What a step of several requests at once costs is read from waves: requests sent together, one by each client.
-
-Nothing of a wave counts but the time in which all of its requests decode. Plainly, a step there emits a token for each
-of them, so it takes (window x requests) / tokens. Where drafts are rejected whole, a step emits one token as well, and
-the log says how many tokens it had drafted. Requests of a wave begin a step or two apart, since a prompt that comes
-while another is processed waits for its end, so in steps near the end of the texts their drafts differ in length: such
-a step counts with the mean, and whole lengths are interpolated between these.
-
-The log gives each request's steps by a clock of its own. The client's arrival times say when these were: every step
-ends where a token arrives.
+*Under load* requests are sent in waves, one by each client, and nothing of a wave counts but the time in which all of
+its requests decode. Plainly, a step takes (window x requests) / tokens. If drafts are rejected whole, a step emits one
+token for each request as well, and the log says how many tokens it had drafted. Requests of a wave begin a step or two
+apart, so near the end of the texts their drafts differ in length: such a step counts with the mean, and whole lengths
+are interpolated. The log's steps are placed in time by the client's arrivals: every step ends where a token arrives.
 """
 
 from __future__ import annotations

@@ -1,33 +1,23 @@
-"""Times of forwards over n tokens of real text, taken in this process through llama.cpp's C interface.
+"""Times forwards over n tokens of real text, of one sequence or several, through llama.cpp's C interface.
 
-A round is a place in the text: `depth` tokens before it are put into memory, then for every n, in an order drawn anew
-each round, forwards over n tokens run one after the other along the text, and all is cut back. So a slow minute of the
-machine meets every n, and each n meets every place; of an MoE the tokens must be those of real text, because
-which experts neighbours share depends on what they are.
+A round is a place in the text: `depth` tokens before it are put into memory, then for every n, in a new random order,
+forwards over n tokens run one after the other along the text, and all is cut back. So a slow minute of the machine
+meets every n, and each n meets every place; the tokens are those of real text, since an MoE model chooses experts by
+them.
 
-The first forward of each n is not timed: llama.cpp builds its graph anew whenever n changes, which speculation with a
-constant gamma seldom pays. The next ones are forwards over further text, as in decoding. A sample is the mean of one
-round's timed forwards: three of them for small n, two or one for larger ones, which are steadier.
+The first forward of each n is not timed: llama.cpp builds its graph again whenever n changes. A sample is the mean of
+one round's timed forwards: three of them for small n, two or one for larger ones. The draft's T(1) is taken as drafting
+meets it: after a forward of the target, which has thrown the draft's weights out of the caches. What a step costs
+beside its forwards is timed on the same logits: comparing the n rows with the text, and cutting both memories, or, with
+a recurrent state, saving and restoring it.
 
-The draft's T(1) is taken as drafting meets it: after a forward of the target, which has thrown the draft's weights out
-of the caches, four tokens one by one.
-
-What a step costs beside its forwards is timed on the same logits: comparing the n rows with the text, and cutting both
-memories. A target with a recurrent state cannot be cut; there it is saving and restoring that state, and the replay
-that a rejection makes necessary is one more forward.
-
-T(b, n): times of one forward over b sequences of n tokens each, and the experts that such a forward reads.
-
-As many sequences as the largest b are put into memory once, each at a place of its own in the text, `depth` tokens
-deep. A round times every b with every n, in an order drawn anew: one forward that is not timed (llama.cpp builds its
-graph anew), the next one along the texts, and all is cut back. From round to round other sequences take part.
-
-Sequences lie in streams of their own, as in a server with several slots: each attends to its own text only. llama.cpp
-joins such sequences in one forward only where their numbers are consecutive and they have equally many tokens; so here
-they are and have. (T(2, 1) of a bench model took 66.7 ms with scattered numbers and 27.6 ms with consecutive ones.)
-
-The experts of b texts are not read again: from those of one text (`routing`), b windows of n tokens are drawn from all
-over it, and their union is counted.
+*Several sequences*: T(b, n) is one forward over b sequences of n tokens each. As many sequences as the largest b are
+put into memory once, each at a place of its own in the text. A round times every b with every n: one forward that is
+not timed, the next one along the texts, and all is cut back. From round to round other sequences take part. Sequences
+lie in streams of their own, as in a server with several slots. llama.cpp joins such sequences in one forward only if
+their numbers are consecutive and they have equally many tokens. (T(2, 1) of a bench model took 66.7 ms with scattered
+numbers and 27.6 ms with consecutive ones.) The experts of b texts are not read again: from those of one text
+(`routing`), b windows of n tokens are drawn from all over it, and their union is counted.
 """
 
 from __future__ import annotations

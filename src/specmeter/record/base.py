@@ -1,8 +1,6 @@
-"""The base of all records.
+"""The base class of all records: validation with errors in the words of files, and storage as JSON.
 
-What is wrong with data that should be a record, in the words of files; pydantic's own are for programmers.
-
-Single records as JSON files: read with distrust, written whole or not at all.
+A file is read with distrust and written whole.
 """
 
 from __future__ import annotations

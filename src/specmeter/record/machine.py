@@ -1,7 +1,4 @@
-"""The machine: what it is, what it did each second, the energy it took.
-
-What was measured, to the byte: models, pairs of target and draft, the engine.
-"""
+"""Records of what a run was measured with: machine, telemetry, energy, models, engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What was measured: sessions, requests, replies, and the steps of a reply.
+"""Records of what was measured: sessions, requests, replies, steps, cells under load.
 
-What is recorded of a cell under load, beside its sessions and requests.
-
-What is worked out beside the requests: margins, profiles, probes, experts, predictions, estimates.
+With them are the records of what is computed besides: margins, profiles, probes, experts, predictions, estimates.
 """
 
 from __future__ import annotations

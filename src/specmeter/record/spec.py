@@ -1,6 +1,4 @@
-"""What is asked of an engine: its settings, what is generated, an arm, a prompt.
-
-What an engine states about itself: what it can be asked, what it can tell, and whose rules its drafts follow.
+"""Records of what is asked of an engine (settings, generation, arm, prompt), and of what it states about itself.
 
 Every question that depends on the engine is answered by a trait, and by nothing else: neither plan nor check knows an
 engine by its name. Traits are stored with the engine's identity, so that a run is judged by what its engine said, on a
@@ -390,8 +388,8 @@ class Arm(Record):
     """Synthetic acceptance with these per-position rates: a cost probe. A server's text is then meaningless;
     `libllama` plants errors into the target's own continuation, and its text keeps its meaning."""
     policy: PolicyName | None = None
-    """Who decides how long drafts are, up to gamma (`libllama` only). None: always gamma, or fewer where `p_min` says
-    so; with `entropy`, `p_min` bounds the acceptance that the draft's entropy lets expect."""
+    """The engine's own controller that chooses how long drafts are, up to gamma (`EngineTraits.policies`). None: always
+    gamma, or fewer if `p_min` is set."""
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     refused_draft: RefusedDraft = "refuse"

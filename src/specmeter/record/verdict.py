@@ -1,7 +1,4 @@
-"""What can be believed: findings, verdicts, the certificate.
-
-Findings, and the one rule that makes verdicts of them: for the checks, and for all that tell people.
-"""
+"""Findings, verdicts, the certificate, and the one rule that turns findings into verdicts."""
 
 from __future__ import annotations
 

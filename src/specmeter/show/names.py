@@ -31,8 +31,6 @@ METHODS = {
     "ngram-cache": "n-gram cache",
 }
 """What methods are called in every language; others are called as their engine calls them."""
-POLICIES = ("entropy", "utility", "cost-table")
-"""Who decides draft lengths, with words of ours (`arm.policy.NAME`)."""
 PARAMETERS = ("ngram_n", "ngram_min_hits", "gamma_min", "p_min")
 """What else says how an arm drafts (`arm.PARAMETER`)."""
 SETTINGS = tuple(name for name in EngineSettings.model_fields if name != "options")
@@ -184,7 +182,7 @@ def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
         if value is not None and (not it.startswith("ngram_") or any(others)):
             asked.append(_word(it, value=value))
     if arm.policy is not None and arm.policy != "adaptive":  # which the head says
-        asked.append(_word(f"policy.{arm.policy}") if arm.policy in POLICIES else arm.policy)
+        asked.append(arm.policy)
     if arm.rule is not None:
         asked.append(_word("rule", rule=arm.rule))
     if rates := arm.synthetic_rates:

@@ -1,16 +1,14 @@
-"""Making `run.sqlite` and writing to it, and telling people what is wrong with it in words they can act on.
+"""Creates `run.sqlite`, writes to it, and turns SQLite's errors into words that a user can act on.
+
+The schema is one list of statements. Any change of it is another `FORMAT`; the table `format` says which one a file has
+and which specmeter made it.
 
 Durability: WAL with `synchronous=FULL`. Each commit is one append to the WAL and one fsync, so a request survives a
-killed process and a crash of the machine, at about the price of the fsync. (NORMAL would survive the kill only; on
-macOS fsync reaches the drive but not always its platter: `fullfsync` would cost tens of milliseconds a request to
-guard laptops that have a battery anyway.)
+killed process and a crash of the machine, at about the price of the fsync. (On macOS fsync reaches the drive but not
+always its platter: `fullfsync` would cost tens of milliseconds a request.)
 
-A run that is resumed may come from a stranger: its files are looked at before SQLite opens them, and its
-schema before anything is written. How a run is read without changing it is in `guarded`.
-
-The schema of `run.sqlite`: one list of statements, format 1.
-
-Any change of it is another `FORMAT`. The table `format` says which one a file has and which specmeter made it.
+A run that is resumed may come from a stranger: its files are looked at before SQLite opens them, and its schema before
+anything is written. How a run is read without changing it is in `guarded`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
-"""Reading `run.sqlite` of a stranger, or of a run that goes on: nothing in its folder is changed, nothing is followed.
+"""Opens `run.sqlite` for reading without changing its folder, and holds the lock of the one writer.
 
-How it is read depends on who else has it:
+The run may be a stranger's, or may still be measured. How it is read depends on who else has it:
 
 - *A process writes to it* (it holds the lock): in place, read-only, through the shared memory that SQLite's writer
   made, so that no request is read in halves.
-- *No writer, and everything lies in the main file*: in place as it is (`immutable`), without locks, and without the
-  files that SQLite would make beside it. Should the run be resumed meanwhile, the reader is told so.
+- *No writer, and everything is in the main file*: in place as it is (`immutable`), without locks, and without the
+  files that SQLite would make beside it. If the run is resumed meanwhile, the reader is told so.
 - *No writer, but a kill left a WAL or a journal*: a private copy, which SQLite recovers.
 
 A connection that reads may name nothing but our own tables, may call only a few functions, and does no more work than
 a file of that size can need: a database can be made so that few pages hold billions of rows.
 
-One writer per run folder.
-
-The lock is the operating system's own, on an open file: it ends with the process that holds it, however that process
-ends, so a killed run never leaves a stale lock behind. The file's text only names the holder, for messages.
+The lock is the operating system's own, on an open file: it ends with the process that holds it. The file's text only
+names the holder, for messages.
 """
 
 from __future__ import annotations

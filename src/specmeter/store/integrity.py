@@ -1,15 +1,11 @@
-"""Whether a run folder still holds what was certified, and says one thing in all of its files.
+"""Hashes a run folder, compares it with its certificate, and finds files of it that contradict each other.
 
-SHA-256 of every part of a run's data, so that any later change of it is noticed.
+Hashed (SHA-256) are all tables of `run.sqlite` but those of the certificate, every log, and the documents that
+specmeter writes beside them before it certifies: `FILES`.
 
-Covered are all tables of `run.sqlite` but those of the certificate itself, every log, and the documents that specmeter
-writes beside them before it certifies: `FILES`.
-
-Seals: a digest at the end of a page that tells whether the page is as it was written, and of which certificate.
-
-A report is written after the run was certified, so no certificate can cover it. It covers itself: its last line names
-the certificate.json that it was made from, and hashes all that comes before. A seal finds edits; an editor can also
-seal the page anew. What is certain is only what the certificate covers: `specmeter report` makes the page from that.
+A report is written after the run was certified, so no certificate can cover it. It has a *seal* instead: its last line
+names the certificate.json that it was made from, and hashes all that comes before. A seal finds edits, but an editor
+can seal the page again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs of one experiment, an invocation each, as one run: what several devices measured.
+"""Merges runs of one experiment, an invocation each, into one run: what several devices measured.
 
-Rows are copied as they are; what numbers them is counted on. A sample of telemetry and a host say whose they are. What
-was foretold, and what steps cost, is that of the first run: each has measured it for itself.
+Rows are copied as they are, and their numbers continue. A sample of telemetry and a host say which device they belong
+to. Predictions and costs of steps are those of the first run.
 """
 
 from __future__ import annotations

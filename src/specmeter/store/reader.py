@@ -1,6 +1,6 @@
-"""`RunReader`: everything that can be asked of a run, while it runs and for decades after.
+"""`RunReader`: reads a run, while it is measured and afterwards; and tells whether it may be resumed.
 
-May this run be resumed? Only when nothing that it measures has changed, and if not, what has.
+A run may be resumed only if nothing that it measures has changed; if something has, it says what.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Saving what can be read of a damaged run: row by row, into a new folder that is read, checked and resumed like any.
+"""Saves what can be read of a damaged run, row by row, into a new folder that can be read, checked and resumed.
 
-Its certificate goes along where nothing was lost. Otherwise it would refuse what is resumed: a log that lists what was
-lost takes its place, is certified with the rest, and keeps every later check from calling the run valid.
+The certificate is copied if nothing was lost. Otherwise a log that lists what was lost takes its place, is certified
+with the rest, and keeps every later check from calling the run valid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a `Request` lies in the database: one row of numbers, and one compressed document for the bulk."""
+"""Turns a `Request` into a row of the database and back: numbers in columns, the bulk in one compressed document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RunStore`: write a run as it happens."""
+"""`RunStore`: writes a run while it is measured."""
 
 from __future__ import annotations
 

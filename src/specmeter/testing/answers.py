@@ -1,4 +1,4 @@
-"""Demands on what an engine says: who it is, what it counts, and that text, tokens and times agree.
+"""Conformance cases on what an engine says: who it is, what it counts, and that text, tokens and times agree.
 
 All of them but two share one session, which they leave as they found it.
 """

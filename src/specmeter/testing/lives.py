@@ -1,4 +1,4 @@
-"""Demands on how an engine lives and ends: several requests at once, cancelled, killed, stopped, closed.
+"""Conformance cases on how an engine starts, cancels, fails and ends, with several requests at once.
 
 Each has a session of its own.
 """

@@ -1,4 +1,4 @@
-"""What an examination needs: the engine in question, what it may be asked, and where it may write."""
+"""The subject of a conformance examination: the engine, what it may be asked, and where it may write."""
 
 from __future__ import annotations
 

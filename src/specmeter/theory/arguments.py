@@ -1,8 +1,7 @@
-"""What the functions of this room take: numbers or arrays of them; whatever cannot be is refused with its name.
+"""Checks the arguments of the functions of this room: numbers or arrays of them.
 
 Scalars in, a float out; arrays (or sequences) in, an array out, by NumPy's broadcasting. A NaN, an infinity, a
-percentage where a probability belongs, a negative length: all of them end in a `UsageError` that names the argument,
-never in a number.
+percentage instead of a probability, a negative length: each ends in a `UsageError` that names the argument.
 """
 
 from __future__ import annotations

@@ -1,65 +1,39 @@
-"""A measured cost curve: what a target forward over n tokens took, with intervals, and v(gamma) read off it.
+"""Measured costs of target forwards, as a curve over n tokens and as a surface over b sequences of n tokens.
 
-Between measured points the curve is interpolated by straight lines; outside them it says nothing, and refuses. Models
-that are fitted to it, with residuals, go on beyond the last point, and say that they do:
-
-    affine      T = floor + slope n                            every token costs the same
-    roofline    T = floor + slope max(0, n - knee)             flat while memory decides, a line once arithmetic does
-    experts     T = floor + slope n + expert U(n)              every expert touched costs its reading
-
-All parameters are at least 0: a forward cannot become cheaper by more tokens, in truth, and a fit that says so has
-fitted noise. `slope` is what rows cost (kernels, arithmetic); `expert` the time to read one expert of every layer;
-U(n) is not fitted here but given, measured or modelled (`theory.roofline`). The full roofline with bytes and bandwidth
-is `theory.roofline`; it has no more shape than these, and its parameters are not all visible in one curve.
-
-Errors are relative, (fitted - measured) / measured: timing noise grows with the time, and v = T(n) / T(1) is relative
-too. Models are compared by the small-sample Akaike criterion
-
-    AICc = N ln(RSS / N) + 2 k + 2 k (k + 1) / (N - k - 1),    k = parameters + 1 for the variance
-
-lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
-better; it says nothing about a range that was not measured.
-
-Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); the models: computed here.
-`experts` is what is left of MoESD's six parameters (arXiv 2505.19645) once the union is measured: the other terms, its
-ridge point among them, cannot be told from one curve, and predicted no better (`benchmarks/NOTEBOOK.md`).
-
-A measured cost surface: what a target forward over b sequences of n tokens each took, with intervals.
-
-    T(b, n)                             one forward for b requests, each with n tokens: gamma + 1 of them verify
-    T(b, n) / T(b, 1)                   v(gamma) at b requests: what verification costs when the machine is shared
+    v(gamma) = T(gamma + 1) / T(1)      what verification costs, read off the curve
+    T(b, n) / T(b, 1)                   the same at b requests, when the machine is shared
     T(b, 1) / T(b, gamma + 1)           target efficiency (MoESD): its inverse; 1 is ideal
     b / T(b, 1)                         tokens that plain decoding yields, of all requests together
 
-Between measured points the surface is interpolated by straight lines, first in n and then in b: a forward that reads
-all weights once and computes for every row is a plane in b n and b. Outside of them it says nothing, and refuses; the
-models below go on, and say that they do.
-
-A dense model at one request has arithmetic to spare, so n tokens cost little more than one; at many requests the
-arithmetic is used already, and v(gamma) approaches gamma + 1. A mixture of experts reads new experts for every token
-at one request, so v is large there; at moderately many requests the union of experts is nearly complete before
-anything is drafted, so that drafts are cheap again, until arithmetic decides there too (MoESD).
-
-Models of a measured surface are fitted with residuals; with N = b n tokens in all:
+Between measured points both are interpolated by straight lines (the surface first in n, then in b); outside them they
+say nothing, and refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they
+do. With N = b n tokens in all:
 
     affine      T = floor + slope N + sequence b                            every token costs the same
     roofline    T = floor + slope max(0, N - knee) + sequence b             flat while memory decides
     experts     T = floor + slope N + sequence b + expert U(b, n)           every expert touched costs its reading
-    moesd       T = bias + k1 G(N) + k2 E(N) + k3 G(load)                   MoESD's own
+    moesd       T = bias + k1 G(N) + k2 E(N) + k3 G(load)                   MoESD's own, for surfaces only
 
-`sequence` is what every further sequence costs: its KV cache. U(b, n) is not fitted but given, as measured. MoESD
-takes uniform routing: E(N) experts (`theory.roofline.expected_union`), each with load = N K / E(N) tokens, and
+On a curve `sequence` is left out. All parameters are at least 0: a fit that says that more tokens make a forward
+cheaper has fitted noise. `slope` is what rows cost, `expert` the time to read one expert of every layer, `sequence` the
+KV cache of one more sequence. U is not fitted but given, measured or modelled (`theory.roofline`). MoESD takes uniform
+routing: E(N) experts (`theory.roofline.expected_union`), each with load = N K / E(N) tokens, and
 
     G(t) = s^t below the knee, s^knee (1 + ln s (t - knee)) above it
 
-so that a machine that waits for memory hardly notices further tokens and one that computes pays for each; the paper
-writes the knee as lambda times the ridge point. For a dense model E(N) and the load say nothing new, and T = bias + k1
-G(N) is left. On the curve of one request its knee cannot be seen (`benchmarks/NOTEBOOK.md`); on a surface it can be.
+For a dense model E(N) and the load say nothing new, and T = bias + k1 G(N) is left. Its knee shows on a surface, not on
+the curve of one request; its ridge point cannot be told there either (`benchmarks/NOTEBOOK.md`).
 
-Errors are relative and models are compared by AICc, as above.
+Errors are relative, (fitted - measured) / measured: timing noise grows with the time. Models are compared by the
+small-sample Akaike criterion
 
-Sources: MoESD, arXiv 2505.19645 (target efficiency, that argument, and its form of T; read in the paper). The surface:
-measured here; the other models: computed here.
+    AICc = N ln(RSS / N) + 2 k + 2 k (k + 1) / (N - k - 1),    k = parameters + 1 for the variance
+
+Lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
+better; it says nothing about a range that was not measured.
+
+Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); MoESD, arXiv 2505.19645 (target
+efficiency, and its form of T; read in the paper); the other models: computed here.
 """
 
 from __future__ import annotations

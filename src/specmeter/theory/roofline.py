@@ -1,13 +1,13 @@
-"""How long a forward over n tokens takes, from what it reads and computes: the roofline, and what sticks out of it.
+"""How long a forward over n tokens takes, from what it reads and computes, and how many experts it reads.
 
     T(n) = overhead + batch [n > 1] + row n + max(bytes(n) / bandwidth, flops(n) / peak)
 
     bytes(n) = always + U(n) expert + n lookup + context kv + state
 
 `always` is what every forward reads (attention, shared experts, output matrix), `expert` one expert in every layer,
-U(n) the distinct experts per layer (models of it below), `lookup` the embedding rows, `kv` the cache of one position,
-`state` the recurrent state. While bytes decide, the ratio v = T(n) / T(1) of a mixture of experts is, in terms of the
-routed share f of the bytes of one token alone,
+U(n) the distinct experts per layer, `lookup` the embedding rows, `kv` the cache of one position, `state` the recurrent
+state. While bytes decide, the ratio v = T(n) / T(1) of an MoE model is, in terms of the routed share f of the bytes of
+one token alone,
 
     v = (1 - f) + f U(n) / K
 
@@ -15,35 +15,23 @@ routed share f of the bytes of one token alone,
 
 The terms outside the maximum are what real machines add. `overhead` is time per forward that no reading explains
 (launches, synchronisation, sampling); it *helps* speculation, since a step pays it once for several tokens. `batch` is
-what changes when there is more than one row at all: other kernels, matrix-matrix in place of matrix-vector. Two-token
-verification on launch-bound hardware was seen to cost 1.74 to 2.6 times one token, whatever the experts (second hand);
-no count of bytes predicts that. `row` is time per further row, beyond arithmetic.
-
+what changes if there is more than one row at all: other kernels. `row` is time per further row, beyond arithmetic.
 Bandwidth is what the machine reaches with this engine, fitted or measured: with a datasheet's peak the formula bounds
 and does not predict.
 
-Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline model); target efficiency:
-MoESD, arXiv 2505.19645 (read in the paper). The decomposition into f and U: computed here.
-
-How many experts a forward over n tokens reads: uniform routing, real routing that overlaps, and fits between them.
-
-A mixture-of-experts layer has E experts (`experts`) and sends each token to K of them (`used`); rho = K / E. A forward
-over n tokens reads the *union* U(n) of their choices, between K (all alike) and min(E, n K) (all different). It is what
-verification of n = gamma + 1 tokens pays for, and what makes v(gamma) of a sparse model so much worse than that of a
-dense one.
-
-Uniform and independent routing gives the expectation N(n) = E (1 - (1 - rho)^n). Real routing does not: tokens that
-follow each other in a text share experts, so measured unions lie far below. The overlap is therefore a *measured*
-parameter here, in one of two forms:
+*Experts.* A layer has E experts (`experts`) and sends each token to K of them (`used`); rho = K / E. A forward over n
+tokens reads the *union* U(n) of their choices, between K (all alike) and min(E, n K) (all different). Uniform and
+independent routing gives the expectation N(n) = E (1 - (1 - rho)^n). Real routing does not: tokens that follow each
+other share experts, so measured unions lie far below. The overlap is a *measured* parameter, in one of two forms:
 
     draws       U(n) = N(1 + a (n - 1)):  each further token acts as a fraction a of an independent one
-    power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 where all choose alike
+    power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 if all choose alike
 
-Neither is derived from anything; both have one parameter, reproduce U(1) = K, and are fitted to measured unions by
-`fit_union`, which returns the residuals beside the parameter. Numbers of several models that were measured by others
-are in docs/explanation/theory.md.
+Both reproduce U(1) = K, and are fitted to measured unions by `fit_union`, with residuals.
 
-Source of the uniform model: MoESD, arXiv 2505.19645, Eq. 8 (read in the paper). The two overlap models: computed here.
+Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline model); MoESD, arXiv 2505.19645
+(target efficiency; Eq. 8, the uniform model; read in the paper). The decomposition into f and U, and the two overlap
+models: computed here.
 """
 
 from __future__ import annotations

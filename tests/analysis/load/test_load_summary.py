@@ -192,23 +192,6 @@ def test_the_interval_of_a_crossing_covers_behind_a_kink(bent: float) -> None:
     assert held(numbers.BENT) > 0.93
 
 
-@pytest.mark.parametrize(
-    ("speedups", "course"),
-    [
-        ((1.8, 1.2, 0.9, 0.7), "stops"),
-        ((0.7, 0.9, 1.1, 1.3), "starts"),
-        ((1.8, 1.6, 1.4, 1.2), "pays"),
-        ((0.9, 0.8, 0.7, 0.6), "never"),
-        ((1.5, 0.8, 1.5, 0.8), "mixed"),
-        ((1.0, 1.0, 1.0, 1.0), "not shown"),
-    ],
-)
-def test_what_is_said_of_one_way(speedups: Sequence[float], course: str) -> None:
-    (found,) = crossing({4: speedups})
-    assert (found.course, found.measured, found.arm) == (course, CLIENTS, "t/draft-simple/small/g4")
-    assert (found.clients is not None) == (course in ("stops", "starts"))
-
-
 def test_where_it_crosses() -> None:
     (found,) = crossing({4: (1.8, 1.2, 1 / 1.2, 0.7)}, noise=0.005)
     assert found.clients is not None

@@ -292,6 +292,7 @@ def test_options_of_run_are_the_experiment_that_they_stand_for(tmp_path: Path) -
     assert [arm.id.rpartition("/")[2] for arm in arms if arm.role == "baseline"] == ["c1", "c4"]
 
 
+@pytest.mark.slow
 def test_two_clients_of_a_real_server(tmp_path: Path) -> None:
     """Conservation over all slots is exact, and each request has its own steps."""
     file = write(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.audit.read.engine_log import LogSigns, Sign, scan
+from specmeter.engines.llama_cpp.log_signs import LogSigns, Sign, scan
 from specmeter.messages import Message
 from specmeter.record import Finding, Unchecked
 from specmeter.store import RequestKey, RunStore

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from refused_batches import excerpt
 from specmeter.audit.read import llama_server_log, llama_speculative
-from specmeter.audit.read.engine_log import MAX_LOG_LINE, MAX_SAMPLE, log_lines, plain, sample, scan, stream_lines
+from specmeter.engines.llama_cpp.log_signs import scan
+from specmeter.engines.log_lines import MAX_LOG_LINE, MAX_SAMPLE, log_lines, plain, sample, stream_lines
 from specmeter.errors import SpecmeterError, UsageError
 
 
@@ -299,8 +300,8 @@ def test_a_large_log_streams_in_bounded_memory(tmp_path: Path) -> None:
     program = (
         "import sys, tracemalloc\n"
         "from pathlib import Path\n"
-        "from specmeter.audit.read.engine_log import scan\n"
-        "from specmeter.audit.read.engine_log import log_lines\n"
+        "from specmeter.engines.llama_cpp.log_signs import scan\n"
+        "from specmeter.engines.log_lines import log_lines\n"
         "tracemalloc.start()\n"
         "signs = scan(log_lines(Path(sys.argv[1])))\n"
         "print(signs.failed_decodes.count, tracemalloc.get_traced_memory()[1])\n"

@@ -189,6 +189,7 @@ def test_a_context_that_cannot_be_made_says_why() -> None:
         Context(model, EngineSettings(context=512, kv_type_v="q4_0", flash_attention="off"), threads=1)
 
 
+@pytest.mark.slow
 def test_a_thousand_contexts_leave_nothing_behind() -> None:
     process = psutil.Process()
     with Model(core_path("draft-small")) as model:
@@ -205,6 +206,7 @@ def test_a_thousand_contexts_leave_nothing_behind() -> None:
         assert process.memory_info().rss - before < 16 * 1024 * 1024
 
 
+@pytest.mark.slow
 def test_models_leave_nothing_behind() -> None:
     process = psutil.Process()
 

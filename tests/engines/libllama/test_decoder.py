@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,6 @@ from specmeter.engines.libllama.decoder import (
     NgramDrafter,
     Oracle,
 )
-from specmeter.engines.libllama.policies import Confidence, DraftPolicy, Fixed
 from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.llama_binding.context import Context, RoutingTap, Work, alone
 from specmeter.llama_binding.sampling import probabilities
@@ -44,9 +42,9 @@ def tokens_of(context: Context, text: str = TEXT) -> list[int]:
     return context.model.tokenize(text, add_special=True, parse_special=True)
 
 
-def by_model(opened: Opened, name: str = "draft-small", generation: Generation = GREEDY) -> ModelDrafter:
-    draft = opened(name, "draft")
-    return ModelDrafter(draft, draft.model.vocabulary_size, generation, drawn=None)
+def by_model(opened: Opened, *, p_min: float = 0.0) -> ModelDrafter:
+    draft = opened("draft-small", "draft")
+    return ModelDrafter(draft, draft.model.vocabulary_size, GREEDY, drawn=None, p_min=p_min)
 
 
 def accounted(out: Generated) -> None:
@@ -66,7 +64,7 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     return next((place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None)
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "hybrid"])
+@pytest.mark.parametrize("name", ["moe", *(pytest.param(it, marks=pytest.mark.slow) for it in ("dense", "hybrid"))])
 def test_greedy_text_is_that_of_plain_decoding(name: str, opened: Opened) -> None:
     target, ties = opened(name), 0
     for text in texts():
@@ -77,7 +75,7 @@ def test_greedy_text_is_that_of_plain_decoding(name: str, opened: Opened) -> Non
         for gamma in GAMMAS:
             drafters: list[Drafter] = [by_model(opened), NgramDrafter(NgramLookup(2, gamma))]
             for drafter in drafters:
-                out = Decoder(target, GREEDY, drafter=drafter, policy=Fixed(gamma)).generate(prompt)
+                out = Decoder(target, GREEDY, drafter=drafter, gamma=gamma).generate(prompt)
                 accounted(out)
                 assert out.forwards == 1 + len(out.steps)
                 assert max(step.drafted for step in out.steps) <= gamma
@@ -97,12 +95,13 @@ def test_a_good_draft_saves_forwards_and_a_rejected_one_costs_none(opened: Opene
     for rate, steps in ((1.0, 10), (0.0, 47)):
         oracle = Oracle((rate,) * 4, np.random.default_rng(1), target.model.vocabulary_size)
         oracle.foretell(plain.tokens)
-        out = Decoder(target, GREEDY, drafter=oracle, policy=Fixed(4)).generate(prompt)
+        out = Decoder(target, GREEDY, drafter=oracle, gamma=4).generate(prompt)
         assert out.tokens == plain.tokens
         assert len(out.steps) == steps
         assert out.accepted == rate * out.drafted
 
 
+@pytest.mark.slow
 def test_planted_errors_come_at_the_rates_that_were_asked_for(opened: Opened) -> None:
     target = opened("dense")
     rates, reached = (0.8, 0.5, 0.4, 0.1), np.zeros(5)
@@ -112,7 +111,7 @@ def test_planted_errors_come_at_the_rates_that_were_asked_for(opened: Opened) ->
     for seed in range(8):
         oracle = Oracle(rates, np.random.default_rng(seed), target.model.vocabulary_size)
         oracle.foretell(plain.tokens)
-        out = Decoder(target, generation, drafter=oracle, policy=Fixed(4)).generate(prompt)
+        out = Decoder(target, generation, drafter=oracle, gamma=4).generate(prompt)
         assert out.tokens == plain.tokens
         for step in out.steps:
             if step.drafted == 4:
@@ -126,15 +125,15 @@ def test_an_oracle_never_plants_what_is_forbidden() -> None:
     oracle = Oracle((0.0,), np.random.default_rng(1), 4, frozenset({2, 3}))
     oracle.begin([0])
     oracle.foretell([1] * 9)
-    assert alone(oracle.draft([0], 1, Fixed(1))) == Draft([0])
+    assert alone(oracle.draft([0], 1)) == Draft([0])
 
 
 def test_several_drafters_are_asked_in_turn(opened: Opened) -> None:
     target = opened("dense")
     prompt = tokens_of(target, texts()[0])
     lookup = NgramDrafter(NgramLookup(4, 8))
-    both = Decoder(target, GREEDY, drafter=FirstOf([lookup, by_model(opened)]), policy=Fixed(8)).generate(prompt)
-    alone = Decoder(target, GREEDY, drafter=by_model(opened), policy=Fixed(8)).generate(prompt)
+    both = Decoder(target, GREEDY, drafter=FirstOf([lookup, by_model(opened)]), gamma=8).generate(prompt)
+    alone = Decoder(target, GREEDY, drafter=by_model(opened), gamma=8).generate(prompt)
     accounted(both)
     assert both.tokens == alone.tokens
     assert both.drafted > 0
@@ -145,8 +144,8 @@ def test_drafting_stops_where_the_draft_doubts(opened: Opened) -> None:
     for text in texts():
         prompt = tokens_of(target, text)
         sure, always = (
-            Decoder(target, GREEDY, drafter=by_model(opened), policy=policy).generate(prompt)
-            for policy in (Confidence(8, 0.9), Fixed(8))
+            Decoder(target, GREEDY, drafter=by_model(opened, p_min=p_min), gamma=8).generate(prompt)
+            for p_min in (0.9, 0.0)
         )
         assert sure.tokens == always.tokens
         counts += [[sure.drafted, sure.accepted], [always.drafted, always.accepted]]
@@ -158,8 +157,7 @@ def test_drafting_stops_where_the_draft_doubts(opened: Opened) -> None:
 def test_short_drafts_are_thrown_away_where_that_is_asked_for(opened: Opened) -> None:
     target = opened("dense")
     prompt = tokens_of(target)
-    policy = Confidence(8, 0.6)
-    out = Decoder(target, GREEDY, drafter=by_model(opened), policy=policy, gamma_min=3).generate(prompt)
+    out = Decoder(target, GREEDY, drafter=by_model(opened, p_min=0.6), gamma=8, gamma_min=3).generate(prompt)
     accounted(out)
     assert {step.drafted for step in out.steps} & {1, 2} == set()
     assert any(step.drafted >= 3 for step in out.steps)
@@ -170,40 +168,9 @@ def test_self_drafting_shares_the_weights_and_is_nearly_always_right(opened: Ope
     target, again = opened("dense"), Context(opened("dense").model, opened("dense").settings, threads=1)
     with again:
         drafter = ModelDrafter(again, target.model.vocabulary_size, GREEDY, drawn=None)
-        out = Decoder(target, GREEDY, drafter=drafter, policy=Fixed(4)).generate(tokens_of(target))
+        out = Decoder(target, GREEDY, drafter=drafter, gamma=4).generate(tokens_of(target))
     accounted(out)
     assert out.accepted / out.drafted > 0.9
-
-
-class Watching:
-    """A policy that keeps what it is told."""
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.lengths, self.seen, self.begun = itertools.cycle(lengths), list[tuple[int, int]](), 0
-
-    def begin(self) -> None:
-        self.begun += 1
-
-    def length(self) -> int:
-        return next(self.lengths)
-
-    def goes_on(self, confidence: object, entropy: object) -> bool:  # noqa: ARG002
-        return True
-
-    def observe(self, drafted: int, accepted: int, step_ms: float) -> None:
-        assert step_ms > 0
-        self.seen.append((drafted, accepted))
-
-
-def test_a_policy_decides_each_step_and_hears_of_it(opened: Opened) -> None:
-    target = opened("dense")
-    policy = Watching((0, 3, 0, 0, 5))
-    checked: DraftPolicy = policy
-    out = Decoder(target, GREEDY, drafter=by_model(opened), policy=checked).generate(tokens_of(target))
-    accounted(out)
-    assert policy.begun == 1
-    assert policy.seen == [(step.drafted, step.accepted) for step in out.steps]
-    assert {drafted for drafted, _ in policy.seen[:-3]} == {0, 3, 5}
 
 
 def test_the_end_of_the_text_ends_it_also_in_the_middle_of_a_draft(opened: Opened) -> None:
@@ -215,7 +182,7 @@ def test_the_end_of_the_text_ends_it_also_in_the_middle_of_a_draft(opened: Opene
     generation = GREEDY.model_copy(update={"ignore_eos": False})
     for at in (1, 5, 6):
         wanted = [*plain.tokens[:at], end, *plain.tokens[at + 1 :]]
-        decoder = Decoder(target, generation, drafter=_Certain(wanted, len(prompt)), policy=Fixed(4))
+        decoder = Decoder(target, generation, drafter=_Certain(wanted, len(prompt)), gamma=4)
         decoder._choose = _forced(wanted)  # type: ignore[method-assign]  # pyright: ignore
         out = decoder.generate(prompt)
         accounted(out)
@@ -230,7 +197,7 @@ class _Certain:
     def begin(self, prompt: Sequence[int]) -> None:
         pass
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:  # noqa: ARG002
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         yield from ()
         at = len(history) - self._prompt
         return Draft(list(self._text[at : at + most]))
@@ -253,7 +220,7 @@ def test_ends_are_never_said_where_they_are_ignored(opened: Opened) -> None:
     target = opened("dense")
     end = int(target.model.end_tokens[0])
     generation = Generation(max_tokens=400, temperature=5.0, seed=3, ignore_eos=True)
-    out = Decoder(target, generation, drafter=by_model(opened), policy=Fixed(3)).generate(tokens_of(target))
+    out = Decoder(target, generation, drafter=by_model(opened), gamma=3).generate(tokens_of(target))
     assert out.stop_reason == "limit"
     assert end not in out.tokens
 
@@ -263,12 +230,13 @@ def test_a_context_that_runs_full_ends_the_text_cleanly(opened: Opened) -> None:
     generation = Generation(max_tokens=10_000, ignore_eos=True)
     prompt = [7] * (target.capacity - 30)
     for drafter in (None, by_model(opened)):
-        out = Decoder(target, generation, drafter=drafter, policy=Fixed(8)).generate(prompt)
+        out = Decoder(target, generation, drafter=drafter, gamma=8).generate(prompt)
         accounted(out)
         assert out.stop_reason == "context"
         assert len(prompt) + len(out.tokens) == target.capacity + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["rejection", "sample-match"])
 def test_sampled_text_has_the_targets_distribution(rule: str, opened: Opened) -> None:
     """First three tokens over 4,000 generations with a real draft model against the target's own probabilities."""
@@ -278,7 +246,7 @@ def test_sampled_text_has_the_targets_distribution(rule: str, opened: Opened) ->
     rng = np.random.default_rng(5)
     drawn = rng if rule == "rejection" else None
     drafter = ModelDrafter(draft, draft.model.vocabulary_size, generation, drawn=drawn)
-    decoder = Decoder(target, generation, drafter=drafter, policy=Fixed(2), rule=rule, rng=rng)  # type: ignore[arg-type]
+    decoder = Decoder(target, generation, drafter=drafter, gamma=2, rule=rule, rng=rng)  # type: ignore[arg-type]
     counts: dict[tuple[int, ...], int] = {}
     runs = 4000
     for _ in range(runs):
@@ -313,7 +281,7 @@ def test_experts_of_every_step_are_recorded(opened: Opened) -> None:
     model = opened("moe").model
     tap = RoutingTap()
     with Context(model, opened("moe").settings, threads=1, tap=tap) as target:
-        decoder = Decoder(target, GREEDY, drafter=by_model(opened), policy=Fixed(4), tap=tap)
+        decoder = Decoder(target, GREEDY, drafter=by_model(opened), gamma=4, tap=tap)
         out = decoder.generate(tokens_of(target))
     plain = Decoder(opened("moe"), GREEDY).generate(tokens_of(opened("moe")))
     assert out.tokens == plain.tokens

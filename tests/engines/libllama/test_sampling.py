@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.llama_binding import sampling
 from specmeter.record import Generation
-from specmeter.theory import controllers
 
 moderate = settings(max_examples=100, deadline=None)
 
@@ -197,12 +196,3 @@ def test_confidence_is_a_share_among_ten(seed: int, size: int) -> None:
     kept = sampling.probabilities(logits, free(1, top_k=10))
     assert token == int(logits.argmax())
     assert probability == pytest.approx(kept[token], rel=1e-5)
-
-
-@given(seed=st.integers(0, 1000), spread=st.sampled_from([0.0, 1.0, 30.0]))
-@moderate
-def test_entropy_of_logits_is_that_of_their_distribution(seed: int, spread: float) -> None:
-    logits = np.random.default_rng(seed).normal(0, spread, 500).astype(np.float32)
-    logits[::7] = -np.inf
-    whole = sampling.probabilities(logits, free(1))
-    assert sampling.entropy(logits) == pytest.approx(float(controllers.entropy(whole)), abs=1e-4)

@@ -12,7 +12,6 @@ from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, prompt
 from specmeter.engines import check_arm
 from specmeter.engines.libllama.session import InProcessSession
-from specmeter.engines.libllama.spec import ENTROPY_BOUND
 from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.record import Arm
 
@@ -35,14 +34,6 @@ def model_arm(**changes: Any) -> Arm:
             {"methods": ("draft-simple",), "draft": "d", "gamma": 7, "gamma_min": 2, "p_min": 0.25},
             {"draft-simple": {"n_max": 7, "n_min": 2, "p_min": 0.25}},
         ),
-        (
-            {"methods": ("draft-simple",), "draft": "d", "policy": "entropy"},
-            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": ENTROPY_BOUND}},
-        ),
-        (
-            {"methods": ("draft-simple",), "draft": "d", "policy": "entropy", "p_min": 0.0},
-            {"draft-simple": {"n_max": 3, "n_min": 0, "p_min": 0.0}},
-        ),
         ({"methods": ("ngram-simple",)}, {"ngram-simple": {"size_m": 48, "size_n": 12, "n_min": 0}}),
         ({}, {}),
     ],
@@ -53,20 +44,6 @@ def test_values_in_force_are_said(changes: dict[str, Any], values: dict[str, Any
         assert opened.resolved["methods"] == sorted(values)
         assert opened.resolved["n_ctx"] == 512
         assert opened.resolved["threads"] == 1
-
-
-@pytest.mark.parametrize("policy", ["entropy", "utility", "cost-table"])
-@pytest.mark.parametrize("target", ["dense", "hybrid"])
-def test_every_policy_says_what_plain_decoding_says(policy: str, target: str) -> None:
-    with session(target=target) as plain:
-        expected = plain.generate(prompt(), greedy(60))
-    with session(model_arm(policy=policy, gamma=6), target=target) as opened:
-        for _ in range(2):
-            reply = opened.generate(prompt(), greedy(60))
-            assert reply.token_ids == expected.token_ids
-            assert all(step.drafted <= 6 for step in reply.steps)
-            emitted = sum(step.accepted + 1 for step in reply.steps)
-            assert reply.timings.predicted_n - 1 == emitted
 
 
 def test_steps_are_left_out_where_nobody_wants_them() -> None:
@@ -123,7 +100,6 @@ def test_prompts_have_limits() -> None:
         ({"methods": ("ngram-mod",)}, "unknown method 'ngram-mod'"),
         ({"gamma": 512}, "do not fit in a batch of 512"),
         ({"engine": {"batch": 32}, "gamma": 32}, "engine.batch"),
-        ({"policy": "utility", "engine": {"slots": 2}}, "policy utility"),
         ({"engine": {"slots": 2, "record_experts": True}}, "engine.record_experts"),
         ({"gamma": 16, "engine": {"slots": 4, "batch": 64}}, "engine.batch"),
         ({"engine": {"prompt_cache": True}}, "engine.prompt_cache"),
@@ -132,9 +108,6 @@ def test_prompts_have_limits() -> None:
         ({"ngram_n": 3}, "ngram_n has no effect"),
         ({"ngram_min_hits": 3}, "ngram_min_hits has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min needs a draft model"),
-        ({"methods": ("ngram-simple",), "policy": "entropy"}, "policy entropy needs a draft model"),
-        ({"policy": "utility", "p_min": 0.5}, "p_min has no effect on policy utility"),
-        ({"methods": ("none",), "gamma": None, "policy": "utility"}, "policy and rule have no effect without a draft"),
         ({"synthetic_rates": (0.5,)}, "each position needs its rate"),
         ({"gamma": 2, "synthetic_rates": (0.5, 0.6)}, "never rise"),
         ({"draft": None}, "needs a draft model"),

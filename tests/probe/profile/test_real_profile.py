@@ -26,7 +26,7 @@ Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48
 
 
-@pytest.fixture(scope="module", params=["embedded", "libllama"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("libllama", marks=pytest.mark.slow)])
 def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A dense and a hybrid core, drafts and lookups, completions and chat; on both engines."""
     folder = tmp_path_factory.mktemp("replay")

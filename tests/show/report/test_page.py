@@ -68,23 +68,6 @@ def test_the_policy_names_every_script_and_style_and_forbids_the_rest(sweep: Pat
     assert "eval" not in policy
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_one_language_has_no_switch(sweep: Path, tmp_path: Path, language: str) -> None:
-    out = tmp_path / "report.html"
-    assert invoke(["report", str(sweep), "--lang", language, "--out", str(out)]) == 0
-    text = out.read_text(encoding="utf-8")
-    assert '<button type="button" data-set-language' not in text
-    assert ("比较" in text) == (language == "zh")
-    assert '<span data-lang="' not in text
-
-
-def test_it_goes_into_the_run_folder_unless_told_otherwise(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert invoke(["report", str(sweep)]) == 0
-    assert capsys.readouterr().out.strip() == str(sweep / "report.html")
-    (sweep / "report.html").unlink()
-
-
 def test_a_page_replaces_nothing_but_pages(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     shutil.copytree(sweep, run)

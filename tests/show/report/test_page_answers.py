@@ -14,11 +14,10 @@ from mock_probe import mock_probe
 from report_pages import Looked
 from specmeter.analysis.explain.parts import ceilings
 from specmeter.analysis.reading import read_run
-from specmeter.show import run_tables
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import Document, read_document
-from specmeter.show.page.page import document_figures, run_page, shareable
-from specmeter.show.run_figures import comparison, parts
+from specmeter.show.page.page import run_page, shareable
+from specmeter.show.run_figures import parts
 
 Look = Callable[..., Looked]
 LINE = "llama-server -m 'my model.gguf' -md small.gguf --spec-draft-n-max 4"
@@ -94,14 +93,6 @@ def test_speedups_stand_in_a_matrix_of_draft_lengths(document: Document) -> None
     assert {cell["gamma"] for cell in cells if cell["row_en"] == "n-gram"} == {8}, "others were not measured: empty"
 
 
-def test_without_several_lengths_of_a_draft_there_is_no_matrix(document: Document) -> None:
-    run = document.run
-    few = [arm for arm in run.arms if arm.gamma in (None, 4)]
-    kept = tuple(arm for arm in run.summary.arms if arm.arm_id in {it.id for it in few})
-    summary = run.summary.model_copy(update={"arms": kept})
-    assert matrix(replace(document, run=replace(run, arms=tuple(few), summary=summary))) is None
-
-
 def test_a_matrix_strikes_what_cannot_be_trusted(look: Look, page: Path, document: Document, tmp_path: Path) -> None:
     certificate = document.run.certificate
     assert certificate is not None
@@ -162,16 +153,6 @@ def test_what_refutes_a_ceiling_refutes_it_for_all_drafts_as_long(sweep: Path) -
     assert {arm for arm in after if arm.startswith("moe")} == {arm for arm in before if arm.startswith("moe")}
 
 
-def test_the_way_to_the_ceiling_is_drawn(look: Look, page: Path, document: Document) -> None:
-    figure = comparison(document)
-    assert figure is not None
-    marked = [datum for datum in figure.panels[0].data if "ceiling" in datum]
-    assert len(marked) == len(document.ceilings) > 4
-    assert all(float(datum["ceiling"] or 0) >= float(datum["point"] or 0) for datum in marked)
-    brackets = "[...document.querySelectorAll('[data-chart=comparison] text')].filter((e) => e.textContent === ']')"
-    assert look(page).run(f"{brackets}.length") == len(marked)
-
-
 def test_time_that_cannot_be_divided_is_not_called_verification(document: Document) -> None:
     figure = parts(document)
     assert figure is not None
@@ -180,18 +161,6 @@ def test_time_that_cannot_be_divided_is_not_called_verification(document: Docume
     for datum in figure.panels[0].data:
         if "part" in datum and means[str(datum["arm"])] == "undivided":
             assert datum["part"] in ("undivided", "restore")
-
-
-def test_nor_is_it_in_the_table(document: Document) -> None:
-    assert document.account is not None
-    table = run_tables.parts(document)
-    keys = [column.key for column in table.columns]
-    assert any(arm.means == "undivided" for arm in document.account.arms)
-    for arm, one in zip(document.account.arms, table.rows, strict=True):
-        told = {key: str(cell.text) for key, cell in zip(keys, one.cells, strict=True)}
-        if arm.means == "undivided":
-            assert told["part_verify"] == "-"
-            assert told["part_undivided"] != "-"
 
 
 def test_nothing_of_a_simulated_run_is_green(page: Path, look: Look) -> None:
@@ -213,22 +182,6 @@ def test_parts_of_a_bar_follow_one_another(real: Path) -> None:
             ends[datum["arm"]] = float(datum["end"] or 0)
         assert float(datum["end"] or 0) - float(datum["start"] or 0) == pytest.approx(size)
         assert datum["middle"] == pytest.approx((float(datum["start"] or 0) + float(datum["end"] or 0)) / 2)
-
-
-def test_wide_parts_bear_their_names(look: Look, page: Path) -> None:
-    drawn = look(page).page.inner_text("[data-chart=parts]")
-    assert drawn.count("verification") > 1, "in a bar, not in the legend alone"
-
-
-def test_charts_call_arms_as_people_do_in_their_language(document: Document) -> None:
-    for figure in document_figures(document).values():
-        for panel in figure.panels:
-            for datum in panel.data:
-                if "arm" in datum:
-                    assert "draft-simple/" not in f"{datum['named_en']}{datum['named_zh']}"
-    data = comparison(document).panels[0].data  # pyright: ignore[reportOptionalMemberAccess]
-    assert data[0]["named_en"] == "dense · small draft, 2 tokens"
-    assert data[0]["named_zh"] != data[0]["named_en"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="shells of Windows quote otherwise")

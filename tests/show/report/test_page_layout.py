@@ -42,21 +42,6 @@ def test_no_column_is_cut_off_and_no_page_is_endless(
     assert wide == 0, "what is still wider says so"
 
 
-@pytest.mark.parametrize("name", ["sweep", "moe-306", "apple"])
-def test_a_phone_says_that_there_are_more_columns(look: Look, pages: dict[str, Path], name: str) -> None:
-    looked = look(pages[name], viewport={"width": 400, "height": 800})
-    assert looked.run("document.documentElement.scrollWidth") <= 400
-    assert looked.run("document.documentElement.scrollHeight") < 20_000
-    told = looked.run(f"{CUT}.map((e) => !e.closest('.table').querySelector('.hint').hidden)")
-    assert all(told)
-    fitting = looked.run(
-        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth <= e.clientWidth)"
-        ".filter((e) => !e.querySelector('th.drop'))"
-        ".map((e) => e.closest('.table').querySelector('.hint').hidden)"
-    )
-    assert all(fitting)
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_phone_shows_every_column_that_matters(look: Look, pages: dict[str, Path], language: str) -> None:
     locale = "zh-CN" if language == "zh" else "en-US"
@@ -69,40 +54,6 @@ def test_a_phone_shows_every_column_that_matters(look: Look, pages: dict[str, Pa
     assert (len(right), max(right) <= 400) == (6, True)
     table.locator(".hint").click()
     assert table.locator("thead th:visible").count() == 12
-
-
-def test_the_headline_has_the_interval_of_its_row(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["sweep"])
-    said = looked.page.inner_text("h1 .headline >> nth=0")
-    low, high = said.partition("[")[2].partition("]")[0].split(", ")
-    assert f"[{low}, {high}]" in looked.page.inner_text("#table-results")
-
-
-def test_the_rulings_of_a_study_stand_on_its_first_screen(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["moe-306"])
-    chips = looked.run("[...document.querySelectorAll('.claim .chip')].map((e) => e.getBoundingClientRect().bottom)")
-    assert len(chips) == 24
-    assert max(chips) < 900
-    assert looked.page.locator(".claim p").first.is_hidden()
-    looked.page.click(".claim summary")
-    assert looked.page.locator(".claim p").first.is_visible()
-    looked.page.click("[data-unfold]")
-    assert looked.page.locator(".claim p").last.is_visible()
-
-
-def test_code_in_sentences_of_a_study_is_shown_as_code(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["moe-306"])
-    looked.page.click("[data-unfold]")
-    assert "`" not in looked.page.inner_text("main")
-    assert "specmeter audit --published moe-306" in looked.page.locator(".banner code").all_inner_texts()
-
-
-def test_a_figure_explains_its_marks_once(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["moe-306"])
-    for figure in looked.page.locator("figure").all():
-        told = [text.strip() for text in figure.inner_text().splitlines()]
-        assert told.count("claimed, but implausible") <= 1
-    assert "claimed, but implausible" in looked.page.inner_text("#drawn-figure-2")
 
 
 # --- filters and anchors ---------------------------------------------------------------------------------------------
@@ -158,13 +109,6 @@ def test_an_address_of_any_length_is_read_at_once(look: Look, pages: dict[str, P
     looked.until("document.querySelector('[data-filter=target]').value === 'moe'")
 
 
-def test_an_anchor_unfolds_what_it_leads_to(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["sweep"])
-    assert looked.page.locator("#table-checks").is_hidden()
-    looked.run("location.hash = '#table-checks'")
-    looked.page.wait_for_selector("#table-checks", state="visible")
-
-
 def test_nothing_in_an_address_or_an_option_can_act(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["hostile"])
     attack = "#%3Cimg%20src=x%20onerror=window.attacked=1%3E&target=%E0%A4%A&kind=%3Cscript%3Ewindow.attacked=2"
@@ -180,21 +124,3 @@ def test_nothing_in_an_address_or_an_option_can_act(look: Look, pages: dict[str,
 
 
 # --- print -----------------------------------------------------------------------------------------------------------
-
-
-def test_paper_gets_what_is_unfolded_and_charts_of_its_width(look: Look, pages: dict[str, Path]) -> None:
-    looked = look(pages["sweep"])
-    folded = looked.run("document.querySelectorAll('details:not([open])').length")
-    looked.run("window.dispatchEvent(new Event('beforeprint'))")
-    looked.page.emulate_media(media="print")
-    assert looked.run("document.querySelectorAll('details:not([open])').length") == folded > 0
-    # Drawn for a wide page, which the style sheet makes smaller.
-    beyond = looked.run(
-        "[...document.querySelectorAll('.panel .chart svg')].filter((e) => e.checkVisibility())"
-        ".map((e) => e.getBoundingClientRect().width - e.closest('.panel').clientWidth)"
-    )
-    assert beyond
-    assert max(beyond) <= 1
-    assert looked.run("getComputedStyle(document.querySelector('.filters')).display") == "none"
-    looked.run("window.dispatchEvent(new Event('afterprint'))")
-    looked.until("Number(document.querySelector('[data-chart=comparison] svg').getAttribute('width')) > 900")

@@ -16,7 +16,6 @@ from advices import ALL, HOSTILE, SCHEDULES
 from mock_probe import mock_probe
 from report_pages import ATTACK
 from report_pages import measured as measured_run
-from specmeter.advise.controllers import certify
 from specmeter.analysis.comparison import compare_runs, read_side
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of
 from specmeter.analysis.prediction.speedup import over_clients, predict, probed_at, surface
@@ -31,7 +30,6 @@ from specmeter.record import BatchPoint, Estimate
 from specmeter.show import (
     advice_report,
     audit_report,
-    certification,
     check_report,
     comparison_report,
     prediction_report,
@@ -61,16 +59,6 @@ load: {clients: [1, 2]}
 engine: {kind: mock}
 design: {blocks: 2}
 generation: {max_tokens: 16}
-"""
-CERTIFIED = """
-name: mocked
-target: mock:dense
-draft: mock:small
-arms: [{gamma: 2, policy: utility}]
-workloads: [{source: bench, kinds: [fact, edit], per_kind: 1}]
-design: {blocks: 3}
-engine: {kind: mock}
-generation: {max_tokens: 32}
 """
 HOLE = re.compile(r"\{[a-z_]+(?::[^{}]*)?\}")
 CONTROL = re.compile("[\x00\x07\x1b\x9b\u202e\u2066]")
@@ -133,15 +121,10 @@ MADE: dict[str, Callable[[], list[Report]]] = {
 @pytest.fixture(scope="session")
 def measured(sweep: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Report]]:
     """Reports of runs."""
-    folder = tmp_path_factory.mktemp("certified")
-    (folder / "mine.yaml").write_text(CERTIFIED, encoding="utf-8")
-    assert invoke(["run", "--certify", str(folder / "mine.yaml"), "--out", str(folder / "run")]) == 0
-    certified, loaded = certify(folder / "run"), measured_run(tmp_path_factory.mktemp("loaded"), LOADED)
-    strange = certified.model_copy(update={"name": ATTACK, "folder": HOSTILE, "complete": False})
+    loaded = measured_run(tmp_path_factory.mktemp("loaded"), LOADED)
     sides = [read_side(it) for it in (sweep, hostile)]
     pairs = [compare_runs(side, side, measure=by) for side in sides for by in ("rate", "speedup")]
     return {
-        "certification": [certification.report([certified]), certification.report([certified, strange])],
         "comparison": [comparison_report.report(it) for it in (pairs[:1], pairs[1:])],
         "run": [run_report.report(read_run(it), by_kind=True) for it in (sweep, hostile, loaded)],
         "check": [_check(sweep, every=every) for every in (False, True)],
@@ -154,7 +137,7 @@ def _check(folder: Path, *, every: bool) -> Report:
         return check_report.report(folder, inspect(store), issued=every, every=every)
 
 
-SUBJECTS = [*MADE, "certification", "comparison", "run", "check", "why"]
+SUBJECTS = [*MADE, "comparison", "run", "check", "why"]
 
 
 @pytest.fixture
@@ -177,16 +160,15 @@ def unbroken(report: Report) -> set[str]:
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_terminal_of_any_width_shows_it(reports: list[Report]) -> None:
     for report in reports:
-        for width in (40, 80, 160):
-            for details in (False, True):
-                file = io.StringIO()
-                print_on(Screen(width=width, file=file), report, details=details)
-                shown = file.getvalue()
-                assert not CONTROL.search(shown)
-                lines = [it for it in shown.splitlines() if not it.startswith(tuple(unbroken(report)))]
-                assert [it for it in lines if len(it.rstrip()) > width] == []
-                if width == 160:
-                    assert not holes(shown)
+        for width, details in ((40, True), (80, False), (160, True)):
+            file = io.StringIO()
+            print_on(Screen(width=width, file=file), report, details=details)
+            shown = file.getvalue()
+            assert not CONTROL.search(shown)
+            lines = [it for it in shown.splitlines() if not it.startswith(tuple(unbroken(report)))]
+            assert [it for it in lines if len(it.rstrip()) > width] == []
+            if width == 160:
+                assert not holes(shown)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -239,16 +221,6 @@ def test_the_interval_of_the_answer_is_that_of_its_row(sweep: Path, capsys: pyte
     row = next(it for it in specmeter.load(sweep).table("summary") if it["arm_id"] == "dense/draft-simple/small/g8")
     assert f"{row['speedup_low']:.2f}" == low
     assert f"{row['speedup_alone_low']:.2f}" == other
-
-
-def test_where_none_helps_each_interval_is_said_to_be_its_own(sweep: Path) -> None:
-    run = read_run(sweep)
-    assert str(run_report.interval_to_cite(run)).endswith("it allows for picking the best")
-    single = replace(run, answers=tuple(it.model_copy(update={"among": 1}) for it in run.answers))
-    assert str(run_report.interval_to_cite(single)).endswith("over 3 blocks of all configurations")
-    off = replace(run, answers=tuple(it.model_copy(update={"decision": "do not speculate"}) for it in run.answers))
-    assert str(run_report.interval_to_cite(off)).endswith("except where none helps (dense, moe): there each is its own")
-    assert all(off.cited(arm) == arm.speedup for arm in off.summary.arms)
 
 
 def test_a_run_that_stopped_when_it_was_decided_says_so(sweep: Path) -> None:

@@ -14,10 +14,8 @@ from markdown_it import MarkdownIt
 
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.messages import Message, words
+from specmeter.messages import words
 from specmeter.record import Estimate
-from specmeter.show.figure import numbers, ratio
-from specmeter.show.fit import fitted
 from specmeter.show.page.document import read_document
 from specmeter.show.run_tables import results
 from specmeter.show.table import Cell, Column, Row, Table, csv_text, estimate_cell, latex, markdown, text
@@ -99,13 +97,6 @@ def test_latex_marks_what_is_suspect_and_says_why_whatever_the_columns() -> None
     assert r"\par{\footnotesize \textsuperscript{\dag} suspect: it \& that}" in shown
 
 
-def test_long_texts_take_lines_in_latex() -> None:
-    rows = [Row((Cell("a"), Cell("b" * 64), Cell("c" * 256)))]
-    assert r"\begin{tabular}{lp{0.27\linewidth}p{0.53\linewidth}}" in latex(
-        Table("results", text("x", "y", "z"), rows), words("en")
-    )
-
-
 @pytest.mark.parametrize("write", [markdown, csv_text, latex])
 def test_a_hostile_run_makes_harmless_tables(hostile: Path, write: object) -> None:
     text: str = write(results(read_document(hostile)), words("en"))  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
@@ -137,57 +128,7 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
     assert {path.suffix for path in out.iterdir()} == {".svg", ".png", ".pdf"}
 
 
-def test_the_title_of_an_axis_takes_more_lines_in_a_narrow_figure(sweep: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="vl-convert is not installed")
-    title = "speedup over the baseline of the same block"
-    for width, lines in (("6", 2), ("24", 1)):
-        out = tmp_path / width
-        assert invoke(["report", str(sweep), "--figures", str(out), "--width", width, "--lang", "en"]) == 0
-        svg = (out / "comparison.svg").read_text(encoding="utf-8")
-        (drawn,) = (
-            it for it in re.findall(r"<text[^>]*>(.*?)</text>", svg) if it.startswith(("speedup", "<tspan>speed"))
-        )
-        told = re.findall(r"<tspan[^>]*>([^<]*)</tspan>", drawn) or [drawn]
-        assert " ".join(told) == title
-        assert len(told) >= lines
-        assert lines > 1 or told == [title]
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_in_one_column_the_names_of_rows_leave_most_of_the_width_to_the_numbers(
-    sweep: Path, tmp_path: Path, language: str
-) -> None:
-    pytest.importorskip("vl_convert", reason="vl-convert is not installed")
-    assert invoke(["report", str(sweep), "--figures", str(tmp_path / "f"), "--style", "one", "--lang", language]) == 0
-    for path in (tmp_path / "f").iterdir():
-        svg = path.read_text(encoding="utf-8")
-        (plot,) = re.findall(r'^<svg[^>]* width="[\d.]+"[^>]*>.*?<g transform="translate\(([\d.]+),', svg, re.S)
-        assert float(plot) < 0.45 * 8.5 / 2.54 * 96, path.name
-        sizes = {float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg)}
-        assert max(sizes) < 14, path.name
-
-
-def test_an_interval_that_goes_on_beyond_its_axis_ends_in_an_arrow() -> None:
-    x = ratio("point", "speedup", [0.5, 2.0], [1])
-    drawn = numbers(x, {"field": "arm", "type": "nominal"}, {"color": {"value": "red"}}, [])
-    arrows = [layer for layer in drawn if str(layer["mark"].get("shape", "")).startswith("triangle-")]
-    assert [layer["encoding"]["x"]["datum"] for layer in arrows] == [0.5, 2.0]
-    assert ["< 0.5" in str(arrows[0]["transform"]), "> 2.0" in str(arrows[1]["transform"])] == [True, True]
-
-
-def test_a_row_of_several_marks_is_no_higher_than_its_name_or_they_need() -> None:
-    def step(given: int, marks: list[str]) -> float:
-        y = {"scale": {"domain": ["small draft, up to 16 tokens, at least 2, p-min 0.5", "none"]}, "axis": {}}
-        beside = {"yOffset": {"field": "stage", "scale": {"domain": marks}}} if marks else {}
-        spec = {"height": {"step": given}, "layer": [{"encoding": {"y": y, **beside}}]}
-        fitted(spec, 321)
-        return spec["height"]["step"]
-
-    assert step(5, []) > 30, "a name in several lines"
-    assert 3 * step(5, ["predicted", "raced", "confirmed"]) == pytest.approx(step(5, []))
-    assert step(17, ["predicted", "raced", "confirmed"]) == 17, "three of them are higher than the name"
-
-
+@pytest.mark.slow
 def test_a_paper_chooses_the_columns_of_its_table(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,11 +145,6 @@ def test_a_paper_chooses_the_columns_of_its_table(
     assert not (tmp_path / "none").exists()
 
 
-def test_a_number_without_an_interval_stands_alone_in_latex() -> None:
-    row = Row((estimate_cell(Estimate(point=1.0, n=1, unit="1", method="x"), 2),))
-    assert "?" not in latex(Table("t", (Column("tau", "number"),), [row]), words("en")).replace(r"\usepackage", "")
-
-
 def test_an_unknown_format_is_refused_before_anything_is_drawn(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,25 +152,9 @@ def test_an_unknown_format_is_refused_before_anything_is_drawn(
     assert "choose from svg, png, pdf" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures_of_a_hostile_run_hold_no_markup(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="vl-convert is not installed")
     assert invoke(["report", str(hostile), "--figures", str(tmp_path / "f"), "--format", "svg", "--lang", "en"]) == 0
     for figure in (tmp_path / "f").iterdir():
         assert "<script" not in figure.read_text(encoding="utf-8")
-
-
-def test_a_table_says_over_what_the_intervals_of_each_column_are() -> None:
-    """What an author wrote above a table cannot know over what its intervals turn out to be."""
-
-    def over(of: str, low: float | None = 0.9) -> Estimate:
-        return Estimate(point=1, low=low, high=low and 1.1, n=4, of=of, unit="1", method="test")
-
-    columns = tuple(Column(title, "number", title) for title in ("rate", "accepted", "tau", "bare"))
-    values = (over("blocks"), over("prompts"), over("prompts"), over("blocks", None))
-    table = Table("t", columns, [Row(tuple(estimate_cell(value, 2) for value in values))], "T", told_over=True)
-    assert table.legend == [
-        Message("legend.over.blocks", columns=["rate"]),
-        Message("legend.over.prompts", columns=["accepted", "tau"]),
-        Message("legend.no_interval"),
-    ]
-    assert "Intervals over prompts: accepted, tau." in markdown(table, words("en"))

@@ -1,5 +1,5 @@
-"""Why an arm is as fast as it is: where the time of each token went, which part decides, and what was predicted.
+"""Explains why an arm is as fast as it is: where the time of each token went, and which part decides.
 
-`tally` reads a run into counts and times, `parts` splits them, `reason` says in one sentence what decides, and
-`account` puts it all together. Pure over what is stored; a probe, where there is one, says what forwards cost.
+`parts` splits times, `memory_price` says what a draft takes in memory, and `account` puts all of it together. A probe,
+if there is one, says what forwards cost.
 """

@@ -1,9 +1,7 @@
-"""The account of a run: for each arm where its time went, what decides, and what was predicted.
+"""The explanation of a run: for each arm where its time went, what decides about its speedup, and what was predicted.
 
-What decides about a speedup, in one sentence with its numbers.
-
-Each thing that can go wrong is taken away in thought, everything else left as it was measured; the one whose absence
-would help most is the reason:
+To find what decides, each thing that can go wrong is taken away in thought, everything else left as it was measured;
+the one whose absence would help most is the reason:
 
     no drafts       every step had a draft, worth and costing what the steps with one were
     acceptance      every drafted token was accepted
@@ -13,10 +11,10 @@ would help most is the reason:
     rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
 
 All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`. That S is the ratio of all tokens
-over all time; the speedup of a run is the geometric mean over its units. And a replay is part of the step that it
-repairs, where a run's tau counts it as a forward of its own.
+over all time; the speedup of a run is the geometric mean over its units. A replay is part of the step that it repairs,
+where a run's tau counts it as a forward of its own.
 
-Which probes stand beside a run: those that were named, or the newest of its models on its machine.
+Probes that are used: those that were named, or the newest of the run's models on its machine.
 """
 
 from __future__ import annotations

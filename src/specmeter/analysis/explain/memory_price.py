@@ -1,15 +1,14 @@
-"""What a draft costs in memory, and what the same bytes would buy: the target in a better quantization, or context.
+"""What a draft costs in memory, and what the same bytes would buy: a better quantization, or context.
 
 A draft takes its weights, a KV cache of its own for the whole context, and the buffers of its graphs; a target that
 verifies several tokens at once may need larger buffers too. All of it is what the engine printed for an arm's first
-session, less what it printed for its baseline's. Where it printed nothing, the file's size and the header's arithmetic
-stand in, without buffers.
+session, less what it printed for its baseline's. If it printed nothing, the file's size and the header's arithmetic
+are taken, without buffers.
 
-The bytes are held against the target's weights: with P parameters in a file of F bytes, a draft of D bytes is worth
-8 D / P more bits per weight. Which type of llama.cpp that would be goes by the bits that its quantization has on
-Llama-3.1-8B; other models differ by a few hundredths (tensors whose rows do not fit a type get another one). What a
-better type is good for only a measurement tells: a report of `specmeter quality` that holds this very target beside
-others of as many parameters gives the change of perplexity, window by window, and of the rate.
+With P parameters in a target of F bytes, a draft of D bytes is worth 8 D / P more bits per weight. Which type of
+llama.cpp that would be goes by the bits that its quantization has on Llama-3.1-8B; other models differ by a few
+hundredths. A report of `specmeter quality` that holds this target next to others of as many parameters gives the change
+of perplexity and of the rate.
 
 Source of the bits: tools/quantize/README.md of llama.cpp (read at commit 311c2c9).
 """

@@ -1,4 +1,4 @@
-"""Decode time of an arm split into parts, by the best means that its records allow.
+"""Splits the decode time of an arm into parts, by the best means that its records allow.
 
     steps          an instrumented engine measured every part of every step
     step times     drafting by the server's statistics; verification: the steps of its log less drafting, as far as
@@ -9,36 +9,23 @@
     difference     what is not drafting by the server's statistics is verification, as far as that can cost so much
     undivided      the run has no statistics of drafting: `verify` is everything, drafting included
 
-Logs have no line for plain forwards, so step times serve where nearly every forward verified a draft, which is where a
-draft model drafts. Whatever no part accounts for is the remainder, which is shown and may be negative: a curve can
-promise more than a run took. Where a run has no statistics of drafting, the curve of the draft stands in for them.
+Logs have no line for plain forwards, so step times serve if nearly every forward verified a draft. Whatever no part
+accounts for is the remainder, which is shown and may be negative.
 
 By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
-it can have cost: by the run's own steps where the log shows some one after the other (`difference`), else by a probe,
-else by computing each token by itself (`most`). What goes beyond is remainder, unexplained. And
-what is left over accounts for nothing: accounted for is then what was measured by other means, that is drafting,
-restoring, and for each round one forward at the price that the baseline shows.
+it can have cost: by the run's own steps, else by a probe, else by computing each token by itself (`most`).
 
-The most that an arm could have gained with the tokens that its steps emit: tau / m (`theory.bounds`).
+*Ceiling.* The most that an arm could have gained with the tokens that its steps emit is tau / m (`theory.bounds`). m is
+the cheapest forward that a step can have; without a probe it is taken as 1. An arm whose interval lies above its tau
+refutes that for all arms of its target whose drafts are as long: they have no ceiling here.
 
-m is the cheapest forward that a step can have, in plain ones. A probe of the target shows it; without one m is taken
-as 1, which says that no forward over several tokens takes less time than one over a single token. An arm whose
-interval lies above its tau refutes that for all arms of its target whose drafts are as long, and they have no ceiling
-here; nor has an arm that was faster than its own. tau is that of all prompts together, so where prompts cost very
-different times it is a guide and not a bound.
-
-What a mixture of experts can add to a verification, at most.
-
-Tokens that choose different experts make a forward read more of them: `x` times more than one token does. Nothing but
-the experts grows by that, so a forward takes at most
+*Experts.* Tokens that choose different experts make a forward read more of them: `x` times more than one token does. So
+a forward of an MoE model takes at most
 
     1 + f x    forwards over one token,    f: the experts' share of the bytes that one token reads
 
-which is 1 + x where everything is experts. Whatever a verification takes beyond that has another reason.
-
 How many experts a forward reads is known, in this order, from the steps themselves (`engine.record_experts`), from the
-run's texts, which the target read once more (`specmeter.laboratory.routing`), from a probe, which is of another
-text, or not at all: then it is what uniform routing would read, which stands beside it in any case.
+run's texts (`specmeter.laboratory.routing`), from a probe, or else from uniform routing.
 """
 
 from __future__ import annotations

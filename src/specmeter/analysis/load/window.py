@@ -1,29 +1,23 @@
-"""The steady window of a cell under load, and what lies inside it.
+"""The steady window of a cell under load: when it begins and ends, and what lies inside it.
 
-It begins when the first request ends, and every client has begun; of one client, whose load is steady from the first
-moment, when the cell does. Closed loop: it ends when the first client finds the
-queue empty, at the end of its last request; in between as many clients are busy as were asked for. Open loop: it ends
-with the last arrival. What lies before is ramp, what lies after is drain; neither counts.
+It begins when the first request has ended and every client has begun; with one client, when the cell does. Closed loop:
+it ends when the first client finds the queue empty, at the end of its last request. Open loop: it ends with the last
+arrival. What lies before is ramp, what lies after is drain; neither counts.
 
-Where fillers keep the clients busy (`record.Filler`), it is all that lies between the first and the last moment of a
-request of the run. Each of these counts as a whole, by Little's law: with N busy clients, the run's requests have the
-share of the window that they have of the clients' time, so that throughput is N times their tokens over their times
-added up. Tokens in a window from an end to an end are too many, since the last request to end is a long one.
+If fillers keep the clients busy (`record.Filler`), the window is all that lies between the first and the last moment of
+a request of the run. Each of these counts as a whole, by Little's law: with N busy clients, the run's requests have the
+share of the window that they have of the clients' time, so throughput is N times their tokens over their times added
+up. Tokens in a window from an end to an end are too many, since the last request to end is a long one.
 
-From an end to an end: so a window holds the prompts of the answers that it holds. One that began with first tokens
-would leave out the prompts of the first wave and count their answers, in two rounds at eight clients up to a third too
-many tokens per second. A window that is a small part of its cell says little about it; below `LEAST` it is none.
+A window goes from an end to an end, so it holds the prompts of the answers that it holds; one that began with first
+tokens would count in two rounds at eight clients up to a third too many tokens per second. A window that is a small
+part of its cell says little about it; below `LEAST` there is none. It holds its end and not its beginning, (start,
+end], so a steady stream is counted exactly. A request across an edge counts by its part.
 
-A window holds its end and not its beginning, (start, end]: it runs from one event to another, so a token at the
-beginning is not counted and one at the end is, and a steady stream is counted exactly. Tokens are counted by when they
-arrive, so a request across an edge counts by its part.
+Requests of a cell are columns of times, in ms from the start of the cell, by the clock of the engine.
 
-Requests of a cell are held as columns of times, in ms from the moment the cell began, by the clock of the engine.
-Tokens keep their arrival times, 8 bytes each, for as long as one cell is looked at.
-
-What a cell and its requests say twice must agree: when a client's request is due follows from the end of its last one,
-how late it was from when it was due and sent, and a forward has no more slots than there are. That requests lie within
-their cell rests on two clocks, so that it is doubted and not refused.
+What a cell and its requests both say must agree: when a client's request is due follows from the end of its last one,
+how late it was from when it was due and sent, and a forward has no more slots than there are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What steps cost, in plain tokens: times of decoding one token without speculation.
+"""What steps cost, in plain tokens (the time of decoding one token without speculation), from one of three sources.
 
     plain token           T(1) + o
     step of d drafts      D(d) + T(d + 1) + o [+ save + P(rejected) (T(a + 2) + restore), and a token more]
@@ -10,17 +10,13 @@
     restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays the a tokens that
             were accepted and the one in place of the rejected draft, which emits one more
 
-Sources:
-
 `probed`    curves that were measured on this machine. Points between them lie on straight lines. Beyond the last one an
             MoE target goes on by the experts that are still to be read (`theory.curves`, with the probe's own unions),
-            any other curve on the line through its last two points; with twice the uncertainty. Every point is drawn
-            from its interval.
+            any other curve on the line through its last two points; with twice the uncertainty.
 `stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):
             what a step costs beside its forwards is in them.
-`by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular:
-            then only ratios of bytes count, which is all that a speedup needs. What bytes cannot say is drawn from
-            ranges that stand in `Unknowns`, and makes most of the interval.
+`by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular.
+            What bytes cannot say is drawn from ranges that stand in `Unknowns`, and makes most of the interval.
 
 `MODEL` is the spread of what is left out, drawn once per prediction: the state of the machine on another day, costs
 that grow with the context, a server around the forwards.

@@ -1,4 +1,4 @@
-"""Where a prediction takes its costs and its acceptance from: catalogue, probe, and runs."""
+"""Chooses where a prediction takes its costs and its acceptance from: catalogue, probe, or runs."""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
-"""A speedup from yields and costs: at one gamma, over a range of them, and over gamma and alpha together.
+"""Speedups from yields and costs: at one gamma, over ranges of gamma and alpha, and for several requests at once.
 
-Predictions of a speedup at several requests at once.
+At several requests
 
     S = 1 / (p + (1 - p) / S_decoding)          p: the part of the baseline's time that prompts take
 
-S_decoding is the speedup of `speedup`, with costs in plain steps of all clients together: what a step of b requests
-with drafts costs over one that emits a token for each. Where some requests draft less than others, a step costs what it
-would on average over them, as far as its cost grows evenly with the tokens of all. p stays what it is for the baseline:
-that prompts of a drafting arm are read by the draft as well is left out.
+S_decoding is the speedup with costs in plain steps of all clients together: what a step of b requests with drafts costs
+over one that emits a token for each. p stays what it is for the baseline: that a draft model reads prompts as well is
+left out.
 
-Where the speedup crosses 1 is found as for measured curves (`load.crossover`): its logarithm, linear in log2 of the
-clients. Errors of predictions at different loads are largely the same, those of the texts and of the draft, so the ends
-of the interval are where the lower and the upper ends of the speedups cross.
+Where the speedup crosses 1 is found as for measured curves (`load.crossover`). Errors of predictions at different loads
+are largely the same, so the ends of the interval are where the lower and the upper ends of the speedups cross.
 """
 
 from __future__ import annotations

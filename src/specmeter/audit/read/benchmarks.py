@@ -60,9 +60,9 @@ from specmeter.audit.read.document import (
     read_text,
     text,
 )
-from specmeter.audit.read.engine_log import log_lines
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.pages import read_grids
+from specmeter.engines.log_lines import log_lines
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 

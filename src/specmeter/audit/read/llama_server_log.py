@@ -1,70 +1,47 @@
 """Logs of `llama-server`, from 2023 on: one claim per finished request.
 
-What a request prints at its end, over the generations of the server:
-
-    2023        llama_print_timings:        eval time = T ms / N runs         (one request at a time)
-    2023-24     print_timings: generation eval time = T ms / N runs           with slot and task in JSON or `key=value`
-    2024-26     slot print_timing: id S | task K |   and the times on lines of their own
-    2026        the same on every line, with a stamp `minutes.seconds.ms.us`
-
-and, where it drafted, `draft acceptance rate = a (A accepted / G generated)`, later `draft acceptance = a (...), mean
-acceptance length = L` or `mean len = L`, with L = 1 + A / verified drafts. With LLAMA_TRACE each draft that was
-verified prints `accepted a/n draft tokens`. Slots interleave; lines without slot or task belong to the request that
-printed last.
-
 The window of the printed rate. T starts when the first token has been sampled, so N tokens take N - 1 steps. Builds up
 to mid-2026 print N / T all the same, later ones (N - 1) / T; which it is follows from the printed numbers.
 `llama_print_timings` counts forwards, so that there are N + 1 tokens.
 
 G counts drafts that were verified: since June 2025 those shorter than the minimum are left out.
-
-`Setup` is what a llama.cpp log says of models, device, methods of drafting and command line, whatever the program.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
-from specmeter.audit.read.engine_log import INT, NUMBER, LogSigns, SignReader, loaded_model, log_lines, plain, sample
+from specmeter.engines.llama_cpp.log_formats import (
+    ACCEPTANCE,
+    BEGIN,
+    DECODE_TIME,
+    END,
+    NUMBER,
+    PROMPT_TIME,
+    SLOT_AND_TASK,
+    STATISTICS,
+    STEP,
+)
+from specmeter.engines.llama_cpp.log_setup import LoadedModel, Setup
+from specmeter.engines.llama_cpp.log_signs import LogSigns, SignReader
+from specmeter.engines.log_lines import log_lines, plain, sample
 from specmeter.messages import Message
 
-# --- the setup --------------------------------------------------------------------------------------------------------
+# --- the log ----------------------------------------------------------------------------------------------------------
 
-_GIB = 1024**3
-_MAX_MODELS = 8
-_MAX_ARGUMENTS = 400
+_SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
+_TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
+_TOTAL = re.compile(rf"total time += +{NUMBER} ms")
+_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{NUMBER}")
+_FORWARDS = "llama_print_timings"
 
-_MODEL_SIZE = re.compile(r"(?:print_info: file size|llm_load_print_meta: model size) += *(\d{1,9}\.\d{1,4}) (MiB|GiB)")
-_EXPERTS = re.compile(r"(?:print_info|llm_load_print_meta): n_expert +=+ *(\d{1,9})\s*$")
-_USED_DEVICE = re.compile(r"using device \S+ \(([^)]{1,100})\)")
-_CUDA_DEVICE = re.compile(r"^\s+Device \d+: ([^,]{1,100}),")
-_METHOD = re.compile(r"adding speculative implementation '([\w-]{1,60})'")
-_PARAMETERS = re.compile(r": - (\w+=.{1,300})$")
-_PARAMETER = re.compile(r"(\w{1,40})=([^,\s]{1,40})")
-_COMMAND = re.compile(
-    r"(?:^|[\s/\\=])(?:llama-(?:server|speculative(?:-simple)?)|server|speculative)(?:\.exe)? +(-.*)$"
-)
-_SPAWNED = re.compile(r"srv +load: {2,}(\S.{0,2000})$")
-
-_FLAGS = {
-    "target": ("-m", "--model", "-hf", "-hfr", "--hf-repo"),
-    "draft": ("-md", "--model-draft", "--spec-draft-model", "-hfd", "--spec-draft-hf", "--hf-repo-draft"),
-    "gamma": ("--draft", "--draft-max", "--draft-n", "--spec-draft-n-max", "--spec-ngram-mod-n-max"),
-    "gamma_min": ("--draft-min", "--draft-n-min", "--spec-draft-n-min"),
-    "p_min": ("--draft-p-min", "--spec-draft-p-min"),
-    "method": ("--spec-type",),
-    "temperature": ("--temp", "--temperature"),
-    "synthetic": ("--spec-synth-len", "--spec-synth-rates"),
-}
 _HEADING = re.compile(
     r"[\W_]{0,8}(?:(?P<no>without |w/o |no )|with )?(?:a |the )?"
     r"(?:mtp|draft(?:s|er|ing| model)?|spec(?:ulation|(?:ulative)? decoding)|sd|eagle\S{0,3}|dflash)"
@@ -74,201 +51,6 @@ _HEADING = re.compile(
 )
 """What people write above the lines that they paste: `Without MTP`, `With MTP:`."""
 _LONGEST_HEADING = 80
-_TUNED = "--spec-autotune"
-"""ik_llama.cpp changes draft lengths while it runs."""
-_MEANING = {flag: name for name, flags in _FLAGS.items() for flag in flags}
-
-
-def _may_be_setup(line: str) -> bool:
-    """Whether a line has any of the texts that the expressions below need; most lines of a log have none."""
-    return (
-        "llama-s" in line or "meta data" in line or "file size" in line or "model size" in line or "n_expert" in line
-        or "device" in line or "  Device " in line or "implementation" in line or ": - " in line or "load: " in line
-        or "/server " in line or "/speculative" in line
-    )  # fmt: skip
-
-
-@dataclass
-class LoadedModel:
-    """One model file as it was loaded."""
-
-    path: str
-    size_bytes: float | None = None
-    size_error_bytes: float = 0.0
-    """Half a unit of the last digit that was printed."""
-    experts: int | None = None
-    """0 for a dense model."""
-
-    @property
-    def name(self) -> str:
-        """File name without folder and suffix."""
-        name = re.split(r"[/\\]", self.path)[-1]
-        return name.removesuffix(".gguf")
-
-
-@dataclass
-class Setup:
-    """Filled while the lines of a log pass by."""
-
-    models: list[LoadedModel] = field(default_factory=list[LoadedModel])
-    """In order of loading: the target first."""
-    device: str | None = None
-    methods: list[str] = field(default_factory=list[str])
-    """Methods of drafting that the engine says it uses."""
-    parameters: dict[str, str] = field(default_factory=dict[str, str])
-    """`n_max`, `n_min`, `p_min`, ... of those methods, the first value of each."""
-    flags: dict[str, str] = field(default_factory=dict[str, str])
-    """From an echoed command line, by the names of `_FLAGS`."""
-    _spawned: list[str] = field(default_factory=list[str])
-
-    def feed(self, line: str) -> None:
-        """Take the next line."""
-        if _may_be_setup(line):
-            self._read(line)
-
-    def _read(self, line: str) -> None:
-        if path := loaded_model(line):
-            if len(self.models) < _MAX_MODELS and (not self.models or self.models[-1].path != path):
-                self.models.append(LoadedModel(path))
-        elif found := _MODEL_SIZE.search(line):
-            self._size(found.group(1), _GIB if found.group(2) == "GiB" else 1024**2)
-        elif (found := _EXPERTS.search(line)) and self.models:
-            self.models[-1].experts = int(found.group(1))
-        elif found := _USED_DEVICE.search(line) or _CUDA_DEVICE.search(line):
-            self.device = self.device or sample(found.group(1))
-        elif found := _METHOD.search(line):
-            if found.group(1) not in self.methods and len(self.methods) < _MAX_MODELS:
-                self.methods.append(found.group(1))
-        elif self.methods and (found := _PARAMETERS.search(line)):
-            for name, value in _PARAMETER.findall(found.group(1)):
-                self.parameters.setdefault(name, value)
-        elif found := _SPAWNED.search(line):
-            if len(self._spawned) < _MAX_ARGUMENTS:
-                self._spawned.append(found.group(1).strip())
-                self._read_flags(self._spawned[-2:])
-        elif found := _COMMAND.search(line):
-            self._read_flags(_command_words(found.group(1)))
-
-    def _size(self, number: str, unit: int) -> None:
-        if self.models and self.models[-1].size_bytes is None and float(number) > 0:
-            self.models[-1].size_bytes = float(number) * unit
-            self.models[-1].size_error_bytes = 0.5 * 10.0 ** -len(number.partition(".")[2]) * unit
-
-    def _read_flags(self, words: list[str]) -> None:
-        if _TUNED in words:
-            self.flags["autotune"] = "on"
-        for flag, value in pairwise(words):
-            meaning = _MEANING.get(flag)
-            if meaning is not None and meaning not in self.flags:
-                self.flags[meaning] = sample(value)
-                if meaning == "method":
-                    self._read_stage(value)
-
-    def _read_stage(self, value: str) -> None:
-        """The method of ik_llama.cpp with its settings: `mtp:n_max=3,p_min=0.0` (its docs/speculative.md)."""
-        name, separator, settings = value.partition(":")
-        if separator:
-            self.flags["method"] = sample(name)
-            for key, number in _PARAMETER.findall(settings[:400]):
-                self.parameters.setdefault(key, number)
-
-    # --- what it amounts to ------------------------------------------------------------------------------------------
-
-    @property
-    def gamma(self) -> int | None:
-        """Most draft tokens per step: as the engine resolved it, or as it was asked for; None where it is tuned."""
-        if "autotune" in self.flags:
-            return None
-        for text in (self.parameters.get("n_max"), self.parameters.get("n_draft"), self.flags.get("gamma")):
-            if text is not None and re.fullmatch(r"\d{1,6}", text):
-                return int(text)
-        return None
-
-    @property
-    def p_min(self) -> float | None:
-        """Certainty below which drafting stops early, where the log says it."""
-        text = self.parameters.get("p_min") or self.flags.get("p_min") or ""
-        return min(1.0, float(text)) if re.fullmatch(r"\d(?:\.\d{1,9})?", text) else None
-
-    @property
-    def method(self) -> str | None:
-        """How drafts are made, where the log says it."""
-        if self.methods:
-            return "+".join(self.methods)
-        return self.flags.get("method") or ("draft-simple" if self.draft_name else None)
-
-    @property
-    def target_name(self) -> str | None:
-        """Name of the target's file."""
-        return self.models[0].name if self.models else LoadedModel(self.flags.get("target", "")).name or None
-
-    @property
-    def draft_name(self) -> str | None:
-        """Name of the draft's file."""
-        return self.models[1].name if len(self.models) > 1 else LoadedModel(self.flags.get("draft", "")).name or None
-
-    def claim_fields(self, signs: LogSigns) -> dict[str, Any]:
-        """What a log says of each of its runs or requests."""
-        target = self.models[0] if self.models else LoadedModel("")
-        return {
-            "label": " + ".join(name for name in (self.target_name, self.draft_name) if name),
-            "target": self.target_name,
-            "draft": self.draft_name,
-            "engine": "llama.cpp",
-            "device": self.device,
-            "size_bytes": target.size_bytes,
-            "experts": target.experts,
-            "method": self.method,
-            "p_min": self.p_min,
-            "synthetic": bool(signs.synthetic),
-            "acceptance_of": "drafted",
-            "pooled": ("acceptance",),
-            "runs": 1,
-            "rounding": {"size_bytes": target.size_error_bytes} if self.models else {},
-        }
-
-    @property
-    def notes(self) -> tuple[Message | str, ...]:
-        """Settings that a reader should know."""
-        settings = {**self.flags, **self.parameters}
-        named = {
-            "p_min": settings.get("p_min"),
-            "n_min": settings.get("n_min") or settings.get("gamma_min"),
-            "temperature": settings.get("temperature"),
-            "synthetic acceptance": settings.get("synthetic"),
-        }
-        text = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-        tuned = (Message("read.autotuned"),) if "autotune" in self.flags else ()
-        return ((text,) if text else ()) + tuned
-
-
-def _command_words(text: str) -> list[str]:
-    text = text[:4000]
-    try:
-        return shlex.split(text)[:_MAX_ARGUMENTS]
-    except ValueError:
-        return text.split()[:_MAX_ARGUMENTS]
-
-
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-_SLOT = re.compile(r"\bid +(-?\d{1,9}) \| task +(-?\d{1,12}) \|")
-_SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
-_TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
-_BEGIN = re.compile(r"processing task|slot is processing task")
-_END = re.compile(r"stop processing|slot released|released the slot")
-_PROMPT = re.compile(rf"prompt eval time += +{NUMBER} ms / +{INT} tokens")
-_EVAL = re.compile(
-    rf"(?<!prompt )\beval time += +{NUMBER} ms / +{INT} (?:tokens|runs)"
-    rf"(?: *\( *{NUMBER} ms per token, +{NUMBER} )?"
-)
-_TOTAL = re.compile(rf"total time += +{NUMBER} ms")
-_DRAFT = re.compile(rf"draft acceptance(?: rate)? = +?{NUMBER} \( *{INT} accepted / +{INT} generated\)")
-_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{NUMBER}")
-_STEP = re.compile(rf"accepted +{INT}/ *{INT} draft tokens( \(restore checkpoint\))?")
-_STATISTICS = re.compile(rf"statistics +([\w-]{{1,60}}): #calls\(b,g,a\) = +{INT} +{INT} +{INT}")
-_FORWARDS = "llama_print_timings"
-
 _SERVER = re.compile(
     r"^(?:srv |slot ) *\w+(?:\(\))?:|\bprint_timings\]|\"function\":\"(?:print_timings|launch_slot_with_task|main)\""
     r"|^draft acceptance(?: rate)? = +\d|^statistics +[\w-]+: +#calls"
@@ -311,6 +93,30 @@ def read_llama_server(path: Path) -> Iterator[Claim]:
 LLAMA_SERVER = Importer(sniff_llama_server, read_llama_server)
 
 
+# --- the setup -------------------------------------------------------------------------------------------------------
+
+
+def setup_fields(setup: Setup, signs: LogSigns) -> dict[str, Any]:
+    """What a log says of each of its runs or requests."""
+    target = setup.models[0] if setup.models else LoadedModel("")
+    return {
+        "label": " + ".join(name for name in (setup.target_name, setup.draft_name) if name),
+        "target": setup.target_name,
+        "draft": setup.draft_name,
+        "engine": "llama.cpp",
+        "device": setup.device,
+        "size_bytes": target.size_bytes,
+        "experts": target.experts,
+        "method": setup.method,
+        "p_min": setup.p_min,
+        "synthetic": bool(signs.synthetic),
+        "acceptance_of": "drafted",
+        "pooled": ("acceptance",),
+        "runs": 1,
+        "rounding": {"size_bytes": target.size_error_bytes} if setup.models else {},
+    }
+
+
 # --- one request -----------------------------------------------------------------------------------------------------
 
 
@@ -345,11 +151,13 @@ class _Request:
 
     def read_draft(self, line: str) -> bool:
         """Whether a line says how many drafts were accepted."""
-        if found := _DRAFT.search(line):
-            self.draft = (float(found.group(1)), int(found.group(2)), int(found.group(3)))
-            if mean := _MEAN.search(line):
-                self.mean_length = float(mean.group(1))
-        return found is not None
+        found = ACCEPTANCE.search(line)
+        if found is None or found.group(1) is None:
+            return False
+        self.draft = (float(found.group(1)), int(found.group(2)), int(found.group(3)))
+        if mean := _MEAN.search(line):
+            self.mean_length = float(mean.group(1))
+        return True
 
 
 @dataclass
@@ -376,7 +184,7 @@ class _ServerLog:
     def feed(self, line: str) -> Claim | None:
         """Take the next line; a claim when it ends a request."""
         if "draft tokens" in line:
-            if found := _STEP.search(line):
+            if found := STEP.search(line):
                 self._step(*_place(line), found)
         elif "draft acceptance" in line or "statistics" in line:
             self._more(line)
@@ -395,9 +203,9 @@ class _ServerLog:
 
     def _begin_or_end(self, line: str) -> Claim | None:
         slot, task = _place(line)
-        if _BEGIN.search(line):
+        if BEGIN.search(line):
             return self._begin(slot or "", task or "")
-        if _END.search(line):
+        if END.search(line):
             return self._over(self._open.get(self._last_slot if slot is None else slot))
         return None
 
@@ -409,12 +217,12 @@ class _ServerLog:
             self._has_slots = True
             self._last_slot, self._last_task = slot, task or ""
         ended = self._other_task(slot, task)
-        if found := _PROMPT.search(line):
+        if found := PROMPT_TIME.search(line):
             request, before = self._printing(slot, task)
             ended = ended or before
             request.prompt = (float(found.group(1)), int(found.group(2)))
             request.counts_forwards = _FORWARDS in line
-        elif found := _EVAL.search(line):
+        elif found := DECODE_TIME.search(line):
             request, before = self._printing(slot, task)
             ended = ended or before
             request.decode = (float(found.group(1)), int(found.group(2)))
@@ -492,9 +300,7 @@ class _ServerLog:
         if found := _TOTAL.search(line):
             request.total_ms = float(found.group(1))
         elif (
-            not request.read_draft(line)
-            and (found := _STATISTICS.search(line))
-            and len(request.statistics) < _MAX_SLOTS
+            not request.read_draft(line) and (found := STATISTICS.search(line)) and len(request.statistics) < _MAX_SLOTS
         ):
             request.statistics[found.group(1)] = int(found.group(2)), int(found.group(4))
 
@@ -540,7 +346,7 @@ class _ServerLog:
         signs = self.signs.signs()
         decode_ms, count = request.decode or (0.0, 0)
         predicted = count + 1 if request.counts_forwards else count
-        values = self.setup.claim_fields(signs)
+        values = setup_fields(self.setup, signs)
         values |= {
             "tree": False,
             "gamma": self.setup.gamma,
@@ -623,7 +429,7 @@ class _ServerLog:
 def _place(line: str) -> tuple[str | None, str | None]:
     """(slot, task) that a line names, each None where it does not."""
     if "| task" in line:
-        found = _SLOT.search(line)
+        found = SLOT_AND_TASK.search(line)
         return (found.group(1), found.group(2)) if found is not None else (None, None)
     if "task" not in line and "slot" not in line:
         return None, None

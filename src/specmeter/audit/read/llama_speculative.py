@@ -41,8 +41,11 @@ from typing import Any
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read import llama_server_log
 from specmeter.audit.read.document import Importer
-from specmeter.audit.read.engine_log import INT, NUMBER, SignReader, log_lines, plain
-from specmeter.audit.read.llama_server_log import Setup
+from specmeter.audit.read.llama_server_log import setup_fields
+from specmeter.engines.llama_cpp.log_formats import INT, NUMBER
+from specmeter.engines.llama_cpp.log_setup import Setup
+from specmeter.engines.llama_cpp.log_signs import SignReader
+from specmeter.engines.log_lines import log_lines, plain
 from specmeter.messages import Message
 
 _SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept) +=+ *{INT}\s*$")
@@ -202,7 +205,7 @@ class _Run:
         signs = self.signs.signs()
         predicted, accepted = self.counts["n_predict"], self.counts["n_accept"]
         drafted = self.counts.get("n_drafted")
-        values = self.setup.claim_fields(signs)
+        values = setup_fields(self.setup, signs)
         values |= {
             "gamma": self.counts.get("n_draft"),
             "predicted_n": predicted,

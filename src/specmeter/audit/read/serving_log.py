@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 from specmeter.audit.claim import Claim, claim_of, problem_of
 from specmeter.audit.read import document, serving
 from specmeter.audit.read.document import Importer
-from specmeter.audit.read.engine_log import log_lines
 from specmeter.audit.read.serving import sglang_speculation
+from specmeter.engines.log_lines import log_lines
 from specmeter.messages import Message
 
 # --- vLLM -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 One step, with h the text so far and t its last token, which is not in the target's memory yet:
 
-    draft    d_1 ... d_n after h                                 n <= what the policy allows, or none
+    draft    d_1 ... d_n after h                                 n <= gamma, or none
     verify   one target forward over t, d_1 ... d_n              n + 1 rows of logits
     sample   a <= n drafts are accepted, and one token is the target's own
     restore  the target forgets d_(a+1) ... d_n
@@ -12,8 +12,7 @@ a rejection it is put back, and a forward over t, d_1 ... d_a and the target's o
 be; that replay gives one more token. Such a round counts as two steps, as in llama.cpp's server: one that restored, and
 the replay, so that every step is one target forward and emits one token beside those it accepted.
 
-Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1;
-what is drafted is up to the drafters below and to `policies`.
+Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1.
 
 Verification. One target forward over the last token and a draft of n tokens gives n + 1 rows, of which row i is what
 the target says about place i, given the draft up to there. Every rule walks along the draft, stops at the first token
@@ -45,14 +44,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from specmeter.engines.libllama.policies import Fixed
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.llama_binding.context import Forward, alone, extending
-from specmeter.llama_binding.sampling import Rows, best, confidence, draw, entropy, probabilities
+from specmeter.llama_binding.sampling import Rows, best, confidence, draw, probabilities
 from specmeter.record import Step
 
 if TYPE_CHECKING:
-    from specmeter.engines.libllama.policies import DraftPolicy
     from specmeter.engines.llama_cpp.draft_rules import NgramLookup
     from specmeter.llama_binding.context import Checkpoint, RoutingTap, TokenSequence, Work
     from specmeter.llama_binding.context import Rows as LogitRows
@@ -89,11 +86,11 @@ class Drafter(Protocol):
         """Another sequence begins with `prompt`."""
         ...
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         """At most `most` >= 1 tokens after `history`: the prompt and what was generated, the last token included.
 
-        `policy` may stop it earlier. What a draft model has to compute is asked for (`context.Work`), so that drafts of
-        several texts can be made together.
+        What a draft model has to compute is asked for (`context.Work`), so that drafts of several texts can be made
+        together.
         """
         ...
 
@@ -102,16 +99,24 @@ class ModelDrafter:
     """A draft model, its memory kept in step with the text."""
 
     def __init__(
-        self, memory: TokenSequence, vocabulary_size: int, generation: Generation, *, drawn: np.random.Generator | None
+        self,
+        memory: TokenSequence,
+        vocabulary_size: int,
+        generation: Generation,
+        *,
+        drawn: np.random.Generator | None,
+        p_min: float = 0.0,
     ) -> None:
         """`vocabulary_size` is the target's: the two may differ by a few unused tokens.
 
         `drawn` draws tokens from the draft's own distribution under `generation` (rejection sampling needs that); None
-        takes its best ones, as llama.cpp does.
+        takes its best ones, as llama.cpp does. A draft ends before a token whose confidence is below `p_min`: the
+        token's forward is paid for and the token thrown away, as in llama.cpp's drafter.
         """
         self._memory = memory
         self._generation = generation
         self._rng = drawn
+        self._p_min = p_min
         self._sure = 0
         """So many tokens in memory are known to be those of the text."""
         self._tried: list[int] = []
@@ -130,7 +135,7 @@ class ModelDrafter:
             self._memory.extend(prompt[:-1])
             self._sure = len(prompt) - 1
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         most = min(most, self._memory.room - len(history))
         if most < 1:
             return NOTHING
@@ -141,7 +146,7 @@ class ModelDrafter:
             if self._generation.ignore_eos:
                 row[self._ends] = -np.inf
             token, odds = self._choose(row)
-            if not policy.goes_on(*_looks(row)):
+            if self._p_min and confidence(row)[1] < self._p_min:
                 break
             tokens.append(token)
             if drawn is not None and odds is not None:
@@ -186,7 +191,7 @@ class NgramDrafter:
     def begin(self, prompt: Sequence[int]) -> None:  # noqa: ARG002
         self._lookup.reset()
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:  # noqa: ARG002
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         yield from ()
         return Draft(self._lookup.draft(history, most))
 
@@ -201,9 +206,9 @@ class FirstOf:
         for drafter in self._drafters:
             drafter.begin(prompt)
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         for drafter in self._drafters:
-            draft = yield from drafter.draft(history, most, policy)
+            draft = yield from drafter.draft(history, most)
             if draft.tokens:
                 return draft
         return NOTHING
@@ -243,9 +248,9 @@ class Oracle:
         if self._cost is not None:
             self._cost.begin(prompt)
 
-    def draft(self, history: Sequence[int], most: int, policy: DraftPolicy) -> Work[Draft]:
+    def draft(self, history: Sequence[int], most: int) -> Work[Draft]:
         if self._cost is not None:
-            yield from self._cost.draft(history, most, policy)
+            yield from self._cost.draft(history, most)
         at = len(history) - self._prompt
         tokens = list(self._continuation[at : at + min(most, len(self._rates))])
         aim = self._rng.random()
@@ -261,11 +266,6 @@ class Oracle:
             if other not in self._forbidden:
                 return other
         raise ExperimentError("the vocabulary has only one token, so no error can be planted", fix="use a real model")
-
-
-def _looks(row: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Callable[[], float], Callable[[], float]]:
-    """(the draft's confidence, its entropy), each computed only if a policy asks."""
-    return lambda: confidence(row)[1], lambda: entropy(row)
 
 
 Rule = Literal["rejection", "sample-match"]
@@ -331,7 +331,7 @@ class Decoder:
         generation: Generation,
         *,
         drafter: Drafter | None = None,
-        policy: DraftPolicy | None = None,
+        gamma: int = 0,
         rule: Rule = "rejection",
         gamma_min: int = 0,
         rng: np.random.Generator | None = None,
@@ -339,22 +339,20 @@ class Decoder:
     ) -> None:
         """Without a `drafter` this is plain decoding. `rng` draws above temperature 0 (default: of `generation.seed`).
 
-        Drafts shorter than `gamma_min` are thrown away. With `tap`, the experts of every step are recorded. Raises
-        `ExperimentError` when the target's context gives back too few rows for any draft.
+        Drafts have at most `gamma` tokens. Drafts shorter than `gamma_min` are thrown away. With `tap`, the experts of
+        every step are recorded. Raises `ExperimentError` when the target's context gives back too few rows for any
+        draft.
         """
         self._target = target
         self._generation = generation
         self._drafter = drafter
-        self._policy = policy or Fixed(0)
         self._rule: Rule = rule
         self._gamma_min = gamma_min
         self._rng = rng or np.random.default_rng(generation.seed)
         self._tap = tap
         self._ends = target.model.end_tokens
-        self._most_drafted = target.most_rows - 1
-        self._learnt_from = 0.0
-        """When the last step ended that the policy knows of."""
-        if drafter is not None and self._most_drafted < 1:
+        self._most_drafted = min(gamma, target.most_rows - 1)
+        if drafter is not None and target.most_rows < 2:
             raise ExperimentError(
                 f"a batch of {target.context.batch_size} tokens has no room for a draft",
                 fix="set engine.batch to gamma + 1",
@@ -378,7 +376,6 @@ class Decoder:
         started = time.perf_counter()
         target.cut(0)
         logits = target.extend(prompt)
-        self._policy.begin()
         if self._drafter is not None:
             self._drafter.begin(prompt)
         history = [*prompt]
@@ -388,7 +385,7 @@ class Decoder:
         now = time.perf_counter()
         out.prompt_ms = (now - started) * 1e3
         out.at_ms.append(out.prompt_ms)
-        first = self._learnt_from = now
+        first = now
         while not self._over(out):
             now = yield from self._step(out, history, started, now)
             if progress is not None:
@@ -439,11 +436,6 @@ class Decoder:
         emitted = self._emit(out, history, tokens)
         # Tokens beyond the end of the text were verified, but they are not part of it.
         accepted = emitted - 1 - replayed
-        # A replay is paid for by the token that it gives.
-        share = (accepted + 1) / (accepted + 2) if replayed else 1.0
-        # What the policy took to learn from the step before counts too, or a busy policy would think itself free.
-        self._policy.observe(drafted, accepted, (restored - self._learnt_from) * 1e3 * share)
-        self._learnt_from = restored
         ended = time.perf_counter()
         at_ms = (ended - started) * 1e3
         out.at_ms += [at_ms] * emitted
@@ -475,15 +467,12 @@ class Decoder:
     def _draft(self, out: Generated, history: list[int]) -> Work[Draft]:
         if self._drafter is None:
             return NOTHING
-        wanted = self._policy.length()
-        if not wanted:
-            return NOTHING
         left = self._generation.max_tokens - len(out.tokens) - 1
         room = self._target.room - self._target.length - 1
-        most = min(wanted, left, room, self._most_drafted)
+        most = min(left, room, self._most_drafted)
         if most <= 0:
             return NOTHING
-        draft = yield from self._drafter.draft(history, most, self._policy)
+        draft = yield from self._drafter.draft(history, most)
         return draft if len(draft.tokens) >= self._gamma_min else NOTHING
 
     def _choose(self, drafted: Sequence[int], draft: Draft, logits: LogitRows) -> Verification:

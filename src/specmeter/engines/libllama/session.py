@@ -1,4 +1,4 @@
-"""One arm in this process: models, memory, drafter and policy; generates one request at a time, or what one asks for.
+"""One arm in this process: models, memory and drafter; generates one request at a time, or what one asks for.
 
 `child` runs it in a process of its own for experiments; probes and tests use it directly. `together` carries out
 several requests at once.
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from specmeter.engines import Candidate
-from specmeter.engines.libllama.adaptive import CostTable, Utility
 from specmeter.engines.libllama.decoder import (
     Decoder,
     Drafter,
@@ -27,8 +26,7 @@ from specmeter.engines.libllama.decoder import (
     Oracle,
     Progress,
 )
-from specmeter.engines.libllama.policies import Confidence, DraftPolicy, EntropyStop, Fixed
-from specmeter.engines.libllama.spec import least_probability, longest, parameters
+from specmeter.engines.libllama.spec import longest, parameters
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.engines.llama_cpp.server import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError
@@ -39,9 +37,6 @@ from specmeter.record import Generation, Reply, Timings
 if TYPE_CHECKING:
     from specmeter.llama_binding.context import Work
     from specmeter.record import Arm, Prompt
-
-_COST_REPEATS = 5
-"""Forwards of each length that a table of costs is made of; their median counts."""
 
 _COUNTERS = (
     "n_busy_slots_total",
@@ -109,7 +104,6 @@ class InProcessSession:
             announce(": - " + ", ".join(f"{name}={value}" for name, value in values.items()))
         if arm.synthetic_rates:
             announce("synthetic acceptance is enabled: errors are planted into the target's own continuation")
-        self._policy = policy_of(arm, self._costs)
         self._foretold: dict[tuple[str, int], list[int]] = {}
         self._foretelling = 0
         """Forwards that no request is answered by."""
@@ -148,7 +142,7 @@ class InProcessSession:
             "methods": sorted(parameters(self.arm)),
             "sampling": dict(zip(("top_k", "top_p", "min_p"), Generation().filters, strict=True)),
             "method_parameters": parameters(self.arm),
-            "policy": self.arm.policy or ("confidence" if self.arm.p_min else "fixed"),
+            "policy": "confidence" if self.arm.p_min else "fixed",
             "rule": self.arm.rule or "rejection",
             **({"kv_unified": target.unified} if len(target.sequences) > 1 else {}),
             **draft,
@@ -184,7 +178,7 @@ class InProcessSession:
             target,
             generation,
             drafter=drafter,
-            policy=self._policy,
+            gamma=longest(self.arm),
             rule="sample-match" if self.arm.rule == "sample-match" else "rejection",
             gamma_min=self.arm.gamma_min or 0,
             rng=rng,
@@ -256,6 +250,7 @@ class InProcessSession:
                 self.target.model.vocabulary_size,
                 generation,
                 drawn=rng if draws else None,
+                p_min=arm.p_min or 0.0,
             )
             if self._draft is not None
             else None
@@ -289,25 +284,6 @@ class InProcessSession:
             self._foretelling += self.target.calls - before
         return self._foretold[key]
 
-    def _costs(self, longest: int) -> list[float]:
-        """ms of a step that drafts and verifies 0, 1, ..., `longest` tokens: measured on the text at hand's model."""
-        target, draft = self.target, self._draft
-        text = [*range(min(256, target.model.vocabulary_size))] * 2
-        some = text[: min(len(text), target.room // 2)]
-        target.cut(0)
-        target.extend(some)
-        times: list[list[float]] = [[] for _ in range(longest + 1)]
-        drafting: list[float] = [0.0]
-        if draft is not None:
-            draft.cut(0)
-            draft.extend(some)
-            drafting = [_timed(draft, some[:1]) for _ in range(_COST_REPEATS * 4)]
-        for _ in range(_COST_REPEATS):
-            for n in range(longest + 1):
-                times[n].append(_timed(target, some[: n + 1]))
-        per_token = float(np.median(drafting))
-        return [float(np.median(row)) + n * per_token for n, row in enumerate(times)]
-
     def _reply(self, out: Generated, text: str, prompt: Prompt, wall_ms: float) -> Reply:
         steps = out.steps
         counted = (out.forwards, sum(it.drafted > 0 for it in steps), out.drafted, out.accepted)
@@ -339,24 +315,6 @@ class InProcessSession:
         )
 
 
-def policy_of(arm: Arm, costs: Callable[[int], Sequence[float]]) -> DraftPolicy:
-    """Who decides how long this arm's drafts are.
-
-    `costs` measures, for the policy that needs it: the longest draft -> ms of a step that drafts and verifies 0, 1,
-    ..., that many tokens.
-    """
-    gamma = longest(arm)
-    match arm.policy:
-        case "entropy":
-            return EntropyStop(gamma, least_probability(arm))
-        case "utility":
-            return Utility(gamma)
-        case "cost-table":
-            return CostTable(costs(gamma), gamma)
-        case _:
-            return Confidence(gamma, arm.p_min) if arm.p_min else Fixed(gamma)
-
-
 def _load_mode(mmap: bool | None) -> Any:
     return "auto" if mmap is None else "mmap" if mmap else "none"
 
@@ -366,17 +324,3 @@ def _same_file(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return False
-
-
-def _timed(context: Context, tokens: Sequence[int]) -> float:
-    """ms of a forward over `tokens`, forgotten again."""
-    length = context.length
-    checkpoint = None if context.can_cut else context.save()
-    started = time.perf_counter()
-    context.decode(tokens, "all")
-    took = (time.perf_counter() - started) * 1e3
-    if checkpoint is None:
-        context.cut(length)
-    else:
-        context.restore(checkpoint)
-    return took

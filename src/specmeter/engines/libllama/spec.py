@@ -13,27 +13,18 @@ from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ExperimentError
 from specmeter.record import Arm, EngineTraits, MethodTraits
 
-ENTROPY_BOUND = 0.2
-"""Without `p_min`, drafting by entropy goes on while it lets an acceptance of this much be expected."""
-
 
 def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
     """Raise `ExperimentError`, naming the field, for what its traits allow and this engine cannot run all the same."""
     where = f"arm {arm.id}"
     from_model = "draft-simple" in arm.methods
-    needs_model = [("p_min", arm.p_min), ("policy entropy", arm.policy == "entropy" or None)]
-    for field, value in needs_model:
-        if value is not None and not from_model:
-            raise ExperimentError(
-                f"{where}: {field} needs a draft model's probabilities, and {' + '.join(arm.methods)} has none",
-                fix=f"leave {field} out, or draft with draft-simple",
-            )
-    if arm.p_min is not None and arm.policy in ("utility", "cost-table"):
-        raise ExperimentError(f"{where}: p_min has no effect on policy {arm.policy}", fix="leave one of the two out")
-    if not arm.speculates and (arm.policy or arm.rule):
+    if arm.p_min is not None and not from_model:
         raise ExperimentError(
-            f"{where}: policy and rule have no effect without a draft", fix="leave both out for plain decoding"
+            f"{where}: p_min needs a draft model's probabilities, and {' + '.join(arm.methods)} has none",
+            fix="leave p_min out, or draft with draft-simple",
         )
+    if not arm.speculates and arm.rule:
+        raise ExperimentError(f"{where}: rule has no effect without a draft", fix="leave it out for plain decoding")
     if arm.gamma_min is not None and arm.gamma_min > longest(arm):
         raise ExperimentError(
             f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be discarded",
@@ -54,12 +45,6 @@ def _check_slots(arm: Arm, where: str) -> None:
     slots = arm.engine.slots
     if slots == 1:
         return
-    if arm.policy in ("utility", "cost-table"):
-        raise ExperimentError(
-            f"{where}: policy {arm.policy} weighs what a step costs, and with {slots} slots a step's time is that of "
-            "all requests together",
-            fix="use another policy, or engine.slots: 1",
-        )
     if arm.engine.record_experts:
         raise ExperimentError(
             f"{where}: engine.record_experts with {slots} slots: a forward's experts are those of several requests",
@@ -91,7 +76,7 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
             values[method] = {
                 "n_max": arm.gamma or DRAFT_GAMMA,
                 "n_min": arm.gamma_min or 0,
-                "p_min": least_probability(arm),
+                "p_min": arm.p_min or 0.0,
             }
         else:
             values[method] = {
@@ -100,13 +85,6 @@ def parameters(arm: Arm) -> dict[str, dict[str, Any]]:
                 "n_min": arm.gamma_min or 0,
             }
     return values
-
-
-def least_probability(arm: Arm) -> float:
-    """The arm's `p_min`, given (0 too) or by default."""
-    if arm.p_min is not None:
-        return arm.p_min
-    return ENTROPY_BOUND if arm.policy == "entropy" else 0.0
 
 
 LIBLLAMA = EngineSpec(
@@ -123,7 +101,6 @@ LIBLLAMA = EngineSpec(
             MethodTraits(name="ngram-simple", drafter="lookup", parameters=("gamma", "gamma_min", "ngram_n")),
         ),
         combines_methods=True,
-        policies=("entropy", "utility", "cost-table"),
         rules=("rejection", "sample-match"),
         settings=settings_without("prompt_cache", "extra_flags", "rpc"),
         kv_types=KV_TYPES,

@@ -1,12 +1,10 @@
-"""Builds llama.cpp's own programs on this machine: what must be installed, the sources, the build, and its record.
+"""Builds llama.cpp's own programs on this machine, and says which servers can be used here.
 
-Where they are found afterwards is `tools`. A build lies in a folder of the cache that its options name, and is made by
-cmake under `engines.guard`: whatever ends specmeter ends the compilers too. What was compiled stays, so the same
-command goes on where it was. By default the processor's code is that of the installed wheel (AVX2 on x86-64): so it can
-be compared with the embedded engine, and runs where a virtual machine claims more than it has. Sources are the user's
-own, or a pinned package's, which pip downloads since it knows the user's index and proxy, and whose checksum is known.
-
-Whether llama.cpp's servers can be used on this machine, what they compute on, and what would drive a GPU.
+A build lies in a folder of the cache that its options name (`tools` finds it), and is made by cmake under
+`engines.guard`: whatever ends specmeter ends the compilers too. What was compiled stays, so the same command continues.
+By default the processor's code is that of the installed wheel (AVX2 on x86-64): so it can be compared with the embedded
+engine, and runs if a virtual machine claims more than it has. Sources are the user's own, or a pinned package's, which
+pip downloads since it knows the user's index and proxy, and whose checksum is known.
 """
 
 from __future__ import annotations

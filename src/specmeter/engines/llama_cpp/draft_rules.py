@@ -1,8 +1,7 @@
-"""llama.cpp's rules of drafting: defaults, its lookup of n-grams, and settings with which a method drafts nothing, or
-otherwise than asked, and says nothing about it.
+"""llama.cpp's rules of drafting: defaults, its lookup of n-grams, and settings that make a method draft nothing.
 
-Read in llama.cpp at the version that this package pins (each condition is cited where it stands), and seen on it. What
-an arm is given here has passed `check_arm` already: nothing in it is an error.
+With some settings llama.cpp drafts nothing, or otherwise than asked, and reports nothing. The conditions were read in
+llama.cpp at the version that this package pins (each is cited), and seen on it. An arm has passed `check_arm` before.
 """
 
 from __future__ import annotations

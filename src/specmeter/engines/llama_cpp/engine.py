@@ -1,7 +1,7 @@
-"""llama.cpp's server as two engines: out of the xllamacpp wheel (embedded), and any `llama-server` binary (native).
+"""The two engines with llama.cpp's server: from the xllamacpp wheel (embedded), and any `llama-server` binary (native).
 
-Both are processes of their own, started on a free port with a secret key; before a session begins, they have to prove
-that they are ours with the right model.
+Both are processes of their own, started on a free port with a secret key. Before a session begins, each has to prove
+that it is ours and has loaded the right model.
 """
 
 from __future__ import annotations

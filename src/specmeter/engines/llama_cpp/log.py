@@ -12,33 +12,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specmeter.engines.llama_cpp.log_formats import (
+    BEGIN,
+    BUILD,
+    DECODE_TIME,
+    END,
+    METHOD,
+    PARAMETER,
+    PARAMETERS,
+    STATISTICS,
+    STEP,
+    TASK,
+    log_time_ms,
+)
+from specmeter.engines.log_lines import unwrapped
 from specmeter.errors import EngineProtocolError
 from specmeter.record import DeviceUse, Drafting, Step
 
-_STAMP = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ([DIWE]) +")
 _MIB = 1024 * 1024
-
-
-def log_time_ms(line: str) -> float | None:
-    """Milliseconds since the server's log began (`minutes.seconds.ms.us`), None for a line without a timestamp."""
-    stamp = _STAMP.match(line)
-    if stamp is None:
-        return None
-    minutes, seconds, ms, us = (int(stamp.group(i)) for i in range(1, 5))
-    return (minutes * 60 + seconds) * 1000.0 + ms + us / 1000.0
-
 
 # --- one request -----------------------------------------------------------------------------------------------------
 
-_BEGIN = re.compile(r"processing task(?:, |$)")
-_END = re.compile(r"stop processing: ")
-_STEP = re.compile(r"accepted +(\d+)/ *(\d+) draft tokens( \(restore checkpoint\))?\s*$")
-_EVALUATED = re.compile(r"\| task (\d{1,15}) \| +eval time = +([\d.]{1,20}) ms / +(\d{1,15}) tokens")
-_TASK = re.compile(r"\| task (\d{1,15}) \|")
-_STATISTICS = re.compile(
-    r"statistics +([\w-]{1,60}): #calls\(b,g,a\) = +\d+ +(\d{1,15}) "
-    r".*dur\(b,g,a\) = *([\d.]{1,20}), *([\d.]{1,20}), *([\d.]{1,20}) ms"
-)
 _MAX_METHODS = 16
 
 
@@ -65,19 +59,20 @@ def parse_request(text: str) -> RequestLog:
     totals: dict[str, Drafting] = {}
     complete = False
     for line in text.splitlines():
-        if _BEGIN.search(line):
+        if BEGIN.search(line):
             start_ms, complete = log_time_ms(line) or 0.0, False
             rounds.clear()
-        elif found := _STEP.search(line):
+        elif found := STEP.search(line):
             at_ms = max(0.0, (log_time_ms(line) or start_ms) - start_ms)
             rounds.append((int(found.group(1)), int(found.group(2)), found.group(3) is not None, at_ms))
-        elif (found := _STATISTICS.search(line)) and len(totals) < _MAX_METHODS:
-            method, calls, *times = found.groups()
-            begin_ms, generate_ms, accept_ms = map(_number, times)
-            totals[method] = Drafting(
-                method=method, calls=int(calls), begin_ms=begin_ms, generate_ms=generate_ms, accept_ms=accept_ms
-            )
-        elif _END.search(line):
+        elif (found := STATISTICS.search(line)) and len(totals) < _MAX_METHODS:
+            method, _, calls, _, *times = found.groups()
+            if None not in times:
+                begin_ms, generate_ms, accept_ms = map(float, times)
+                totals[method] = Drafting(
+                    method=method, calls=int(calls), begin_ms=begin_ms, generate_ms=generate_ms, accept_ms=accept_ms
+                )
+        elif END.search(line):
             complete = True
     return RequestLog(tuple(_steps(rounds)), complete, totals)
 
@@ -87,10 +82,17 @@ def task_lines(text: str, predicted_n: int, predicted_ms: float) -> str:
 
     Empty where none says so: the server prints that at a request's end, and older builds without its number.
     """
-    for task, ms, tokens in _EVALUATED.findall(text):
-        if (int(tokens), ms) == evaluated(predicted_n, predicted_ms):
-            return "\n".join(line for line in text.splitlines() if f"| task {task} |" in line)
+    lines = text.splitlines()
+    for line in lines:
+        if (task := TASK.search(line)) and _ended(line) == evaluated(predicted_n, predicted_ms):
+            return "\n".join(it for it in lines if task.group() in it)
     return ""
+
+
+def _ended(line: str) -> tuple[int, str] | None:
+    """What a line that ends a request says, as `evaluated` has it."""
+    found = DECODE_TIME.search(line)
+    return None if found is None else (int(found.group(2)), found.group(1))
 
 
 def evaluated(predicted_n: int, predicted_ms: float) -> tuple[int, str]:
@@ -104,11 +106,11 @@ def logs_at_once(text: str) -> dict[tuple[int, str], RequestLog]:
     lines: dict[str, list[str]] = {}
     ends: dict[tuple[int, str], list[str]] = {}
     for line in text.splitlines():
-        if (found := _TASK.search(line)) is None:
+        if (found := TASK.search(line)) is None:
             continue
         lines.setdefault(found.group(1), []).append(line)
-        if end := _EVALUATED.search(line):
-            ends.setdefault((int(end.group(3)), end.group(2)), []).append(end.group(1))
+        if end := _ended(line):
+            ends.setdefault(end, []).append(found.group(1))
     return {key: parse_request("\n".join(lines[tasks[0]])) for key, tasks in ends.items() if len(tasks) == 1}
 
 
@@ -154,7 +156,6 @@ def _steps(rounds: Iterable[tuple[int, int, bool, float]]) -> Iterable[Step]:
 _DRAFT_BEGINS = re.compile(r"loading draft model|creating MTP draft context")
 _BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute) buffer size *= *([\d.]+) MiB")
 _LAYERS = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-_BUILD = re.compile(r"build_info: *(\S.*)$|build(?:: | )(\d+ \([^)]*\) with .*)$")
 _SYSTEM = re.compile(r"system_info: (.*)$")
 _CONTEXT = re.compile(r"llama_context: (n_ctx|n_ctx_seq|n_batch|n_ubatch|n_rs_seq|kv_unified) *= *(\S+)")
 _VOCABULARY = re.compile(r"print_info: n_vocab *= *(\d{1,9})$")
@@ -162,9 +163,6 @@ _KV_TYPES = re.compile(r"llama_kv_cache(?:_unified)?: size .*K \((\w+)\).*V \((\
 _FLASH = re.compile(r"Flash Attention (enabled|disabled)|flash_attn *= *(\S+)$|Flash Attention was auto, set to (\w+)")
 _THREADS = re.compile(r"n_threads = (\d+) \(n_threads_batch = (\d+)\)")
 _LOAD_MODE = re.compile(r"\(load_mode = (\w+)\)")
-_METHOD = re.compile(r"adding speculative implementation '([\w-]+)'")
-_PARAMETERS = re.compile(r": - (\w+=.*)$")
-_PARAMETER = re.compile(r"(\w+)=([^,\s]+)")
 _WARNING = re.compile(
     r"failed to initialize speculative|speculative decoding not supported|no implementations specified"
     r"|not compatible|tokens will be translated|must match target|must closely match"
@@ -215,11 +213,11 @@ def parse_load(text: str) -> LoadLog:
             buffers[prefix][key] = size if key[1] == "compute" else buffers[prefix].get(key, 0.0) + size
         elif found := _LAYERS.search(line):
             setattr(load, f"{prefix}layers_offloaded", (int(found.group(1)), int(found.group(2))))
-        elif found := _METHOD.search(line):
+        elif found := METHOD.search(line):
             method = found.group(1)
             methods[method] = {}
-        elif method and (found := _PARAMETERS.search(line)):
-            for name, value in _PARAMETER.findall(found.group(1)):
+        elif method and (found := PARAMETERS.search(line)):
+            for name, value in PARAMETER.findall(found.group(1)):
                 methods[method].setdefault(name, _value(value))
         elif _LOADED.search(line):
             load.complete = True
@@ -250,7 +248,7 @@ def _read_value(line: str, prefix: str, load: LoadLog) -> None:
             resolved["threads"], resolved["batch_threads"] = int(threads.group(1)), int(threads.group(2))
     elif found := _LOAD_MODE.search(line):
         resolved[f"{prefix}load_mode"] = found.group(1)
-    elif not load.build and (found := _BUILD.search(line)):
+    elif not load.build and (found := BUILD.search(line)):
         load.build = (found.group(1) or found.group(2)).strip()
 
 
@@ -301,7 +299,7 @@ def last_words(text: str, count: int = 8) -> tuple[str, ...]:
 
 
 def _plain(line: str) -> str:
-    return _STAMP.sub("", line).strip()[:_MAX_LINE]
+    return unwrapped(line)[1][:_MAX_LINE]
 
 
 # --- counters --------------------------------------------------------------------------------------------------------

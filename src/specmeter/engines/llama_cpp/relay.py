@@ -1,7 +1,7 @@
-"""A TCP relay that makes a slow network of a fast one: it adds latency, limits bandwidth, and counts what passes.
+"""A TCP relay that makes a slow network of a fast one: it adds latency, limits bandwidth, and counts bytes.
 
-What arrives at time t is handed on at t + latency, or later where bytes before it are still on the line. The relay
-itself costs some 0.1 ms per message (threads of Python), which belongs to every measurement through it.
+What arrives at time t is handed on at t + latency, or later if bytes before it are still on the line. The relay itself
+costs some 0.1 ms per message (threads of Python), which belongs to every measurement through it.
 
 Run as a script of its own it imports nothing of specmeter, listens until it is ended, and prints its port:
 

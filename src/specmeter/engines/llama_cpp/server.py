@@ -1,14 +1,12 @@
-"""A session with one llama.cpp server over HTTP, however the server was started.
+"""A session with one llama.cpp server over HTTP: sends requests and reads its replies.
 
-What llama.cpp's `/completion` answers, read with distrust: a stream into the parts of a `Reply`, and what may come
-next.
+A reply of `/completion` is read with distrust, from a stream into the parts of a `Reply`.
 
-What may come next: one token is asked for, with the probabilities of the likeliest ones (`n_probs`) as they are before
+What may come next is asked by one token, with the probabilities of the likeliest ones (`n_probs`) as they are before
 sampling. The prompt is an array of the text and the ids generated after it: the server tokenizes the text in there
-exactly as it does in a normal request, special tokens included.
-
-Of a token that ends within a character the server lists no probabilities. Since these do not depend on the samplers,
-they are asked for again with another token forced, one that is a whole character.
+exactly as it does in a normal request, special tokens included. Of a token that ends within a character the server
+lists no probabilities. Since these do not depend on the samplers, they are asked for again with another token forced,
+one that is a whole character.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""llama.cpp's server as two engines: what it states about itself, which arms it can run, with which options, and the
-command that serves with an arm as it was measured, for people to paste.
+"""llama.cpp's server as an engine: what it states about itself, which arms it can run, with which options.
+
+Here is also the command line to paste, which serves with an arm as it was measured.
 
 llama.cpp runs several methods in its own fixed order (n-gram methods first, then the draft model) and takes the first
 draft that is not empty, so the order in which an arm names them does not matter.

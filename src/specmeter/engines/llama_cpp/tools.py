@@ -1,17 +1,13 @@
-"""llama.cpp's own programs on this machine: where they are looked for, what `specmeter engines build` has made, and
-which files an engine consists of.
+"""Finds llama.cpp's own programs on this machine, and starts `ggml-rpc-server` behind a relay.
 
-In this order: what the user names, beside the server that `SPECMETER_LLAMA_SERVER` names, the build that was finished
-last, beside the first `llama-server` on `PATH`, `PATH`. So programs that are used together come from one build.
+They are looked for in this order: what the user names, beside the server that `SPECMETER_LLAMA_SERVER` names, the build
+that was finished last, beside the first `llama-server` on `PATH`, `PATH`. So programs that are used together come from
+one build. A build is a folder under `native/` in the cache. Its record is written when everything is built and removed
+before anything is built again, so that the remains of an interrupted build are never taken for a program.
 
-A build is a folder under `native/` in the cache. Its record is written when everything is built and removed before
-anything of it is built anew, so that what an interrupted build left behind is never taken for a program.
-
-This machine as the other machine: `ggml-rpc-server` behind a relay that makes a slow network of none.
-
-Drafts really cross a connection, in llama.cpp's own protocol, and wait for the round trips and bytes that a network
-would make them wait for. What is not as on two machines: both ends share processor and memory. Server and relay are
-processes of their own under `engines.guard`, so that neither takes time from what measures, nor outlives it.
+With the relay this machine plays the other machine: drafts cross a connection, in llama.cpp's own protocol, and wait
+for the round trips and bytes of a network. Unlike on two machines, both ends share processor and memory. Server and
+relay are processes of their own under `engines.guard`.
 """
 
 from __future__ import annotations

@@ -223,7 +223,6 @@ MOCK = EngineSpec(
         simulated=True,
         methods=tuple(method.model_copy(update={"parameters": tuple(PARAMETERS)}) for method in METHODS),
         combines_methods=True,
-        policies=("entropy", "utility", "cost-table"),
         rules=("sample-match", "rejection"),
         settings=settings_without(),
         kv_types=KV_TYPES,

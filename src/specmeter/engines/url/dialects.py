@@ -1,7 +1,7 @@
-"""What engines call what they count, and where they say it.
+"""What engines call their counts, and at which paths and fields they say them.
 
-Each dialect names its own paths and fields; `told_by` reads a reply of any of them, since servers in front of others
-pass fields on. What is not there stays None: no count is worked out from another here (`numbers.reconciled` does).
+`told_by` reads a reply of any of them, since servers in front of others pass fields on. What is not there stays None:
+no count is worked out from another here (`numbers.reconciled` does).
 """
 
 from __future__ import annotations

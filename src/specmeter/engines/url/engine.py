@@ -1,4 +1,4 @@
-"""The engine `url`: models and sessions of the servers that its options name."""
+"""The engine `url`: sessions with the servers that its options name."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from specmeter.advise.controllers import Certification, certification_of
 from specmeter.analysis.explain.account import Account, explain, probes_of
 from specmeter.analysis.explain.memory_price import MemoryPrice, memory_prices
 from specmeter.analysis.explain.parts import Ceiling, ceilings
@@ -105,9 +104,6 @@ class Document:
     """Which experts the MoE targets choose for the run's texts."""
     study: StudySection | None
     """What the run says about the document that its experiment repeats; None for other experiments."""
-    certification: Certification | None
-    """How its controllers stand against fixed lengths and the oracle; None where no arm is one, or none met several
-    fixed lengths, and for runs with more than `MOST_EXPLAINED` requests."""
     ceilings: Mapping[str, Ceiling]
     """Arm -> what its speedup cannot exceed, where that is known."""
 
@@ -193,7 +189,6 @@ def read_document(
             positions=positions(store, tallies) if small else (),
             routing=tuple(store.routing()),
             study=None if (package := studies()) is None else package.of_run(run),
-            certification=_certification(run) if small else None,
             ceilings=ceilings(run.arms, run.summary.arms, probes),
         )
 
@@ -204,14 +199,6 @@ def _prompts(store: RunReader) -> dict[str, Prompt]:
     for prompt in store.prompts():
         found.setdefault(prompt.of or prompt.id, prompt)
     return found
-
-
-def _certification(run: RunReport) -> Certification | None:
-    found = certification_of(run)
-    if found is None:
-        return None
-    kept = tuple(it for it in found.controllers if len(it.fixed) + len(it.left_out) > 1)
-    return found.model_copy(update={"controllers": kept}) if kept else None
 
 
 def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:

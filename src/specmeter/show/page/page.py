@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specmeter import __version__, extensions
 from specmeter.analysis.prediction.forecast import CrossoverOutcome, crossover_outcomes
 from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
-from specmeter.show import certification, run_tables, why_report
+from specmeter.show import run_tables, why_report
 from specmeter.show.figure import (
     PAGE,
     Figure,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from specmeter.advise.controllers import Certified
     from specmeter.analysis.answer import Answer
     from specmeter.analysis.load.crossover import Crossover
     from specmeter.show.page.document import Document
@@ -80,20 +79,16 @@ def run_page(
         name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
     )
     study = ["study"] if document.study else []
-    certified = document.certification.controllers if document.certification else ()
     under_load = bool(loaded(run))
     alone = not under_load or any(arm.load is None for arm in run.summary.arms)
     sections = [*study, *(["load"] if under_load else []), *(["comparison"] if alone else [])]
-    sections += [*(["controllers"] if certified else []), *(["why"] if why else [])]
+    sections += ["why"] if why else []
 
     def crossover_of(found: Crossover) -> Message:
         return crossover_sentence(found, document.names)
 
     def foreseen_of(found: CrossoverOutcome) -> Message:
         return foreseen_sentence(found, document.names)
-
-    def ruling_of(one: Certified) -> Message:
-        return certification.sentence(one, document.names)
 
     sections += ["prompts", "validity", "environment", "repeat"]
     return render(
@@ -115,9 +110,6 @@ def run_page(
         cite=interval_to_cite(run),
         window=window_span(run),
         cells_left_out=left_out(run),
-        certified=certified,
-        certification=certification,
-        ruling_of=ruling_of,
         set_aside=None if run.worst is None else blocks_set_aside(run, run.worst, document.names),
         busy=None if run.busy is None else Message("decision.none.busy", what=run.busy.what),
         remedy=run.remedy,

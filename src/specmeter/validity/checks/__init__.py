@@ -23,7 +23,6 @@ from specmeter.validity.checks import (
     pairing,
     plan_fidelity,
     records,
-    testimony,
 )
 from specmeter.validity.checks.check import Check
 
@@ -47,9 +46,7 @@ CHECKS: tuple[Check, ...] = (
     *controls.CHECKS,
     *records.CHECKS,
     *records.CLOCK_CHECKS,
-    *testimony.CHECKS,
     *load.CHECKS,
-    *records.COPY_CHECKS,
     *plan_fidelity.CHECKS,
 )
 BEFORE: tuple[Check, ...] = tuple(check for check in CHECKS if check.before)

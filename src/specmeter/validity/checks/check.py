@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from specmeter.analysis.requests import BlockKey
-from specmeter.audit.read.engine_log import LogSigns, Sign
+from specmeter.engines.llama_cpp.log_signs import LogSigns, Sign
 from specmeter.engines.llama_cpp.spec import PRINTED_NAMES
 from specmeter.messages import Message
 from specmeter.record import Arm, EngineIdentity, Finding, Session, Severity, Truth, Unchecked

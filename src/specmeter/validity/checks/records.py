@@ -4,8 +4,6 @@ Every request is on record several times over: columns of its own, the engine's 
 ids, arrival times and steps, the prompt's text and its hash, how it was sent under a load, and the lines of a log. All
 were written by one program from one answer, so they agree to the digit, or something was changed.
 
-Whether requests were measured, each by itself, or copied from one another.
-
 Whether the times that a run stores can have been those of one run.
 
 Three clocks tell of a request: the engine's (times of prompt and decoding, steps), the client's (duration, arrivals),
@@ -262,63 +260,6 @@ CHECKS: tuple[Check, ...] = (
     Check("steps-differ", "suspect", steps_differ, saw=("requests", "replies")),
     Check("log-differs", "suspect", log_differs, saw=("sessions", "logs", "requests"), needs=("log",)),
 )
-
-
-def copied_requests(data: RunData) -> Findings:
-    """Requests for the same prompt with the same times, to the last digit that clocks have.
-
-    Clocks count in nanoseconds (on Windows, in tenths of a microsecond), and a request has several times of its own:
-    its duration, the engine's two, the arrivals of its tokens. That three of them agree by chance happens once in many
-    millions of pairs; a block that was copied over another agrees in all.
-
-    Assumes: no two requests take the same time in three clock readings to the last digit: identity.
-    Otherwise: a clock that ticks in whole ms, with an engine that rounds as coarsely, could repeat itself.
-    """
-    if data.simulated:
-        yield not_applicable(None, Message("unchecked.virtual_repeats"))
-        return
-    by_prompt: dict[str, list[RequestData]] = {}
-    for _, requests in answered(data):
-        for request in requests:
-            by_prompt.setdefault(request.row.prompt_id, []).append(request)
-    copies: dict[str, list[tuple[RequestData, RequestData]]] = {}
-    for requests in by_prompt.values():
-        first: dict[tuple[object, ...], RequestData] = {}
-        for request in requests:
-            twins = [first.setdefault(times, request) for times in _times(request)]
-            twin = next((it for it in twins if it is not request), None)
-            if twin is not None:
-                copies.setdefault(request.row.arm_id, []).append((request, twin))
-    for arm_id, pairs in copies.items():
-        copy, twin = (it.row for it in pairs[0])
-        yield of_arm(
-            "invalid",
-            arm_id,
-            Message(
-                "copied-requests.found",
-                requests=len(pairs),
-                prompt=copy.prompt_id,
-                block=copy.block,
-                invocation=copy.invocation,
-                of_arm=twin.arm_id,
-                of_block=twin.block,
-                of_invocation=twin.invocation,
-            ),
-            wall_ms=copy.wall_ms,
-            predicted_ms=copy.predicted_ms,
-        )
-
-
-def _times(request: RequestData) -> Iterator[tuple[object, ...]]:
-    """Sets of times that belong to one request alone."""
-    row, arrivals = request.row, request.arrivals
-    if (row.predicted_n or 0) > 1:
-        yield "durations", row.wall_ms, row.prompt_ms, row.predicted_ms
-    if arrivals is not None and arrivals.tokens > 1:
-        yield "arrivals", arrivals.first_ms, arrivals.last_ms, arrivals.sum_ms
-
-
-COPY_CHECKS: tuple[Check, ...] = (Check("copied-requests", "invalid", copied_requests, saw=("requests", "replies")),)
 
 
 _SINGLE = 2

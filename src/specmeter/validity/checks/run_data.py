@@ -1,16 +1,10 @@
 """What checks look at: a whole run, read once, without texts and other bulk.
 
 A request as checks see it: its numbers, and what its bulk says in short, read once.
-
-What an engine printed in its log at the end of each request: the same times and counts that its replies carry.
-
-`llama-server` has printed these lines in all of its builds; a reader of logs passes its lines through `watched`, and
-finds them in a list afterwards. Bounded by the number of requests, 48 bytes each.
 """
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +21,9 @@ from specmeter.analysis.load.summary import LoadTable, MeasuredCell, measured_ce
 from specmeter.analysis.positions import find_divergences
 from specmeter.analysis.requests import Energies, energies_of
 from specmeter.analysis.summary import RunSummary, summarize
-from specmeter.audit.read.engine_log import LogSigns, scan, stream_lines
+from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
+from specmeter.engines.llama_cpp.log_signs import LogSigns, scan
+from specmeter.engines.log_lines import stream_lines
 from specmeter.engines.registry import traits_on_record
 from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.experiments.experiment import Experiment
@@ -75,8 +71,6 @@ class Arrivals(NamedTuple):
     tokens: int
     first_ms: float
     last_ms: float
-    sum_ms: float
-    """With the other two it tells one request's arrivals from any other's."""
     in_order: bool
 
 
@@ -247,7 +241,7 @@ def _first_otherwise(row: RequestRow, said: Mapping[str, Any]) -> str:
 
 
 def _arrivals(times: list[float]) -> Arrivals:
-    return Arrivals(len(times), times[0], times[-1], sum(times), times == sorted(times))
+    return Arrivals(len(times), times[0], times[-1], times == sorted(times))
 
 
 def repetition(token_ids: Sequence[int]) -> float:
@@ -297,75 +291,6 @@ def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
         return array("H", (min(count, _MOST) for count in counts)).tobytes()
 
 
-_MS = r"(\d{1,12}(?:\.\d{1,9})?) ms"
-_PROMPT = re.compile(rf"prompt eval time += +{_MS} / +(\d{{1,12}}) tokens")
-_DECODE = re.compile(rf"(?<!prompt )\beval time += +{_MS} / +(\d{{1,12}}) (?:tokens|runs)")
-_DRAFT = re.compile(r"draft acceptance(?: rate)? = +\S+ \( *(\d{1,12}) accepted / +(\d{1,12}) generated\)")
-_BEGUN = re.compile(r"launch_slot_.*\| task +(-?\d{1,12}) \| processing task")
-_TASK = re.compile(r"\| task +(-?\d{1,12}) \|")
-_STAMPED = re.compile(r"(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) ")
-_MOST_LINES = 1_000_000
-_MOST_OPEN = 1_000
-_FIELDS = 6
-
-
-def _stamp_ms(line: str) -> float | None:
-    """The time that a log line begins with, minutes.seconds.ms.us since the engine started."""
-    found = _STAMPED.match(line)
-    if found is None:
-        return None
-    minutes, seconds, ms, us = map(int, found.groups())
-    return 60_000.0 * minutes + 1000 * seconds + ms + us / 1000
-
-
-class Printed(NamedTuple):
-    """The lines of one request."""
-
-    prompt_ms: float
-    predicted_ms: float
-    predicted_n: int
-    draft_n_accepted: int
-    """-1 where no line says it, as for the next ones."""
-    draft_n: int
-    stamped_ms: float = -1.0
-    """From the line that gave the request its slot to this one, by the stamps of both."""
-
-
-class PrintedRequests(Sequence[Printed]):
-    """Requests of one log, in order."""
-
-    def __init__(self) -> None:
-        self._values = array("d")
-
-    def watched(self, lines: Iterable[str]) -> Iterator[str]:
-        """The same lines, read on the way."""
-        prompt_ms = -1.0
-        begun: dict[str, float] = {}
-        for line in lines:
-            if "eval time" in line:
-                if found := _PROMPT.search(line):
-                    prompt_ms = float(found.group(1))
-                elif (found := _DECODE.search(line)) and len(self) < _MOST_LINES:
-                    ended, task = _stamp_ms(line), _TASK.search(line)
-                    start = begun.pop(task.group(1), None) if task else None
-                    took = -1.0 if start is None or start < 0 or ended is None else ended - start
-                    self._values.extend((prompt_ms, float(found.group(1)), float(found.group(2)), -1.0, -1.0, took))
-                    prompt_ms = -1.0
-            elif "draft acceptance" in line and self._values and (found := _DRAFT.search(line)):
-                self._values[-3], self._values[-2] = float(found.group(1)), float(found.group(2))
-            elif "processing task" in line and (found := _BEGUN.search(line)) and len(begun) < _MOST_OPEN:
-                begun[found.group(1)] = -1.0 if (start := _stamp_ms(line)) is None else start
-            yield line
-
-    def __len__(self) -> int:
-        return len(self._values) // _FIELDS
-
-    def __getitem__(self, place: int) -> Printed:  # pyright: ignore[reportIncompatibleMethodOverride]  # no slices
-        at = range(len(self))[place] * _FIELDS
-        prompt_ms, predicted_ms, predicted_n, accepted, drafted, stamped_ms = self._values[at : at + _FIELDS]
-        return Printed(prompt_ms, predicted_ms, int(predicted_n), int(accepted), int(drafted), stamped_ms)
-
-
 class Sample(NamedTuple):
     """One sample of telemetry, as far as checks need it."""
 
@@ -376,9 +301,6 @@ class Sample(NamedTuple):
     on_battery: bool | None
     gpu_throttle: tuple[str, ...]
     """Reasons why a GPU was slowed down, all GPUs together."""
-    cpu_percent: float = 100.0
-    programs: float = 0.0
-    """Cores that the other programs took which are named."""
     invocation: int | None = None
     """In a run that several devices measured."""
 
@@ -423,8 +345,6 @@ class RunData:
     """What the cells under load that count say, in the order of measurement."""
     predictions: tuple[Prediction, ...] = ()
     """What was foretold of each arm."""
-    queued: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Session id of a cell under load -> time that its requests waited, in ms; missing where that is not known."""
     telemetry: Sequence[Sample] = ()
     disturbances: Sequence[Disturbance] = ()
     """Blocks that were set aside."""
@@ -483,7 +403,7 @@ class RunData:
         of_session = {it.id: of.get(it.invocation) for it in self.sessions.values()}
         by_session = {
             name: _divided(getattr(self, name).items(), lambda it: of_session.get(it[0]))
-            for name in ("sessions", "logs", "printed", "load_cells", "late_before", "queued")
+            for name in ("sessions", "logs", "printed", "load_cells", "late_before")
         }
         requests = _divided(self.requests, lambda it: of.get(it.row.invocation))
         plan = _divided(self.plan.items(), lambda it: of.get(it[0][0]))
@@ -604,7 +524,6 @@ def read_run_data(run: RunReader) -> RunData:
         logs=dict(_logs(run.folder, sessions.values(), printed)) if "log" in traits.tells else {},
         printed=printed,
         predictions=tuple(run.predictions()),
-        queued=_queued(run),
         requests=requests,
         load_cells={cell.session_id: cell for cell in run.load_cells()},
         late_before=run.late_before(),
@@ -648,9 +567,6 @@ def _logs(folder: Path, sessions: Any, printed: dict[str, Sequence[Printed]]) ->
             yield session.id, scan(requests.watched(stream_lines(log)))
 
 
-_CORES = re.compile(r"\((\d{1,6}(?:\.\d{1,6})?) cores\)$")
-
-
 def _telemetry(run: RunReader) -> Iterator[Sample]:
     for it in run.telemetry():
         yield Sample(
@@ -660,18 +576,8 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
             cpu_mhz=it.cpu_mhz,
             on_battery=it.on_battery,
             gpu_throttle=tuple(reason for gpu in it.gpus for reason in gpu.throttle_reasons),
-            cpu_percent=it.cpu_percent,
-            programs=sum(float(found[1]) for found in map(_CORES.search, it.programs) if found is not None),
             invocation=it.invocation,
         )
-
-
-def _queued(run: RunReader) -> dict[str, float]:
-    waited: dict[str, float | None] = {}
-    for it in run.sendings():
-        before = waited.get(it.session_id, 0.0)
-        waited[it.session_id] = None if before is None or it.queued_ms is None else before + it.queued_ms
-    return {name: ms for name, ms in waited.items() if ms is not None}
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:

@@ -1,148 +1,27 @@
-"""Logs of engines: their lines, and the signs in them that a measurement went wrong.
+"""Signs in a log of llama.cpp that a measurement went wrong, for audits of foreign logs and checks of our own sessions.
 
-Logs are untrusted. They may be gigabytes, broken UTF-8, UTF-16 (a shell on Windows), full of colour codes and nul
-bytes, one endless line, or carry the prefixes of docker, Kubernetes or journald. Nothing in here raises for what a log
-contains, and nothing that is kept grows with the log.
-
-`scan` collects `LogSigns`, for the audit of other people's logs and the checks of our own sessions alike. How llama.cpp
-reports a failed forward pass, over its generations:
+How llama.cpp reports a failed forward pass, over its generations:
 
 - `decode: failed to initialize batch` (or another error of that function), then from `llama_decode` itself
   `failed to decode, ret = -1`: one failure, two lines. Builds that decode through `llama_process` print the first only.
 - A draft that failed adds a third line, `llama_decode returned -1` or `llama_process[2] returned -1`. It says whose
   failure the one before it was; without it target and draft look the same.
 - A return value of 1 (no room in the KV cache) is logged by the caller only.
+
+Nothing in here raises for what a log contains, and nothing that is kept grows with the log.
 """
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import BinaryIO
 
-from specmeter.errors import UsageError
+from specmeter.engines.llama_cpp.log_formats import BUILD, SLOT_AND_TASK, STEP, loaded_model
+from specmeter.engines.log_lines import sample, unwrapped
 from specmeter.messages import Message
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-INT = r"(\d{1,12})"
-"""A whole number in a pattern for lines, bounded."""
-NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
-
-MAX_LOG_LINE = 65_536
-"""Characters kept of a line; the rest of a longer one is passed over."""
-_READ_BLOCK = 262_144
-
-
-def log_lines(path: Path) -> Iterator[str]:
-    """Lines of a log without their ends, colour codes and nul bytes, each at most `MAX_LINE` characters.
-
-    Raises `UsageError` when the file cannot be read.
-    """
-    try:
-        with path.open("rb", buffering=0) as stream:
-            yield from stream_lines(stream)
-    except OSError as problem:
-        raise UsageError(
-            f"{path}: cannot read the log: {problem.strerror or problem}",
-            fix="name a log file that exists and can be read",
-        ) from None
-
-
-def stream_lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines of a stream of bytes, as `log_lines` gives them; a lone carriage return ends a line too."""
-    block = stream.read(_READ_BLOCK)
-    is_utf_16 = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    decoder = codecs.getincrementaldecoder("utf-16" if is_utf_16 else "utf-8-sig")("replace")
-    rest = ""
-    skipping = False
-    while block:
-        text = decoder.decode(block)
-        if skipping:
-            end = text.find("\n")
-            if end < 0:
-                block = stream.read(_READ_BLOCK)
-                continue
-            text, skipping = text[end:], False
-        text = rest + text
-        end = text.rfind("\n") + 1
-        rest = text[end:]
-        if end:
-            yield from _clean_lines(text[: end - 1])
-        if len(rest) > MAX_LOG_LINE:
-            rest, skipping = rest[:MAX_LOG_LINE], True
-        block = stream.read(_READ_BLOCK)
-    rest += decoder.decode(b"", final=True) if not skipping else ""
-    if rest:
-        yield from _clean_lines(rest)
-
-
-_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-
-
-def _clean_lines(text: str) -> Iterator[str]:
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    if "\x00" in text:
-        text = text.replace("\x00", "")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").rstrip("\r").replace("\r", "\n")
-    for line in text.split("\n"):
-        yield line if len(line) <= MAX_LOG_LINE else line[:MAX_LOG_LINE]
-
-
-_WRAPPING = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? +(?:std(?:out|err) [FP] )?"  # docker, CRI
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [^\s:\[]+(?:\[\d+\])?: "  # syslog, journald
-    r"|\[\d{4}-\d\d-\d\d[^\]]{0,40}\] *|\[\d{1,7}\] "  # a time; llama-server's router: the port of a child
-    r"|[A-Za-z0-9][\w.-]{0,63} +\| "  # docker compose
-)
-_STAMP = re.compile(r"\d{1,9}\.\d\d\.\d{3}\.\d{3} (?:([A-Z]) )? *|([IWED]) (?=\S)")
-
-
-def plain(line: str) -> str:
-    """The line as the engine wrote it: without docker's, journald's, JSON's or the engine's own prefixes."""
-    return unwrapped(line)[1]
-
-
-def unwrapped(line: str) -> tuple[str, str]:
-    """The level that the engine printed (a letter, or nothing) and the line as the engine wrote it."""
-    if line.startswith('{"') and ('"msg"' in line or '"log"' in line):
-        line = _from_json(line)
-    for _ in range(3):
-        found = _WRAPPING.match(line)
-        if found is None or line.startswith(("slot ", "srv ")):
-            break
-        line = line[found.end() :]
-    found = _STAMP.match(line)
-    if found is None:
-        return "", line.strip()
-    return found.group(1) or found.group(2) or "", line[found.end() :].strip()
-
-
-def _from_json(line: str) -> str:
-    try:
-        entry: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    if not isinstance(entry, dict):
-        return line
-    for key in ("msg", "log"):
-        text: object = entry.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        if isinstance(text, str):
-            return text.rstrip("\r\n")
-    return line
-
-
-# --- signs ------------------------------------------------------------------------------------------------------------
-
 MAX_SAMPLES = 3
-MAX_SAMPLE = 300
-"""Characters kept of a sample line."""
 _MAX_KEPT = 50
 """Warnings, buffers and context lines kept."""
 
@@ -225,10 +104,6 @@ class LogSigns:
     """`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, in order of printing, for each context that was made."""
     warnings: tuple[str, ...] = ()
     """Other lines that warn or report an error, each once."""
-    cpu: str = ""
-    """Name of the processor."""
-    slots: int = 0
-    """Requests that a server works on at once; 0 where it does not say."""
 
     @property
     def notes(self) -> tuple[Message, ...]:
@@ -267,7 +142,7 @@ def _may_be_a_sign(line: str) -> bool:
         or "match" in line or "translated" in line or "ynthetic " in line or "implementations" in line
         or "too small" in line or "exceeds" in line or "on refused" in line or "content differs" in line
         or "context shift" in line or "purging slot" in line
-        or "- CPU " in line or ", n_slots = " in line or " W " in line[:24] or " E " in line[:24]
+        or " W " in line[:24] or " E " in line[:24]
     )  # fmt: skip
 
 
@@ -309,15 +184,10 @@ _SIMPLE = {
 """Signs of one line each, by the names of `LogSigns`."""
 _CREATED = re.compile(r"(?:creat|sav)(?:ed|ing) speculative checkpoint")
 _RESTORED = re.compile(r"restor(?:ed|ing) speculative checkpoint|partial acceptance: \d+ < \d+, restoring")
-_RESTORED_STEP = re.compile(r"accepted +\d+/ *\d+ draft tokens \(restore checkpoint\)")
 _SIZE = re.compile(r"\b(size|draft) = (\d{1,15}(?:\.\d{1,9})?)( MiB)?")
-_SLOT = re.compile(r"\bid +(\d{1,9}) \| task +(-?\d{1,12})")
 _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
-_BUILD = re.compile(r"\bbuild_info: *(\S.*)$|\bbuild(?:: | = | )(\d{1,9} \([^)]{0,80}\).*)$")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
-_CPU = re.compile(r"- CPU +: (\S.{0,200}?)(?: \(\d{1,12} MiB, \d{1,12} MiB free\))?\s*$")
-_SLOTS = re.compile(r"initializing, n_slots = (\d{1,6}), n_ctx_slot")
 _CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
 _WARNING = re.compile(
     r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
@@ -358,19 +228,6 @@ class _CheckpointTally(_SignTally):
         return Checkpoints(self.count, tuple(self.samples), self.size_bytes, self.sized)
 
 
-def sample(line: str) -> str:
-    """A line fit to be shown: printable, and no longer than `MAX_SAMPLE`."""
-    text = plain(line)[: MAX_SAMPLE + 1]
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    return text if len(text) <= MAX_SAMPLE else text[: MAX_SAMPLE - 3] + "..."
-
-
-def loaded_model(line: str) -> str:
-    """Path of the model file that a line says is being loaded; empty where it says none."""
-    _, _, rest = line.partition("loaded meta data with ")
-    return sample(rest.partition(" from ")[2].partition(" (version ")[0])
-
-
 class SignReader:
     """Collects the signs of a log as its lines are fed; so that a reader of a log for other things can use it too."""
 
@@ -389,8 +246,6 @@ class SignReader:
         self._longest: tuple[int, str] = (0, "")
         self._rpc: list[RpcBuffer] = []
         self._build = ""
-        self._cpu = ""
-        self._slots = 0
         self._models: list[str] = []
         self._context: list[tuple[str, int]] = []
         self._warnings: dict[str, None] = {}
@@ -434,14 +289,14 @@ class SignReader:
             self._restored.add(line)
             at = _AT.search(line)
             self._replayed(line, at.group(1) if at else "?")
-        elif _RESTORED_STEP.search(line):
+        elif (step := STEP.search(line)) and step.group(3):
             self._restored_steps.add(line)
         else:
             return False
         return True
 
     def _replayed(self, line: str, position: str) -> None:
-        found = _SLOT.search(line)
+        found = SLOT_AND_TASK.search(line)
         key = (found.group(1), found.group(2)) if found else ("", "")
         last, count = self._replays.pop(key, ("", 0))
         count = count + 1 if last == position and position != "?" else 1
@@ -457,20 +312,16 @@ class SignReader:
             if len(self._rpc) < _MAX_KEPT:
                 size = round(float(found.group(2)) * 1024 * 1024)
                 self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
-        elif model := loaded_model(line):
+        elif model := sample(loaded_model(line)):
             if len(self._models) < _MAX_KEPT and self._models[-1:] != [model]:
                 self._models.append(model)
         elif found := _CONTEXT.search(line.rstrip()):
             if len(self._context) < _MAX_KEPT:
                 self._context.append((found.group(1), int(found.group(2))))
-        elif not self._build and (found := _BUILD.search(line)):
+        elif not self._build and (found := BUILD.search(line)):
             self._build = sample((found.group(1) or found.group(2)).strip())
         elif not self._build and (found := _BUILD_JSON.search(line)):
             self._build = f"{found.group(1)} ({sample(found.group(2))})"
-        elif found := _CPU.search(line):
-            self._cpu = sample(found.group(1))
-        elif found := _SLOTS.search(line):
-            self._slots = int(found.group(1))
         else:
             return False
         return True
@@ -511,8 +362,6 @@ class SignReader:
             models=tuple(self._models),
             context=tuple(self._context),
             warnings=tuple(self._warnings),
-            cpu=self._cpu,
-            slots=self._slots,
             **tallies,
         )
 
