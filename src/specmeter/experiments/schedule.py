@@ -25,11 +25,10 @@ here reads a clock: `achieved_balance` is computed from start times that were me
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from typing import Literal, TypeVar
 
 from specmeter.errors import ExperimentError
@@ -57,12 +56,6 @@ class Balance(Record):
     """1 - sum over arms |sum over blocks c| / sum over both |c|, where c is an arm's place in a block counted from the
     block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever
     shared a block."""
-    mean_position: dict[str, float]
-    """Arm -> mean place in its blocks, from 0."""
-    positions: dict[str, tuple[int, ...]]
-    """Arm -> how often it was in place 0, 1, 2, ..."""
-    precedes: dict[str, dict[str, int]]
-    """Arm a -> arm b -> how often a came directly before b within a block."""
 
 
 def plan(
@@ -152,27 +145,14 @@ def achieved_balance(starts: Iterable[tuple[str, Hashable, float]]) -> Balance:
         total, count = totals[block].get(arm_id, (0.0, 0))
         totals[block][arm_id] = (total + started_at, count + 1)
     rows = [sorted(block, key=lambda arm_id: block[arm_id][0] / block[arm_id][1]) for block in totals.values()]
-
-    places: dict[str, list[int]] = defaultdict(list)
     offsets: dict[str, float] = defaultdict(float)
-    precedes: dict[str, dict[str, int]] = defaultdict(dict)
     spread = 0.0
     for row in rows:
         for place, arm_id in enumerate(row):
             offset = place - (len(row) - 1) / 2
-            places[arm_id].append(place)
             offsets[arm_id] += offset
             spread += abs(offset)
-        for before, after in pairwise(row):
-            precedes[before][after] = precedes[before].get(after, 0) + 1
-    width = max(map(len, rows), default=0)
-    counts = {arm_id: Counter(seen) for arm_id, seen in sorted(places.items())}
-    return Balance(
-        score=1 - sum(map(abs, offsets.values())) / spread if spread > 0 else None,
-        mean_position={arm_id: sum(seen) / len(seen) for arm_id, seen in sorted(places.items())},
-        positions={arm_id: tuple(count[place] for place in range(width)) for arm_id, count in counts.items()},
-        precedes={before: dict(sorted(after.items())) for before, after in sorted(precedes.items())},
-    )
+    return Balance(score=1 - sum(map(abs, offsets.values())) / spread if spread > 0 else None)
 
 
 def _rows(k: int, blocks: int, order: Order, salt: str, first: Sequence[int]) -> list[tuple[int, ...]]:
