@@ -47,7 +47,7 @@ from specmeter.engines import Launch
 from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.numbers.elimination import RaceStanding, blocks_to_confirm, blocks_to_decide, eliminate
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stalls import steadied
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, speedup_over_halves
 from specmeter.record import Arm, EngineSettings, Estimate, Generation, Prompt

@@ -25,7 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specmeter.host.machine import OtherPrograms, read_host
+from specmeter.host.machine import read_host
+from specmeter.host.programs import OtherPrograms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.jsonl"

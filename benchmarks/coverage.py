@@ -20,7 +20,7 @@ from specmeter.analysis.answer import least_units
 from specmeter.analysis.pairing import speedup_over_prompts
 from specmeter.analysis.requests import excesses, limit
 from specmeter.experiments.schedule import achieved_balance, plan
-from specmeter.numbers.estimates import compare, units_for
+from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import bounded_ratio, speedups_by_group, t_critical, t_interval
 from specmeter.validity.checks.baseline import WILD, follows
 

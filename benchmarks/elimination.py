@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmeter.numbers import elimination
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import t_critical
 
 Floats = NDArray[np.float64]

@@ -35,7 +35,8 @@ from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import HttpClient
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.process import EngineProcess
-from specmeter.measure.load import Clients, DueRequest, Told, cpu_ms
+from specmeter.measure.clients import Clients, DueRequest, Told
+from specmeter.measure.load import cpu_ms
 from specmeter.record import Arm, EngineSettings, Generation, Load, ModelIdentity, Prompt, Reply
 from specmeter.store import RunStore
 

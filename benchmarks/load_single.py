@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from specmeter.engines import Launch, load_engine
-from specmeter.measure.load import Clients, DueRequest, Told
+from specmeter.measure.clients import Clients, DueRequest, Told
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Generation, Load, Reply
 from specmeter.workloads import load

@@ -25,7 +25,7 @@ from specmeter.engines.process import default_threads
 from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
 from specmeter.record import EngineSettings, ModelIdentity
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.child import score_apart, time_apart
 from specmeter_studies.quality.native import find_tool, native_perplexity, native_times
 from specmeter_studies.quality.scoring import Scoring, Timing

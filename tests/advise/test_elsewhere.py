@@ -99,7 +99,6 @@ def test_where_the_engine_has_no_line_there_is_none_to_write_another_from() -> N
 def test_unknown_programs_are_refused_with_those_that_are_known() -> None:
     with pytest.raises(UsageError, match="unknown") as error:
         check_program("vlm")
-    assert "did you mean vllm?" in error.value.fix
     assert all(program in error.value.fix for program in PROGRAMS)
 
 

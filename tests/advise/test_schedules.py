@@ -24,7 +24,7 @@ from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, fold
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError
 from specmeter.store import RunStore
-from specmeter.workloads.spec import packaged
+from specmeter.workloads.texts import packaged
 
 if TYPE_CHECKING:
     from specmeter.record import Request

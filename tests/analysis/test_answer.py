@@ -13,7 +13,7 @@ from analysis.test_summary import Fake, failed
 from said import all_said, codes, said_of
 from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
-from specmeter.numbers.estimates import units_for
+from specmeter.numbers.margin import units_for
 from specmeter.record import Arm
 from specmeter.show.run_words import details, sentence
 

@@ -52,7 +52,6 @@ def test_answers_that_were_cut() -> None:
     rows = [row("a", 1024, "limit"), row("a", 1024, "limit", arm="m/sd"), row("b", 7), row("c", 64, "limit")]
     found = made(rows, prompts=[prompt("a"), prompt("b"), prompt("c", max_tokens=64)])
     assert "(2 of 3 cut at 64, or 1024 tokens)" in str(found.line)
-    assert "end of the answer ignored" in str(made(rows, Generation(ignore_eos=True)).line)
 
 
 def test_how_tokens_were_chosen() -> None:

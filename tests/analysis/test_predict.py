@@ -569,15 +569,12 @@ def test_the_error_of_an_invalid_arm_is_not_told(tmp_path: Path) -> None:
     assert found["dense/draft-simple/small/g2"].error is not None
 
 
-def test_a_probe_of_other_models_is_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_probe_of_other_models_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     stranger = mock_probe()
     stranger = stranger.model_copy(update={"target": stranger.target.model_copy(update={"sha256": "0" * 64})})
     folder = tmp_path / "run"
     argv = ["run", write(tmp_path), "--probe", written(tmp_path, stranger), "--out", str(folder)]
     assert invoke(argv) == 2
-    assert "no arm of this experiment" in capsys.readouterr().err
     assert not RunStore.exists(folder)
 
 

@@ -15,7 +15,7 @@ from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.summary import ArmSummary, RequestCounts, RunSummary, summarize
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import in_turn
-from specmeter.numbers.estimates import compare, units_for
+from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
 from specmeter.show.run_words import details

@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -332,26 +331,6 @@ def test_rows_are_ruled_on_as_in_a_file(tmp_path: Path, capsys):
     assert json.dumps([it.verdict for it in of_file.rulings])[1:-1].split(", ")[0] in json.dumps(told)
 
 
-@pytest.mark.parametrize(
-    ("source", "given", "why"),
-    [
-        ([], {}, "rows"),
-        ([{"colour": "red"}], {}, "no column of it is known"),
-        ([{"speedup": 2}], {"bandwidth": "fast"}, "^bandwidth"),
-        ([{"speedup": 2}], {"device": "RTX 309"}, "^device 'RTX 309' is not in the catalogue"),
-        ([{"speedup": 2}], {"noise": 3}, "^noise is 3: not a share"),
-        ([{"speedup": 2}], {"percent": ["speedup"], "fraction": ["speedup"]}, "^percent and fraction both name"),
-        ([{"speedup": 2}], {"columns": {"colour": "speedup"}}, "NAME=HEADING"),
-        ("nowhere.csv", {}, "cannot be read"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_ruled_on(source: Any, given: dict[str, Any], why: str):
-    with pytest.raises(UsageError, match=why) as refusal:
-        specmeter.audit(source, **given)
-    assert not given or "--" not in str(refusal.value), "Python has arguments, not flags"
-
-
 def test_predictions_are_those_of_the_command_line(run: specmeter.Run, capsys):
     words = ["--device", "RTX 3090", "--model", "Qwen3.5-9B", "--draft-model", "Qwen3.5-0.8B", "--gamma", "2,4"]
     assert invoke(["predict", *words, "--acceptance-from", str(run.folder), "--kind", "code", "--json"]) == 0
@@ -391,32 +370,6 @@ def test_studies_are_listed_and_ruled_on():
         specmeter.studies.published("open-questions")
     with pytest.raises(StoreError):
         specmeter.studies.load("nowhere")
-
-
-@pytest.mark.parametrize(
-    ("call", "argument"),
-    [
-        (lambda: specmeter.audit(None), "source"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.audit({"gamma": 4}), "source"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.audit([1]), "source"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.audit([]), "source"),
-        (lambda: specmeter.audit([{"gamma": 4}], gamma=-3), "gamma"),
-        (lambda: specmeter.audit([{"gamma": 4}], noise="x"), "noise"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.audit([{"gamma": 4}], percent="acceptance"), "percent"),
-        (lambda: specmeter.predict(device=3), "device"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.predict(gamma="4"), "gamma"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.run("demo", variants="faithful"), "variants"),
-        (lambda: specmeter.run("demo", out=3), "out"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.run("demo", progress=3), "progress"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.compare("a", "b", by="x"), "by"),  # pyright: ignore[reportArgumentType]
-        (lambda: specmeter.compare("a", "b", threshold=float("nan")), "threshold"),
-        (lambda: specmeter.load(""), "run"),
-    ],
-)
-def test_an_argument_that_cannot_be_is_named(call: Callable[[], object], argument: str) -> None:
-    with pytest.raises(UsageError, match=rf"^{argument} is ") as caught:
-        call()
-    assert caught.value.fix
 
 
 def test_an_audit_takes_a_data_frame() -> None:

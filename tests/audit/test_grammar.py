@@ -134,14 +134,6 @@ def test_accepted_tokens_of_a_method_are_no_rate(tmp_path: Path) -> None:
     assert audit.notes == ()
 
 
-@pytest.mark.parametrize("unread", ["total tok/s", "mainline decode", "TPS of all"])
-def test_speeds_that_are_not_read_are_named_in_the_headline(unread: str, tmp_path: Path) -> None:
-    audit = audited(tmp_path, table(f"Model|{unread}|prompt tok/s|gamma|acceptance|note", "Q|20|300|2|50%|7"))
-    assert audit.told.code == "audit.unread_speeds"
-    assert audit.told.values["columns"] == [unread]
-    assert "note" in str([str(note) for note in audit.rulings[0].claim.notes])
-
-
 def test_an_n_that_may_count_samples_is_not_read(tmp_path: Path) -> None:
     audit = audited(tmp_path, table("Model|n|baseline tok/s|tok/s|acceptance", "Q|3|20|60|70%", "R|3|20|60|70%"))
     assert [ruling.claim.gamma for ruling in audit.rulings] == [None, None]
@@ -205,11 +197,6 @@ def test_the_rate_of_the_draft_itself_stays_one(headings: str, tmp_path: Path) -
     assert (ruling.claim.draft_rate, ruling.claim.decode_rate) == (140, None)
     said = table("n_max|baseline t/s|draft t/s|speedup|acceptance", "2|20.0|140|1.6x|80%")
     assert audited(tmp_path, said).rulings[0].claim.draft_rate == 140
-
-
-def test_a_draft_rate_beside_an_unsaid_one_is_named(tmp_path: Path) -> None:
-    audit = audited(tmp_path, table("n_max|tok/s|draft (t/s)|accept", "2|20.0|60.0|50%"))
-    assert audit.told.values["columns"] == ["draft (t/s)"]
 
 
 def test_more_accepted_than_drafted_in_one_cell_is_impossible(tmp_path: Path) -> None:

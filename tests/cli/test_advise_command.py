@@ -160,16 +160,6 @@ def test_an_advice_is_given_and_asked_again(capsys: pytest.CaptureFixture[str]) 
     assert Path("there/advice.json").is_file()
 
 
-def test_an_interrupted_advice_says_the_best_so_far_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """What stops it is a fault of the engine, at the tenth request of each start."""
-    stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
-    assert invoke(list(stopped)) == 130
-    assert "interrupted" in capsys.readouterr().out
-    assert invoke(list(stopped)) in (0, 130)
-    assert "going on in" in capsys.readouterr().err
-    assert len(list(Path("specmeter-runs").iterdir())) == 1
-
-
 def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([*QUICK, "--budget", "1s"]) == 2
     assert "give 10s or more" in capsys.readouterr().err

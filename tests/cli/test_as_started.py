@@ -6,8 +6,6 @@ import pytest
 
 from specmeter.text import as_started, program
 
-UNKNOWN = ["run", "nothing-of-this-name"]
-
 
 def test_within_another_program_commands_stay_as_they_are() -> None:
     assert program() == "specmeter"

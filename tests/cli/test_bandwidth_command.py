@@ -19,7 +19,6 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_machine_stands_beside_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["doctor", "--bandwidth", "--no-measure"]) == 0
-    assert "not measured here yet" in capsys.readouterr().out
     assert invoke(["doctor", "--bandwidth"]) == 0
     shown = capsys.readouterr().out
     assert "GB/s [" in shown
@@ -42,7 +41,6 @@ def test_named_devices_alone_are_shown_once(capsys: pytest.CaptureFixture[str]) 
 def test_unknown_names_lead_to_the_nearest(name: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["doctor", "--device", name]) == 2
     error = capsys.readouterr().err
-    assert "is not in the catalogue" in error
     assert near in error
     assert len(error) < 2000
 

@@ -39,7 +39,6 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "break-even alpha" in text
     assert re.match(r"\d\.\d\dx as fast with \d+ draft tokens? per step", text)
-    assert "longer than was measured" in text
     assert "rates by position" in text
 
 
@@ -134,7 +133,6 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "x.json",
     )
     assert invoke(["predict", "--probe", stranger, "--acceptance-from", run]) == 2
-    assert "other models than the probe" in capsys.readouterr().err
     measured(write(tmp_path, arms=[{"draft": "small", "gamma": 4}]), tmp_path / "drafted")
     assert invoke(["predict", *CATALOGUE, "--acceptance-from", str(tmp_path / "drafted")]) == 2
     assert "without a model" in capsys.readouterr().err

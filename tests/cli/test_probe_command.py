@@ -11,7 +11,6 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
-from specmeter.errors import UsageError
 from specmeter.host import machine
 from specmeter.probe import load_probe, make, probes_folder
 from specmeter.probe.routing import load_routing
@@ -51,6 +50,7 @@ def test_a_probe_is_shown_and_kept_where_predictions_look(capsys: pytest.Capture
     assert probe.union is None
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path
 ) -> None:
@@ -78,19 +78,6 @@ def test_json_is_alone_on_stdout_and_one_token_is_always_measured(
     assert load_probe(out).model_dump(mode="json") == answer["probe"]
 
 
-def test_a_busy_machine_is_warned_of(
-    capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quiet = machine.read_host(load_sample_s=0.01)
-    busy = quiet.model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
-    monkeypatch.setattr("specmeter.cli.probe.read_host", lambda: busy)
-    assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
-    warning = capsys.readouterr().err
-    assert "other programs are busy" in warning
-    assert "chess 93 %" in warning
-    assert "\x1b" not in warning
-
-
 def test_through_a_server(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = [
         "--source",
@@ -116,8 +103,6 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert invoke(["probe", "bench:moe", *options]) == 0
     shown = capsys.readouterr().out
     assert "32 experts, 4 per token" in shown
-    assert "each further token acts as" in shown
-    assert "Random tokens, which llama-bench decodes" in shown
     assert "Single tokens take" in shown
     assert load_routing(tmp_path / "experts.npz").tokens == 1024
     assert invoke(["probe", "bench:moe", *options, "--json"]) == 0
@@ -139,7 +124,6 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     for where in (machine, make):  # the file alone would fit
         monkeypatch.setattr(where, "memory_available_bytes", lambda *_: size + 1000)
     assert invoke(["probe", core("dense").path, *QUICK]) == 2
-    assert "weights, KV cache and buffers need" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -168,14 +152,6 @@ def test_what_cannot_be_measured_is_refused(
     assert "fix:" in error
 
 
-def test_texts_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty.txt").write_text(" \n")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    for name in ("empty.txt", "binary.txt", "."):
-        assert invoke(["probe", "bench:dense", "--text", name]) == 2
-        assert f"--text {name}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("given", "tokens"),
     [("1..4", (1, 2, 3, 4)), ("5", (5,)), ("9, 1..3,2", (1, 2, 3, 9)), ("33,17", (17, 33)), ("256", (256,))],
@@ -184,18 +160,11 @@ def test_numbers_of_tokens(given: str, tokens: tuple[int, ...]) -> None:
     assert parse_numbers(given, "--tokens", 256) == tokens
 
 
-@pytest.mark.parametrize("given", ["", "1..", "..3", "4..2", "-1", "1.5", "257", "1,,2", "²", "9" * 5000, "1," * 600])
-def test_other_words_are_no_numbers_of_tokens(given: str) -> None:
-    with pytest.raises(UsageError, match="--tokens"):
-        parse_numbers(given, "--tokens", 256)
-
-
 def test_several_sequences_are_shown_and_kept(capsys: pytest.CaptureFixture[str], text: str, tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     arguments = ["probe", core("moe").path, "--text", text, *QUICK, "--batch", "2,4", "--out", str(out)]
     assert invoke(arguments) == 0
     shown = capsys.readouterr().out
-    assert "Several sequences in one forward" in shown
     assert "target efficiency" in shown
     probe = load_probe(out)
     assert [(it.sequences, it.tokens) for it in probe.batches] == [(b, n) for b in (1, 2, 4) for n in (1, 2, 5)]

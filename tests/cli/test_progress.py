@@ -104,7 +104,6 @@ def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: Measured, tmp
         text = shown(view, console)
     assert "21/24" in text
     assert "left" in text
-    assert "interim: unfinished, not checked" in text
     lines = text.splitlines()
     (now,) = [line for line in lines if line.startswith("> ")]
     assert called(run, run.requests[20]) in now

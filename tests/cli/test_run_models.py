@@ -177,21 +177,6 @@ def test_llama_cpps_names_of_options_are_taken(gamma: str, draft: str, capsys: p
     assert "dense/draft-simple/draft-small/g4" in capsys.readouterr().out
 
 
-def test_other_options_of_llama_cpp_are_answered_by_what_they_are_called_here(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for option, instead in {
-        "--spec-draft-n-min": "write --set arms.0.gamma_min=VALUE",
-        "--draft-min": "write --set arms.0.gamma_min=VALUE",
-        "--draft-p-min": "write --set arms.0.p_min=VALUE",
-        "--spec-draft-type-k": "write --set engine.draft_kv_type_k=VALUE",
-        "--spec-draft-hf": "write --draft hf:OWNER/REPO/FILE.gguf",
-        "--spec-anything": "--gamma for draft lengths",
-    }.items():
-        assert instead in said("run", "bench:dense", option, "1", capsys=capsys), option
-    assert "No such option" in said("run", "bench:dense", "--nonsense", "1", capsys=capsys)
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")
 def test_pipes_and_devices_are_not_waited_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -250,39 +235,6 @@ def test_a_dry_run_refuses_what_the_run_would(
     for command in ("run", "advise"):
         assert invoke([command, target, *(["--ngram"] if command == "run" else []), "--dry-run"]) == 3
         assert "no installed engine can use this GPU" in capsys.readouterr().err
-
-
-def test_what_is_named_in_the_wrong_place_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    target, other = copy("dense", "dense.gguf"), copy("draft-other-vocab", "other.gguf")
-    Path("mine.yaml").write_text(f"target: {target}\narms: [{{method: ngram-simple, gamma: 8}}]\n", encoding="utf-8")
-    copy("dense", "magic")
-    assert invoke(["run", "magic", "--dry-run"]) == 0
-    capsys.readouterr()
-    cases = {
-        ("mine.yaml", "--gamma", "2", "--ngram"): "--gamma, --ngram: goes with a model, and mine.yaml is an experiment",
-        ("mine.yaml", target): "mine.yaml is not a model; 2 names are given",
-        (target, "--draft", "mine.yaml"): "mine.yaml: an experiment file, not a model",
-        ("-m", "mine.yaml"): "mine.yaml: an experiment file, not a model",
-        (): "nothing is named",
-        (target, "--variant", "x"): "models have no variants",
-        (target, "--save", "mine.yaml"): "is there already, and another experiment",
-        (target, "-hf", "o/r:Q4"): "write hf:OWNER/REPO/FILE.gguf",
-        (target, "--draft", other): "llama.cpp refuses it as a draft",
-        (target, "--gamma", "2,x"): "is not a list of whole numbers",
-        (target, "-ngl", "many"): "is neither a number nor `all`",
-        (target, "--prompts", "none.txt"): "--prompts none.txt: no such file\n  fix: check the path",
-        (target, "--prompts", "."): "--prompts .: not a file",
-        (".",): "a folder, not an experiment",
-        ("none.gguf",): "error: none.gguf: no such file\n  fix: did you mean other.gguf, dense.gguf?",
-        ("none/none.gguf",): "none.gguf: no such file\n  fix: check the path",
-        (target, "--draft", "none/d.gguf"): "d.gguf: no such file\n  fix: check the path",
-    }
-    for argv, message in cases.items():
-        assert message in said("run", *argv, "--dry-run", capsys=capsys), argv
-        assert not Path("specmeter-runs").exists()
-    assert invoke(["run", target, "--binary", "/none", "--dry-run"]) == 3
-    assert "/none: not an executable file" in capsys.readouterr().err
-    assert "is a model, not" in said("quality", "--plan", target, capsys=capsys).replace(": a model", ": is a model")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name here")

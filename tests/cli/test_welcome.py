@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need a pr
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without models; bench models stay where they are."""
-    from specmeter.files import cache_dir
+    from specmeter.cache import cache_dir
 
     monkeypatch.setenv("SPECMETER_CACHE", str(cache_dir()))
     for name in ("LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):

@@ -248,25 +248,6 @@ def test_what_it_has_nothing_of_is_refused_before_anything_starts(
 # --- what is installed -----------------------------------------------------------------------------------------------
 
 
-def test_ours_come_by_the_same_door() -> None:
-    ours = [name for name, it in installed().items() if it.package.startswith("specmeter ")]
-    assert ours == ["embedded", "libllama", "mock", "native", "url"]
-    assert load_engine("mock").identify().traits == spec_of("mock").traits
-
-
-def test_the_list_says_what_each_can_tell() -> None:
-    done = specmeter("engines", "--json")
-    told = {it["name"]: it for it in json.loads(done.stdout)["engines"]}
-    assert list(told)[:5] == ["embedded", "libllama", "mock", "native", "url"]
-    assert told["toy"]["package"] == "toy-engine 0.9"
-    assert (told["toy"]["version"], told["toy"]["problem"]) == ("1.2.3", None)
-    assert told["toy"]["options"] == ["stride", "shout"]
-    assert told["shy"]["traits"]["tells"] == []
-    plain = specmeter("engines").stdout
-    assert "toy drafts by: parrot" in plain
-    assert "when each" in plain  # more of it is on the next line where many engines stand beside each other
-
-
 def test_a_broken_package_breaks_nothing_but_itself(shelf: Path, tmp_path: Path) -> None:
     (shelf / "exploding.py").write_text("raise RuntimeError('no such device')\n")
     package(shelf, "broken", {"bang": "exploding:KIND", "gone": "missing:KIND", "odd": "toy_engine:NOT_A_KIND"})

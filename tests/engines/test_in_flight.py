@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, gone_within, greedy, launch, prompt
+from llama_fixtures import TEXT, arm, greedy, launch, prompt
 
-from specmeter.engines import Engine, EngineSession, Launch, load_engine
+from specmeter.engines import EngineSession, Launch, load_engine
 from specmeter.engines.mock import Fault, MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine, MockSession
 from specmeter.engines.session import Ticket, differences
-from specmeter.errors import EngineDiedError, EngineHungError, EngineProtocolError
+from specmeter.errors import EngineProtocolError
 from specmeter.record import Arm, Reply
 
 OTHER = "Anna has 12 apples. Then "
 TWO = {"slots": 2, "context": 2048}
-DRAFTS = arm(methods=("draft-simple",), draft="d", gamma=4, engine=TWO)
-
-
-ON_NATIVE = pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))
-
-
-@pytest.fixture(params=["embedded", ON_NATIVE])
-def server(request: pytest.FixtureRequest) -> Engine:
-    return load_engine(request.param)
-
-
-@pytest.fixture(params=["embedded", ON_NATIVE, "libllama"])
-def several(request: pytest.FixtureRequest) -> Engine:
-    """What takes several requests at once."""
-    return load_engine(request.param)
 
 
 def collected(session: EngineSession) -> dict[Ticket, Reply]:
@@ -43,49 +27,7 @@ def collected(session: EngineSession) -> dict[Ticket, Reply]:
     return found
 
 
-def test_two_replies_overlap_and_say_what_each_says_alone(server: Engine, tmp_path: Path) -> None:
-    with server.start(launch(tmp_path, DRAFTS, draft="draft-small")) as session:
-        assert session.facts.in_flight == 2
-        alone = [session.generate(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
-        started = time.perf_counter()
-        tickets = [session.submit(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
-        ended: dict[Ticket, tuple[float, Reply]] = {}
-        while it := session.collect():
-            assert isinstance(it.result, Reply)
-            ended[it.ticket] = ((time.perf_counter() - started) * 1e3, it.result)
-        again = session.generate(prompt(), greedy(200))
-    (first_at, first), (second_at, second) = (ended[ticket] for ticket in tickets)
-    assert [first.token_ids, second.token_ids] == [it.token_ids for it in alone]
-    # Each had its first token before the other one had its last.
-    assert first_at - first.wall_ms + first.arrival_ms[0] < second_at
-    assert second_at - second.wall_ms + second.arrival_ms[0] < first_at
-    for reply in (first, second):
-        # Counters and statistics are the server's as a whole; steps are each request's own.
-        assert (reply.counters, reply.drafting) == ({}, ())
-        assert sum(step.drafted for step in reply.steps) == (reply.timings.draft_n or 0) > 0
-        assert sum(step.accepted for step in reply.steps) == reply.timings.draft_n_accepted
-    assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
-
-
-def test_more_than_there_is_room_for_wait_their_turn(several: Engine, tmp_path: Path) -> None:
-    with several.start(launch(tmp_path, arm(engine=TWO))) as session:
-        tickets = [session.submit(prompt(), greedy(tokens)) for tokens in (5, 6, 7, 8, 9)]
-        replies = collected(session)
-        assert [replies[ticket].timings.predicted_n for ticket in tickets] == [5, 6, 7, 8, 9]
-        assert session.collect() is None
-
-
-def test_a_request_that_fails_fails_alone(several: Engine, tmp_path: Path) -> None:
-    with several.start(launch(tmp_path, arm(engine=TWO))) as session:
-        good, bad, odd = (session.submit(prompt(text), greedy(20)) for text in (TEXT, TEXT * 200, "\ud800"))
-        ended = {it.ticket: it.result for it in iter(session.collect, None)}
-    assert isinstance(ended[good], Reply)
-    assert isinstance(ended[bad], EngineProtocolError)
-    assert "engine.context" in str(ended[bad])
-    assert isinstance(ended[odd], EngineProtocolError)
-    assert "surrogate" in str(ended[odd])
-
-
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("busy_s", [0.0, 0.5])
 @pytest.mark.parametrize("stream", [True, False])
@@ -123,21 +65,6 @@ def test_the_instrumented_engine_takes_one_at_a_time(tmp_path: Path) -> None:
         session.cancel(endless)
         wanted = session.submit(prompt(), greedy(24))
         assert collected(session)[wanted].token_ids == alone[0]
-
-
-@pytest.mark.parametrize("kind", ["embedded", "libllama"])
-def test_close_gives_up_what_is_in_flight(tmp_path: Path, kind: str) -> None:
-    with load_engine(kind).start(launch(tmp_path, arm(engine={"context": 65_536}))) as session:
-        for _ in range(3):
-            session.submit(prompt(), greedy(60_000))
-        assert session.collect(0.3) is None
-    assert session.collect() is None
-    assert gone_within(session.facts.pids, 60)
-    session.submit(prompt(), greedy(4))
-    ended = session.collect()
-    assert ended is not None
-    assert isinstance(ended.result, EngineDiedError)
-    session.close()
 
 
 # --- in virtual time -------------------------------------------------------------------------------------------------
@@ -214,33 +141,6 @@ def test_a_batch_of_the_mock_favours_speculation_on_experts_only(tmp_path: Path)
 
     assert gain("dense", 1) > 1.5 > 1 > gain("dense", 32)
     assert gain("moe", 1) < 1 < gain("moe", 8)
-
-
-def test_a_slot_of_the_mock_is_free_when_its_request_is_cancelled(tmp_path: Path) -> None:
-    engine, session = mock(tmp_path)
-    long, longer, short = (session.submit(prompt(), greedy(tokens)) for tokens in (300, 400, 5))
-    session.cancel(long)
-    ended = session.collect()
-    assert ended is not None
-    assert ended.ticket == short
-    session.cancel(longer)
-    assert session.collect() is None
-    now_ms = engine.now_ms
-    assert session.submit(prompt(), greedy(5))
-    assert session.collect() is not None
-    assert engine.now_ms - now_ms == pytest.approx(session.generate(prompt(), greedy(5)).wall_ms)
-
-
-@pytest.mark.parametrize(("kind", "error"), [("dies", EngineDiedError), ("hangs", EngineHungError)])
-def test_a_mock_that_dies_takes_all_in_flight_with_it(tmp_path: Path, kind: str, error: type[Exception]) -> None:
-    _, session = mock(tmp_path, kind=kind, prompt="p", call=1)
-    for tokens in (5, 20, 20, 20):
-        session.submit(prompt(), greedy(tokens))
-    results = [it.result for it in iter(session.collect, None)]
-    assert len(results) == 4
-    assert isinstance(results[0], Reply), "it ended before"
-    assert isinstance(results[1], error)
-    assert all(isinstance(it, error | EngineDiedError) for it in results[2:])
 
 
 def test_garbage_and_ctrl_c_meet_one_request(tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specmeter.engines import Engine, EngineSession, Launch
+from specmeter.engines import Launch
 from specmeter.engines.mock import Fault, MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import EPOCH, MockEngine, MockSession
 from specmeter.errors import (
     EngineDiedError,
-    EngineHungError,
-    EngineProtocolError,
     EngineStartError,
     ModelError,
 )
@@ -44,13 +42,6 @@ def generate(spec: MockSpec, arm: Arm, folder: Path, prompt: Prompt = CODE, targ
 def speedup(arm: Arm, folder: Path, prompt: Prompt = CODE, target: str = "dense", spec: MockSpec = QUIET) -> float:
     base, sd = (generate(spec, this, folder, prompt, target) for this in (BASE, arm))
     return base.timings.predicted_ms / sd.timings.predicted_ms
-
-
-def test_it_is_an_engine(tmp_path: Path):
-    engine: Engine = MockEngine()
-    session: EngineSession = start(MockEngine(), BASE, tmp_path)
-    assert engine.identify().kind == "mock"
-    assert session.facts.speculating is False
 
 
 def test_a_dense_target_gains_and_an_moe_does_not(tmp_path: Path):
@@ -231,20 +222,6 @@ def test_an_engine_that_died_stays_dead(tmp_path: Path):
     assert engine.clock() > before
     session.close()
     start(engine, BASE, tmp_path).generate(CODE, LONG)
-
-
-def test_a_hang_takes_the_patience_of_the_launch(tmp_path: Path):
-    engine = MockEngine(with_fault(kind="hangs"))
-    session = start(engine, BASE, tmp_path)
-    before = engine.clock()
-    with pytest.raises(EngineHungError, match="120 s"):
-        session.generate(CODE, LONG)
-    assert engine.clock() - before > 120
-
-
-def test_garbage_is_a_protocol_error(tmp_path: Path):
-    with pytest.raises(EngineProtocolError):
-        generate(with_fault(kind="garbage"), BASE, tmp_path)
 
 
 def test_ctrl_c_at_a_given_call(tmp_path: Path):

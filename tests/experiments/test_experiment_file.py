@@ -9,7 +9,6 @@ import yaml
 
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import bundled, load
-from specmeter.experiments.spec import ArmSpec
 
 MINIMAL = """
 name: mine
@@ -17,9 +16,6 @@ targets: {a: some.gguf}
 arms: [{method: ngram-simple}]
 workloads: [{source: bench}]
 """
-
-
-ARM_KEYS = ", ".join(ArmSpec.model_fields)
 
 
 @pytest.fixture
@@ -132,47 +128,3 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_a_file_without_an_end_is_refused() -> None:
     with pytest.raises(ExperimentError, match="is not a regular file"):
         load("/dev/zero")
-
-
-@pytest.mark.parametrize(
-    ("override", "lines"),
-    [
-        ("arms.0.gama=3", [f"arms.0.gama: unknown key; did you mean 'gamma'? (keys here: {ARM_KEYS})"]),
-        ("arms.0.frob=3", [f"arms.0.frob: unknown key; keys here: {ARM_KEYS}"]),
-        ("arms.0.blocks=3", [f"arms.0.blocks: unknown key; did you mean design.blocks? (keys here: {ARM_KEYS})"]),
-        (
-            "workloads.0.path=x",
-            [
-                "workloads.0.path: unknown key; keys here: max_tokens, baseline_per_block, thinking, source, name, "
-                "format, kinds, per_kind, seed"
-            ],
-        ),
-        ("arms.0.gamma=1.5", ["arms.0.gamma: has to be a whole number or a list (given: 1.5)"]),
-        ("arms.0.gamma=[1, x]", ["arms.0.gamma.1: has to be a whole number (given: 'x')"]),
-        ("workloads.0.per_kind=0", ["workloads.0.per_kind: has to be at least 1 (given: 0)"]),
-        ("workloads=[{}]", ["workloads.0: source is missing; one of bench, studies, length, file, random"]),
-        (
-            "workloads=[{source: x}]",
-            ["workloads.0: source 'x' is unknown; one of bench, studies, length, file, random"],
-        ),
-        ("arms=[]", ["arms: has to be a list of at least 1 entry (given: [])"]),
-        ("design=5", ["design: has to be a mapping of keys (given: 5)"]),
-        (
-            "design.order=sideways",
-            ["design.order: has to be one of latin, williams, random, as-written, grouped (given: 'sideways')"],
-        ),
-        ("targets=null", ["targets: has to be a mapping of keys (given: null)"]),
-        (
-            "name=a b",
-            [
-                "name: has to be a name of at most 64 letters, digits, dots, hyphens and underscores, "
-                "with a letter or digit first (given: 'a b')"
-            ],
-        ),
-    ],
-)
-def test_a_wrong_place_is_told_once_and_in_words_of_the_file(file: Path, override: str, lines: list[str]) -> None:
-    with pytest.raises(ExperimentError) as caught:
-        load(str(file), [override])
-    told = [line.removeprefix("  - ") for line in str(caught.value).splitlines() if line.startswith("  - ")]
-    assert told == lines

@@ -185,25 +185,3 @@ def test_a_variant_run_resumes_only_itself(file: str, tmp_path: Path, monkeypatc
         _, resumed = choose_folder("mine", asked(variants))
         assert not resumed
     assert choose_folder("mine", asked(["one"]))[1]
-
-
-def test_flags(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert invoke(["run", file, "--faithful", "--variant", "two", "--out", str(out)]) == 0
-    stored = load(str(out / "experiment.yaml")).experiment
-    assert (stored.applied, stored.design.order) == (("faithful", "two"), "williams")
-    capsys.readouterr()
-    assert invoke(["run", file, "--dry-run"]) == 0
-    assert "variants chosen: none; others: one, two, faithful, broken" in capsys.readouterr().out
-    assert invoke(["run", file, "--variant", "one", "--dry-run", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["applied"], shown["variants"]) == (["one"], ["one", "two", "faithful", "broken"])
-    assert invoke(["run", "demo", "--faithful", "--dry-run"]) == 2
-    assert "bundled:demo has no variant" in capsys.readouterr().err
-
-
-def test_the_list_names_variants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["list", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["variants"] == {name: list(found.variants) for name, found in bundled().items()}
-    assert set(shown["experiments"]) == set(bundled())

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from specmeter.host.machine import (
-    Nvml,
-    cuda_version,
-    find_cards,
-    parse_system_profiler,
-    read_gpus,
-    throttle_names,
-)
+from specmeter.host.gpus import Nvml, cuda_version, find_cards, parse_system_profiler, read_gpus, throttle_names
 
 linux = pytest.mark.skipif("sys.platform != 'linux'")
 

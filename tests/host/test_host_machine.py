@@ -10,24 +10,23 @@ from typing import Any
 import psutil
 import pytest
 
-from specmeter.host import run_command
+from specmeter.host.ask import run_command
+from specmeter.host.gpus import read_gpus
+from specmeter.host.limits import find_cgroup, usable_cores
 from specmeter.host.machine import (
-    find_cgroup,
     hypervisor_of,
     parse_cpuinfo,
     parse_lscpu_name,
     parse_pmset,
     parse_power_scheme,
     parse_power_supplies,
-    read_busy_processes,
     read_container,
     read_cpu,
     read_governor,
-    read_gpus,
     read_host,
     read_power_source,
-    usable_cores,
 )
+from specmeter.host.programs import read_busy_processes
 
 EPYC = """\
 processor	: 0

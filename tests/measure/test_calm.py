@@ -306,7 +306,6 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
         return " ".join((told.out + told.err).split())
 
     again = said("run", file, "--out", str(folder))
-    assert "nothing left to measure: every block in " in again
     assert "all 0 requests" not in again
     assert f"fix: {fix}" in again
     assert new in again
@@ -316,8 +315,6 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
     assert "resume" not in explained
     checked = said("check", str(folder))
     assert f"fix: {fix}" in checked
-    assert "no request was answered" not in checked
-    assert "all that was answered lies in blocks that were set aside" in checked
     assert "a skipped check" not in checked
     said("report", str(folder), "--out", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -350,7 +347,6 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     assert "1 block was set aside; in the worst one blender took 51% of the machine" in page
     assert "waiting for calm" in page
     assert "Being measured: 4 of 16 requests so far." in show
-    assert "give the command again" not in show
     assert "specmeter check" not in show
     assert "mocked-1 being measured 4/16" in listed
     capsys.readouterr()
@@ -472,7 +468,6 @@ def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_progr
     monkeypatch.setattr(screening, "wait_for_calm", lambda limit_s, _: limits.append(limit_s))
     with pytest.raises(UsageError, match="busy machine: blender took 51% of the machine") as error:
         advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", Heard())
-    assert "wait until it ends" in error.value.fix
     assert "SPECMETER_DISTURBED=keep" in error.value.fix
     assert limits == [PATIENCE * ASKED.budget_s]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from specmeter.experiments.file import load
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import prepare
 from specmeter.models.hub import fetch, parse
-from specmeter.models.reference import OFFLINE, AbsentModel, absent_models, refuse_absent
+from specmeter.models.reference import OFFLINE, absent_models, refuse_absent
 
 BIG, SMALL = "hf:owner/repo/big.gguf", "hf:owner/repo/small.gguf"
 CONTENT = {"big.gguf": bytes(3_000_000), "small.gguf": bytes(1_000_000)}
@@ -132,22 +131,6 @@ def test_a_mock_needs_no_models(tmp_path: Path) -> None:
     targets = {"dense": BIG, "moe": "no/such.gguf"}
     mocked = experiment(tmp_path, targets=targets, drafts={"small": SMALL}, arms=[{"draft": "small"}])
     prepare(load(mocked, ["engine.kind=mock"]), fetching=OFFLINE)
-
-
-def test_commands_can_be_pasted() -> None:
-    model = AbsentModel(key="targets.a", reference="hf:o/r/my file.gguf", size_bytes=None, why="gone")
-    assert shlex.split(model.commands[0]) == ["specmeter", "models", "build", "hf:o/r/my file.gguf"]
-    with pytest.raises(ModelError) as caught:
-        refuse_absent([model.model_copy(update={"reference": "hf:" + "x" * 10_000})])
-    assert caught.value.message.count("x") < 20_000
-
-
-def test_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["run", experiment(tmp_path), "--offline", "--out", str(tmp_path / "run")]) == 2
-    shown = capsys.readouterr().err
-    assert "3 models are not on this machine" in shown
-    assert "Traceback" not in shown
-    assert not (tmp_path / "run").exists()
 
 
 def test_sizes_of_the_experiment_are_told_where_nobody_else_can_say(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from specmeter.errors import ModelError
 from specmeter.models import bench
 from specmeter.models.bench import build, describe, names, parse, reference_of
 from specmeter.models.gguf import Metadata, read_header
-from specmeter.models.inflate import CONVERTIBLE
+from specmeter.models.weights import CONVERTIBLE
 
 
 @pytest.fixture(autouse=True)

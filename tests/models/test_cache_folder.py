@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import pytest
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, create_once, file_sha256
 
 _OLD = time.time() - 3600
 
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 _BUILDER = """
 import sys, time
 from pathlib import Path
-from specmeter.files import create_once
+from specmeter.cache import create_once
 def write(file):
     with open(sys.argv[2], "a") as log: log.write("made\\n")
     time.sleep(0.3)

@@ -13,7 +13,8 @@ from specmeter.errors import ModelError
 from specmeter.models.bench import shipped
 from specmeter.models.export import export_hf
 from specmeter.models.gguf import Metadata
-from specmeter.models.inflate import CoreFile, convert
+from specmeter.models.inflate import CoreFile
+from specmeter.models.weights import convert
 
 
 @pytest.mark.parametrize("name", ["dense", "moe"])

@@ -17,21 +17,9 @@ from specmeter.errors import ModelError
 from specmeter.models import bench
 from specmeter.models.bench import build, parse
 from specmeter.models.gguf import read_header
-from specmeter.models.inflate import (
-    CONVERTIBLE,
-    RANDOM_ONLY,
-    CoreFile,
-    RandomBits,
-    Recipe,
-    convert,
-    donors,
-    fit,
-    inflated,
-    metadata,
-    random_chunks,
-    random_rows,
-    write_gguf,
-)
+from specmeter.models.gguf_writer import write_gguf
+from specmeter.models.inflate import CoreFile, Recipe, donors, fit, inflated, metadata
+from specmeter.models.weights import CONVERTIBLE, RANDOM_ONLY, RandomBits, convert, random_chunks, random_rows
 
 _Array = np.ndarray[Any, Any]
 

@@ -8,9 +8,10 @@ from bench_engine import generate
 
 from specmeter.errors import ModelError
 from specmeter.models import bench
-from specmeter.models.bench import SHAPES, Shape, build, describe, is_timing_only, parse
+from specmeter.models.bench import build, describe, parse
 from specmeter.models.gguf import Metadata, read_header
-from specmeter.models.inflate import write_gguf
+from specmeter.models.gguf_writer import write_gguf
+from specmeter.models.shapes import SHAPES, Shape, shape_metadata, shape_tensors
 
 _PARAMETERS = {
     "qwen3.5-35b-a3b": 34.7e9,
@@ -60,13 +61,13 @@ def test_the_engine_loads_and_decodes_every_shape(name: str, tmp_path: Path) -> 
     path = tmp_path / f"{name}.gguf"
     tokenizer = read_header(bench.shipped()["dense"].path)
     with path.open("wb") as file:
-        write_gguf(file, bench.shape_metadata(shape, name, "Q8_0", tokenizer), bench.shape_tensors(shape, "Q8_0"))
+        write_gguf(file, shape_metadata(shape, name, "Q8_0", tokenizer), shape_tensors(shape, "Q8_0"))
     (reply,) = generate(path, ["Where is the river?"], 4, 1)
     assert len(reply["tokens"]) == 4
     for step in reply["completion_probabilities"]:
         assert -100 < step["logprob"] <= 0
-    assert is_timing_only(path)
     facts = Metadata(read_header(path))
+    assert facts.flag("specmeter.timing_only") is True
     assert len(facts.strings("tokenizer.ggml.tokens") or ()) == 2100
     assert "Timing only" in (facts.text("general.description") or "")
 
@@ -81,13 +82,8 @@ def test_a_built_shape_runs_with_its_whole_vocabulary(name: str) -> None:
 
 
 def test_expert_formats_are_for_experts() -> None:
-    kinds = {t.name: t.kind for t in bench.shape_tensors(SHAPES["gpt-oss-20b"].scaled(0.01), "MXFP4")}
+    kinds = {t.name: t.kind for t in shape_tensors(SHAPES["gpt-oss-20b"].scaled(0.01), "MXFP4")}
     assert kinds["blk.0.ffn_up_exps.weight"] == "MXFP4"
     assert kinds["blk.0.attn_q.weight"] == kinds["token_embd.weight"] == "Q8_0"
     with pytest.raises(ModelError, match="for experts"):
-        bench.shape_tensors(SHAPES["qwen3.5-9b"], "MXFP4")
-
-
-def test_trained_models_are_not_for_timing_only() -> None:
-    assert not any(is_timing_only(core.path) for core in bench.shipped().values())
-    assert not is_timing_only(build(parse("bench:dense?size=16MB&quant=Q8_0")))
+        shape_tensors(SHAPES["qwen3.5-9b"], "MXFP4")

@@ -15,8 +15,8 @@ from scipy.optimize import linprog
 
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import plan
-from specmeter.numbers.distributions import DIP_LIMIT, dip
-from specmeter.numbers.estimates import compare, units_for
+from specmeter.numbers.dip import DIP_LIMIT, dip
+from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import (
     Pair,
     Pool,

@@ -17,7 +17,7 @@ from specmeter.probe.routing import Routing
 from specmeter.probe.sweep import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.record import EngineSettings
 from specmeter.theory.roofline import expected_union
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 
 def order(**changes: Any) -> BatchSweep:

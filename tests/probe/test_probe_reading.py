@@ -45,31 +45,11 @@ def test_break_even_counts_drafting_and_overhead() -> None:
     assert said.values["counted"] == Message("break-even.with_drafting")
 
 
-def test_a_verification_that_costs_more_than_it_can_yield_never_pays() -> None:
-    made = probe(target_ms=curve(lambda n: float(n) ** 1.1))
-    found = break_even(made)
-    assert found is not None
-    assert found.alpha is None
-    assert sentence(made).code == "break-even.never"
-
-
-def test_a_verification_that_costs_less_than_one_token_always_pays() -> None:
-    made = probe(target_ms=curve(lambda n: 10.0 - 0.2 * n))
-    assert codes(sentence(made)) == {"break-even.always", "break-even.without_drafting"}
-
-
 def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
     target_ms = curve(lambda n: 9.0 + n)
     assert "break-even.replays" not in codes(sentence(probe(target_ms=target_ms)))
     told = sentence(probe(target_ms=target_ms, target=model().model_copy(update={"header": header(recurrent=True)})))
     assert codes(told) == {"break-even.pays", "break-even.without_drafting_only", "break-even.replays"}
-
-
-def test_the_gamma_that_was_measured_is_spoken_of() -> None:
-    for lengths, n in (((1, 2, 4, 9), 4), ((1, 9), 9), ((1, 2), 2)):
-        assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, lengths))).values["n"] == n
-    assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,)))) == Message("break-even.only_plain")
-    assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None
 
 
 def test_a_curve_made_by_experts_is_fitted_by_experts() -> None:

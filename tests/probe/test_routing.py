@@ -24,7 +24,7 @@ from specmeter.probe.routing import (
 )
 from specmeter.record import EngineSettings
 from specmeter.theory.roofline import expected_union
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 
 def drawn(layers: int, tokens: int, used: int, experts: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from specmeter.engines import load_engine
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.probe.served import measure_served, sessions_per_round, step_times, wanted_tokens
 from specmeter.record import EngineSettings, Reply, Step, Timings
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 
 def reply(*steps: tuple[int, int, float]) -> Reply:

@@ -27,7 +27,7 @@ from specmeter.probe.steps import (
     tokens_of,
 )
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, StepRound, Timings
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 ARM = Arm(id="a", target="target", methods=("draft-simple",), draft="draft", gamma=4, p_min=0.5, gamma_min=2)
 

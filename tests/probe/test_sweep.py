@@ -15,7 +15,7 @@ from specmeter.probe import sweep as sweeping
 from specmeter.probe.make import measure_sweep
 from specmeter.probe.sweep import DRAFT_TOKENS, Samples, Sweep, longest_chain, sweep
 from specmeter.record import EngineSettings
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 
 def order(**changes: Any) -> Sweep:

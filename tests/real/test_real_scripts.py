@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specmeter.workloads import read_prompts
+from specmeter.workloads.user_files import read_prompts
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "try_real.py"

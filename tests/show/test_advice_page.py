@@ -99,7 +99,6 @@ def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str])
     assert invoke(["show", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["arm"]["id"] == BEST.id
     assert invoke(["show", str(folder), "--by-kind"]) == 2
-    assert "nothing was measured yet" in capsys.readouterr().err, "it names a run where there is one"
     write_advice(ALL["invalid"], folder)
     assert invoke(["show", str(folder)]) == 1
     damaged = folder.parent / "advise-other"
@@ -110,7 +109,6 @@ def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str])
     listed = json.loads(out[out.index("{") :])["advices"]
     assert {it["state"] for it in listed} == {"complete", "unreadable"}
     assert invoke(["list"]) == 0
-    assert "dense: undecided (its numbers are invalid)" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("believed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +16,6 @@ from records import session as made
 from specmeter.engines import Launch
 from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
-from specmeter.errors import StoreError, UsageError
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
 from specmeter.show.export import FORMATS, TABLES, FormatName, RunTable, TableName
@@ -189,26 +187,3 @@ def test_streams_stay_open(run: Path):
         RunTable(run, "requests").write(out, name)
         assert not out.closed
         assert out.getvalue()
-
-
-def test_what_the_user_is_told(run: Path, tmp_path: Path, monkeypatch):
-    requests = RunTable(run, "requests")
-    for name, chosen in (("x", "xlsx"), ("x.xlsx", None), ("x.XLSX", None)):
-        with pytest.raises(UsageError, match=r"^xlsx is not an export format \(csv, jsonl, parquet\)") as refusal:
-            requests.write(tmp_path / name, chosen)
-        assert ".csv (which spreadsheets open)" in refusal.value.fix
-    for name, chosen in (("x.xlsx", "csv"), ("x.ods", "jsonl"), ("x.parquet", "csv")):
-        with pytest.raises(UsageError, match=f"is not the name of a {chosen} file"):
-            requests.write(tmp_path / name, chosen)
-        assert not (tmp_path / name).exists()
-    with pytest.raises(UsageError, match="request is not a table"):
-        RunTable(run, "request")
-    with pytest.raises(UsageError, match="cannot be written"):
-        requests.write(tmp_path / "no" / "such" / "folder.csv")
-    with pytest.raises(StoreError, match="does not exist"):
-        RunTable(tmp_path / "nowhere", "requests").write(tmp_path / "x")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match="pyarrow") as refusal:
-        requests.write(tmp_path / "x.parquet")
-    assert "specmeter[parquet]" in refusal.value.fix
-    assert list(tmp_path.iterdir()) == []

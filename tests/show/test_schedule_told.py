@@ -120,7 +120,6 @@ def test_other_programs_are_told_the_table_or_a_line_for_each_load(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = printed(also_for(SCHEDULES["up-to"], "vllm"), capsys, monkeypatch)
-    assert "for vllm (not measured there):\nbatch size  tokens drafted" in text
     assert '"num_speculative_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 8, 0]]' in text
     assert text.count("  vllm serve") == 1
     assert text == printed(also_for(SCHEDULES["up-to"], "vllm"), capsys, monkeypatch)
@@ -211,7 +210,6 @@ def test_a_doctored_record_is_refused(folder: Path, capsys: pytest.CaptureFixtur
     assert old in whole
     path.write_text(whole.replace(old, new), encoding="utf-8")
     error = refused(folder, capsys)
-    assert "schedule.json: is not a record of a schedule" in error
     assert "specmeter advise --clients" in error
 
 

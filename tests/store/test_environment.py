@@ -4,7 +4,6 @@ from typing import Any
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
 from specmeter.store.environment import render_environment
-from specmeter.text import markdown_code, markdown_escaped
 
 HOST = Host(
     hostname_sha256="ab" * 32,
@@ -103,20 +102,6 @@ def test_tells_what_a_reader_needs() -> None:
     assert render(engines=[], argvs={}).count("None was started.") == 2
 
 
-def test_resolved_values_and_placement_by_arm() -> None:
-    text = render(
-        sessions=[
-            session("a", n_ctx=4096, speculative={"n_max": 4}),
-            session("b", n_ctx=4096, speculative={"n_max": 8}),
-            session("b", n_ctx=4096, speculative={"n_max": 8}),
-        ]
-    )
-    assert "| `n_ctx` | `4096` | all arms |" in text
-    assert "| `speculative.n_max` | `4` | `a` |" in text
-    assert "| `speculative.n_max` | `8` | `b` |" in text
-    assert text.count("| `b` | target | 33 of 33 | `CUDA0` | 1.1 GB | 0 B | 0 B |") == 1
-
-
 def test_secrets_never_appear() -> None:
     secret = "tops3cret-value"
     token = "hf_AbCdEfGhIjKlMnOpQrSt"
@@ -154,10 +139,3 @@ def test_names_are_not_markup() -> None:
     for table in re.findall(r"(?:^\|.*\n?)+", outside, re.MULTILINE):
         columns = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(columns) == 1
-
-
-def test_escaping_keeps_the_characters() -> None:
-    assert markdown_escaped("a_b|_c`<d>\n& ~/x ~y~") == r"a_b\|\_c\`&lt;d&gt; &amp; ~/x \~y\~"
-    assert markdown_code("a`b") == "`` a`b ``"
-    assert markdown_code("a|b") == r"`a\|b`"
-    assert markdown_code(" \n") == ""

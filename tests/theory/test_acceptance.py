@@ -203,26 +203,6 @@ def test_distributions_of_many_positions_at_once() -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [-0.1, 1.1, 80, math.nan, math.inf])
-def test_alpha_must_be_a_probability(bad: float) -> None:
-    with pytest.raises(UsageError, match="alpha is") as caught:
-        acc.tokens_per_step(bad, 4)
-    assert "alpha" in caught.value.fix
-
-
-@pytest.mark.parametrize("bad", [-1, 2.5, math.nan, math.inf])
-def test_gamma_must_be_a_length(bad: float) -> None:
-    with pytest.raises(UsageError, match="gamma"):
-        acc.tokens_per_step(0.5, bad)
-
-
-def test_a_bad_element_is_named_by_its_place() -> None:
-    with pytest.raises(UsageError, match=r"alpha\[1\] is 1\.5"):
-        acc.tokens_per_step([0.5, 1.5], 2)
-    with pytest.raises(UsageError, match=r"conditional\[\(1, 0\)\]"):
-        acc.tokens_from_conditional(np.array([[0.5], [-1.0]]))
-
-
 @pytest.mark.parametrize(
     "call",
     [

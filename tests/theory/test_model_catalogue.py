@@ -8,8 +8,8 @@ from math import prod
 import pytest
 
 from specmeter.errors import UsageError
-from specmeter.models.bench import SHAPES, shape_tensors
 from specmeter.models.gguf import TYPE_BY_NAME
+from specmeter.models.shapes import SHAPES, shape_tensors
 from specmeter.theory.catalogue import models as catalogue
 from specmeter.theory.catalogue.models import ModelEntry, find, formats, model, models, number_format
 

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from specmeter.errors import ExperimentError
 from specmeter.record import Prompt
 from specmeter.workloads import WorkloadSpec, count, load, needs_tokenizer
-from specmeter.workloads.spec import ALL_KINDS, Tokenizer, cut
+from specmeter.workloads.spec import ALL_KINDS
+from specmeter.workloads.texts import Tokenizer, cut
 
 SPEC: TypeAdapter[Any] = TypeAdapter(WorkloadSpec)
 

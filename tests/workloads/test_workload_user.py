@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter import workloads
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load as load_experiment
 from specmeter.record import Prompt
 from specmeter.store import RunStore
-from specmeter.workloads import MAX_FILE_BYTES, MAX_PROMPT_CHARACTERS, MAX_PROMPTS, load, read_prompts
+from specmeter.workloads import load, user_files
 from specmeter.workloads.spec import FileWorkload
+from specmeter.workloads.user_files import read_prompts
 
 
 def files(*paths: str) -> FileWorkload:
@@ -140,13 +140,13 @@ def test_unreadable_file(tmp_path: Path) -> None:
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "a"}\n' * 3, encoding="utf-8")
     (tmp_path / "b.txt").write_text("x" * 60, encoding="utf-8")
-    monkeypatch.setattr(workloads, "MAX_PROMPTS", 2)
+    monkeypatch.setattr(user_files, "MAX_PROMPTS", 2)
     with pytest.raises(ExperimentError, match="line 3: more than 2 prompts"):
         load([files("a.jsonl")], base_dir=tmp_path)
-    monkeypatch.setattr(workloads, "MAX_PROMPT_CHARACTERS", 50)
+    monkeypatch.setattr(user_files, "MAX_PROMPT_CHARACTERS", 50)
     with pytest.raises(ExperimentError, match="60 characters"):
         load([files("b.txt")], base_dir=tmp_path)
-    monkeypatch.setattr(workloads, "MAX_FILE_BYTES", 20)
+    monkeypatch.setattr(user_files, "MAX_FILE_BYTES", 20)
     with pytest.raises(ExperimentError, match="60 B is more than"):
         load([files("b.txt")], base_dir=tmp_path)
 
@@ -245,10 +245,6 @@ def test_some_of_many() -> None:
     assert [name for name in names if name in some] == some
     with pytest.raises(ExperimentError, match="count is 9, but the files hold 1 prompt"):
         read("sharegpt.json", count=9)
-
-
-def test_bounds_are_those_that_the_page_states() -> None:
-    assert (MAX_FILE_BYTES, MAX_PROMPTS, MAX_PROMPT_CHARACTERS) == (64 * 2**20, 100_000, 8_000_000)
 
 
 def test_the_experiment_of_the_page_runs_with_conversations() -> None:

@@ -20,7 +20,7 @@ from specmeter.models.export import export_hf
 from specmeter.models.reference import locate
 from specmeter.record import EngineSettings
 from specmeter.testing.answers import SCRIPTS
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 from specmeter_engines.onnxruntime.folders import export_onnx
 from specmeter_engines.openvino.folders import export_openvino
 

@@ -80,7 +80,7 @@ def test_no_batch_script_for_an_experiment_that_is_not_there(capsys: pytest.Capt
     assert capsys.readouterr().out == ""
 
 
-def test_an_advice_stands_for_its_confirmation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_advice_stands_for_its_confirmation(tmp_path: Path) -> None:
     write_advice(advices.confirmed(confirmation="confirm"), tmp_path)
     (tmp_path / "confirm").mkdir()
     (tmp_path / "confirm" / "experiment.yaml").write_text(
@@ -90,7 +90,6 @@ def test_an_advice_stands_for_its_confirmation(capsys: pytest.CaptureFixture[str
     assert load(asked, name).experiment.name == tmp_path.name
     write_advice(advices.predicted(confirmation=""), tmp_path)
     assert invoke(["fleet", "run", str(tmp_path), "--on", "local:1"]) == 2
-    assert "this advice confirmed nothing" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_rule_for_disturbed_blocks_is_that_of_each_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

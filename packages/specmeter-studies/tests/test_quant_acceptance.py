@@ -161,4 +161,3 @@ def test_one_command_measures_and_one_shows(
     assert not any(cell.text == "-" and cell.value is None and not cell.struck for cell in shown)
     capsys.readouterr()
     assert invoke(["study", "show", str(out)]) in (0, 1)
-    assert "Size, perplexity, acceptance and speed by format" in capsys.readouterr().out

@@ -169,6 +169,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
     assert STUDY.tables(empty) == STUDY.figures(empty) == ()
 
 
+@pytest.mark.slow
 def test_the_quick_variant_for_real() -> None:
     loaded = load_plan("apple-quant-ladder", ["threads=1"], variants=["bench", "quick"])
     kept: list[bool] = []

@@ -34,7 +34,8 @@ from specmeter.advise.standing import rates_in
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
-from specmeter.numbers.estimates import MARGIN, scaled
+from specmeter.numbers.estimates import scaled
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import simultaneous, speedup_over_halves
 from specmeter.store import RunStore
 

@@ -28,7 +28,8 @@ from specmeter.advise.screen import explore, look
 from specmeter.advise.stage import StagePlan, keeps_servers
 from specmeter.advise.standing import counted
 from specmeter.analysis.reading import read_run
-from specmeter.numbers.estimates import MARGIN, from_log
+from specmeter.numbers.estimates import from_log
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import t_critical
 from specmeter.numbers.whole_answers import LEAST, combined, deviation_of_answers, speedup_of_answers
 from specmeter.store import RunStore

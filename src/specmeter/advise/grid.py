@@ -18,7 +18,8 @@ from specmeter.engines.registry import spec_of
 from specmeter.engines.url import ANY
 from specmeter.experiments.described import Described, file_workload
 from specmeter.experiments.file import LoadedExperiment, load
-from specmeter.workloads.spec import ALL_KINDS, Folder
+from specmeter.workloads.spec import ALL_KINDS
+from specmeter.workloads.texts import Folder
 
 if TYPE_CHECKING:
     from specmeter.advise.candidates import Candidates

@@ -16,7 +16,7 @@ from specmeter.analysis.reading import made_in
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.cells import first_pass
 from specmeter.experiments.file import load
-from specmeter.host.machine import memory_available_bytes
+from specmeter.host.limits import memory_available_bytes
 from specmeter.laboratory.run import kept, part_of, prepare, run
 from specmeter.messages import Message
 from specmeter.models.reference import ONLINE, Fetching

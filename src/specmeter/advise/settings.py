@@ -20,7 +20,7 @@ from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.spec import ArmSpec
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import EngineSettings
 from specmeter.store import RunStore
 

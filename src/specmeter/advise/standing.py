@@ -19,7 +19,7 @@ from specmeter.analysis.answer import MOST_FAILED
 from specmeter.analysis.load.summary import LoadTable, measured_cells, served
 from specmeter.errors import EngineError
 from specmeter.numbers.elimination import RaceStanding, eliminate
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stalls import steadied
 from specmeter.numbers.stats import Pool
 

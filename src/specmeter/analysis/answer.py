@@ -31,7 +31,7 @@ from pydantic import Field
 from specmeter.analysis.pairing import Gain
 from specmeter.analysis.requests import Stalls
 from specmeter.analysis.summary import ArmSummary, Choice, RunSummary
-from specmeter.numbers.estimates import MARGIN, MarginTest, compare, units_for
+from specmeter.numbers.margin import MARGIN, MarginTest, compare, units_for
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Load, Record
 

@@ -38,8 +38,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError, UsageError
-from specmeter.files import cache_dir
 from specmeter.numbers.estimates import bare, student_geometric
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.probe import plain_name

@@ -41,7 +41,7 @@ from specmeter.analysis.requests import (
 )
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
-from specmeter.numbers.estimates import MarginTest, compare, units_for
+from specmeter.numbers.margin import MarginTest, compare, units_for
 from specmeter.numbers.stats import (
     Pool,
     bootstrap_speedup,

@@ -14,7 +14,8 @@ from specmeter.engines.llama_cpp.tools import find_program
 from specmeter.errors import UsageError
 from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, remembered
 from specmeter.host.energy import EnergyMeter, find_sources
-from specmeter.host.machine import memory_available_bytes, read_host
+from specmeter.host.limits import memory_available_bytes
+from specmeter.host.machine import read_host
 from specmeter.laboratory.doctor import Diagnosis, can_measure, examine
 from specmeter.laboratory.pairs import pair
 from specmeter.models.reference import found_models

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.engines.registry import installed, spec_of
 from specmeter.errors import ExperimentError, UsageError
-from specmeter.files import cache_dir
 from specmeter.messages import Message
 from specmeter.models import bench
 from specmeter.models.export import export_hf

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.session import Engine, EngineSession, Launch, SessionFacts
 from specmeter.errors import EngineError, EngineStartError
-from specmeter.host.machine import Nvml, memory_available_bytes
+from specmeter.host.gpus import Nvml
+from specmeter.host.limits import memory_available_bytes
 from specmeter.record import Arm, EngineIdentity
 
 Key = tuple[object, ...]

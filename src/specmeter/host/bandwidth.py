@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
-from specmeter.files import cache_dir
-from specmeter.host import read_text
-from specmeter.host.machine import memory_available_bytes
+from specmeter.host.ask import read_text
+from specmeter.host.limits import memory_available_bytes
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Estimate, Host, Record
 from specmeter.text import size

@@ -38,8 +38,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from specmeter.host import read_int, read_text
-from specmeter.host.machine import Nvml, read_container
+from specmeter.host.ask import read_int, read_text
+from specmeter.host.gpus import Nvml
+from specmeter.host.machine import read_container
 from specmeter.host.telemetry import CpuTimer, share
 from specmeter.record import PowerMeter
 

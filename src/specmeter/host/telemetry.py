@@ -18,8 +18,11 @@ from typing import NamedTuple, Self
 
 import psutil
 
-from specmeter.host import read_int, read_text, scaled
-from specmeter.host.machine import Nvml, OtherPrograms, find_cgroup, read_power_source
+from specmeter.host.ask import read_int, read_text, scaled
+from specmeter.host.gpus import Nvml
+from specmeter.host.limits import find_cgroup
+from specmeter.host.machine import read_power_source
+from specmeter.host.programs import OtherPrograms
 from specmeter.record import EngineSettings, Host, Telemetry
 
 # A battery's controller is slow to answer, and its state does not change often.

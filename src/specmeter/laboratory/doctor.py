@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.build import drives, gpu_fix
 from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import EngineError, SpecmeterError
-from specmeter.files import cache_dir
-from specmeter.host.machine import read_gpus
+from specmeter.host.gpus import read_gpus
 from specmeter.models.bench import shipped
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from specmeter.host.machine import usable_cores
+from specmeter.host.limits import usable_cores
 
 SESSION_OVERHEAD_S = 1.5
 """Starting a process and reading metadata, without reading the weights."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.files import cache_dir, file_sha256
 from specmeter.laboratory.duration import TYPICAL_ANSWER, Speed, Weighed, Workload, expected_s, measure_speed
 from specmeter.laboratory.fitting import most_tokens, prompt_tokens
 from specmeter.laboratory.run import absent, engine_for, fit, used_models
@@ -141,7 +141,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     Arms in `leave_out` are no part of it. Raises `ExperimentError` or `ModelError` for what a run would refuse as
     well, as far as it can be seen from here.
     """
-    from specmeter.host.machine import memory_available_bytes
+    from specmeter.host.limits import memory_available_bytes
 
     kind = loaded.experiment.engine.kind
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)

@@ -23,7 +23,7 @@ from specmeter.experiments import schedule
 from specmeter.experiments.cells import first_pass, prompts_under
 from specmeter.experiments.file import LoadedExperiment, parse
 from specmeter.experiments.schedule import Turn
-from specmeter.host.machine import allow_open_files
+from specmeter.host.limits import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
 from specmeter.laboratory.fitting import fitted, most_tokens
 from specmeter.laboratory.pre_measure import Scout
@@ -41,7 +41,8 @@ from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import foresee as look
 from specmeter.validity.inspection import issue, refuse_changed_data
-from specmeter.workloads.spec import LengthWorkload, RandomWorkload, Tokenizer
+from specmeter.workloads.spec import LengthWorkload, RandomWorkload
+from specmeter.workloads.texts import Tokenizer
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment

@@ -25,7 +25,9 @@ from specmeter.errors import EngineError, EngineStartError, ExperimentError, sto
 from specmeter.experiments.schedule import Turn, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
 from specmeter.measure.calm import MOST_TIMES, disturbance, gate_of
-from specmeter.measure.load import FILLER, DueRequest, Kept, LoadedCell, block_seed, request_of
+from specmeter.measure.clients import FILLER, DueRequest
+from specmeter.measure.load import Kept, LoadedCell
+from specmeter.measure.requests import block_seed, request_of
 from specmeter.record import (
     Arm,
     Disturbance,

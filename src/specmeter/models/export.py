@@ -17,7 +17,8 @@ from typing import Any
 from specmeter.errors import ModelError
 from specmeter.files import whole_file, write_whole
 from specmeter.models.gguf import Metadata, Tensor
-from specmeter.models.inflate import CoreFile, convert
+from specmeter.models.inflate import CoreFile
+from specmeter.models.weights import convert
 
 ARCHITECTURES = {
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),

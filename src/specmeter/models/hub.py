@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, file_sha256, locked
+from specmeter.files import locked
 from specmeter.models.gguf import is_part, part_paths
 from specmeter.text import size
 

@@ -22,8 +22,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
+from specmeter.cache import cache_dir, file_sha256, platform_cache
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, file_sha256, open_regular, platform_cache
+from specmeter.files import open_regular
 from specmeter.models import bench, hub
 from specmeter.models.gguf import first_part, part_paths, read_parts
 from specmeter.record import ModelIdentity, Record

@@ -16,7 +16,8 @@ import platform
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from specmeter.host.machine import read_cpu, read_gpus
+from specmeter.host.gpus import read_gpus
+from specmeter.host.machine import read_cpu
 from specmeter.models.facts import LOOKUP_TABLES, ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, Tensor, read_parts
 from specmeter.record import Arm, EngineSettings

@@ -7,14 +7,13 @@ from its beginning, and what a test does not exclude of that place,
     {x : |m(x)| <= t(n - 1) s(x)}
 
 holds the true crossing with the level's probability: there, m deviates from 0 by chance alone (Fieller's way). Within a
-segment the condition is a quadratic inequality of the place, so nothing is searched for. If the beginning is not shown
-to lie above zero, the interval has no lower end; if the end is not shown to lie below it, no upper one. The curve is
-assumed to cross once.
+segment the condition is a quadratic inequality of the place, so nothing is searched for. Where the beginning is not
+shown to lie above zero, the interval has no lower end, and where the end is not shown to lie below it, no upper one.
 
 A curve that bends crosses elsewhere than the straight line. So each end is moved outwards by `BENT` times what a
 parabola through the segment of the crossing and the place before it, or behind it, moves the crossing; two places alone
 say nothing of bends. Once is enough for curves of one smooth bend, twice for a kink within the segment
-(`benchmarks/load_queue.py`).
+(`benchmarks/load_queue.py`). The curve is assumed to cross once.
 
 Source: Fieller 1954, "Some problems in interval estimation", JRSS B 16 (2).
 """

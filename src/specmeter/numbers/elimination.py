@@ -53,7 +53,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.numbers.estimates import MARGIN, from_log
+from specmeter.numbers.estimates import from_log
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.special import t_above
 from specmeter.numbers.stats import SAME, STUDENT, log_half, t_critical
 from specmeter.record import Estimate, Record

@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
 
+from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
-from specmeter.files import cache_dir
 from specmeter.host.telemetry import gate_for, is_busy
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds

@@ -17,7 +17,8 @@ from specmeter.engines.process import Heard, default_threads, read_result, run_i
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.experiments.spec import disturbed_by_default
 from specmeter.files import read_named
-from specmeter.host.machine import memory_available_bytes, read_gpus
+from specmeter.host.gpus import read_gpus
+from specmeter.host.limits import memory_available_bytes
 from specmeter.host.telemetry import TelemetrySampler, gate_for, is_busy, wait_for_calm
 from specmeter.measure.calm import busiest
 from specmeter.models import preflight
@@ -49,7 +50,7 @@ from specmeter.probe.sweep import (
 from specmeter.record import Arm, EngineSettings, ModelIdentity, Record, Telemetry
 from specmeter.text import size
 from specmeter.theory.curves import CostCurve, CostPoint
-from specmeter.workloads.spec import held_out_text, natural_text
+from specmeter.workloads.texts import held_out_text, natural_text
 
 if TYPE_CHECKING:
     from specmeter.probe.routing import Routing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.messages import LANGUAGES, words
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.show import figure as charts
 from specmeter.show.advice_words import HEADINGS, fate_in_short, is_compared, shown_fates
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, ratio, ratio_axis, rows, shown, single, tooltip

@@ -16,7 +16,7 @@ from specmeter.advise.export_commands import MEASURED, PROGRAMS, elsewhere
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
 from specmeter.messages import Message, Value, words
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.show.names import Names, clients_name
 from specmeter.show.report import Text
 from specmeter.show.table import TONES

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from specmeter.messages import LANGUAGES, words
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.show import figure as charts
 from specmeter.show.figure import (
     Datum,

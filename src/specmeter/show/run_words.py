@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN, least_units, says_nothing
 from specmeter.analysis.load.crossover import way
 from specmeter.messages import Message, Value, words
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import LEAST_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.show.report import judged

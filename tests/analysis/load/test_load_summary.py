@@ -18,7 +18,7 @@ from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.numbers import crossing as numbers
 from specmeter.numbers.crossing import reach
-from specmeter.numbers.estimates import quantile_over
+from specmeter.numbers.quantiles import quantile_over
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Arm, Load, Slo
 

@@ -23,7 +23,7 @@ from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.measure.loop import Observer
 from specmeter.record import Request, Sending
 from specmeter.store import RunState, RunStore
-from specmeter.workloads.spec import BETWEEN
+from specmeter.workloads.texts import BETWEEN
 
 
 class Silent(Observer):

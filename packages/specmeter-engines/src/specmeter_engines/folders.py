@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, file_sha256
 from specmeter.models.bench import PREFIX
 from specmeter.models.export import export_hf
 from specmeter.models.reference import locate

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.engines.libllama.engine import start_child
 from specmeter.engines.process import clean_environment
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError
-from specmeter.files import cache_dir, file_sha256
 from specmeter.record import EngineIdentity
 from specmeter_engines import ALONE, needed
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter import __version__
+from specmeter.cache import cache_dir
 from specmeter.engines.process import EngineProcess
 from specmeter.errors import SpecmeterError
-from specmeter.files import cache_dir, open_inside
+from specmeter.files import open_inside
 from specmeter.store import RunStore
 from specmeter.store.database import DATABASE_FILES
 from specmeter.store.guarded import is_written

@@ -9,7 +9,7 @@ from typing import Any
 from specmeter.models.bench import shipped
 from specmeter.models.reference import resolve
 from specmeter.record import ModelIdentity
-from specmeter.workloads.spec import held_out_text
+from specmeter.workloads.texts import held_out_text
 
 STORED: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "data" / "quality" / "native.json").read_text(encoding="utf-8")

@@ -14,11 +14,12 @@ from gguf import GGUFReader, dequantize
 
 from engines.llama_fixtures import NO_NATIVE, native
 from specmeter.errors import ModelError
-from specmeter.models.bench import SHAPES, Shape, build, parse, shape_metadata, shape_tensors, shipped
+from specmeter.models.bench import build, parse, shipped
 from specmeter.models.facts import read_facts
 from specmeter.models.gguf import read_header
-from specmeter.models.inflate import write_gguf
+from specmeter.models.gguf_writer import write_gguf
 from specmeter.models.quantize import MIXES
+from specmeter.models.shapes import SHAPES, Shape, shape_metadata, shape_tensors
 from specmeter_studies.quality.requantize import make
 
 CORE = shipped()["draft-small"].path
@@ -42,6 +43,7 @@ def types(path: Path) -> dict[str, int]:
     return {share.type: share.tensors for share in read_facts(path).weights.quantization}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "bits", "error"),
     [

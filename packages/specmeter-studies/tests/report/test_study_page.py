@@ -114,7 +114,6 @@ def test_nothing_sticks_out_at_any_width(look: Look, pages: dict[str, Path], wid
 def test_figures_and_tables_have_names_for_those_who_do_not_see_them(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["published"])
     names = looked.run("[...document.querySelectorAll('[data-chart], [role=region]')].map((e) => e.ariaLabel)")
-    assert "Lines in panels: moe" in names
     assert "Mean rates" in names
     assert all(names)
     levels = looked.run("[...document.querySelectorAll('h1, h2, h3, h4')].map((e) => Number(e.tagName[1]))")
@@ -291,7 +290,6 @@ def test_a_study_folder_and_a_run_of_a_study_show_its_claims(folder: Path, look:
     assert invoke(["report", "study", "--lang", "en"]) == 0
     page = (folder / "study" / "report.html").read_text(encoding="utf-8")
     assert page.count('class="claim ') == claims
-    assert "there is no second architecture here" in page
     assert "Simulated" in page
 
 

@@ -48,7 +48,7 @@ from specmeter.analysis.load.window import (
     within,
 )
 from specmeter.analysis.pairing import Gain, pooled_speedup, speedup_of, units_of
-from specmeter.numbers.estimates import quantile_over
+from specmeter.numbers.quantiles import quantile_over
 from specmeter.numbers.stats import (
     Pair,
     Pool,

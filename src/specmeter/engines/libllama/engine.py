@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specmeter import __version__
+from specmeter.cache import file_sha256
 from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.http_client import garbage, json_object
 from specmeter.engines.libllama.child import at_once
@@ -41,7 +42,6 @@ from specmeter.errors import (
     ExperimentError,
     SpecmeterError,
 )
-from specmeter.files import file_sha256
 from specmeter.llama_binding import capi
 from specmeter.record import EngineIdentity, Generation, Host, Prompt, Reply
 from specmeter.record.base import first_fault

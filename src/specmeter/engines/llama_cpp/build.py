@@ -32,7 +32,8 @@ from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.engines.registry import Device, EngineStatus
 from specmeter.errors import EngineError, SpecmeterError, UsageError
 from specmeter.files import locked_at_once
-from specmeter.host.machine import memory_available_bytes, read_gpus, usable_cores
+from specmeter.host.gpus import read_gpus
+from specmeter.host.limits import memory_available_bytes, usable_cores
 from specmeter.record import EngineIdentity, Gpu, Host
 
 # Name of a device begins with its backend; the vendors whose GPUs that backend drives.

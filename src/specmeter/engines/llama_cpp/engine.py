@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from specmeter.cache import file_sha256
 from specmeter.engines import Launch, SessionFacts
 from specmeter.engines.http_client import HttpClient, json_object
 from specmeter.engines.llama_cpp import child
@@ -51,7 +52,6 @@ from specmeter.engines.llama_cpp.tools import (
 from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, on_free_port
 from specmeter.engines.registry import Device, check_arm
 from specmeter.errors import EngineProtocolError, EngineStartError
-from specmeter.files import file_sha256
 from specmeter.record import SAMPLING, EngineIdentity, network_of
 
 _PORT_ATTEMPTS = 5

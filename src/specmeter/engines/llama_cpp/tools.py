@@ -29,10 +29,10 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from specmeter.cache import cache_dir, file_sha256
 from specmeter.engines.llama_cpp import relay
 from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, free_port
 from specmeter.errors import EngineStartError, SpecmeterError, UsageError
-from specmeter.files import cache_dir, file_sha256
 from specmeter.record import Network, Record
 from specmeter.record.base import read_record, write_record
 

@@ -24,7 +24,7 @@ import numpy as np
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
-from specmeter.numbers.distributions import DIP_LIMIT, dip
+from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.numbers.special import f_above
 from specmeter.record import Arm, EngineSettings, Prompt, Session
 from specmeter.record.verdict import Findings

@@ -21,7 +21,8 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, sessions_by_arm, shown, unseen
 from specmeter.validity.checks.run_data import RunData
 from specmeter.workloads import load, needs_tokenizer
-from specmeter.workloads.spec import BETWEEN, FileWorkload, WorkloadSpec
+from specmeter.workloads.spec import FileWorkload, WorkloadSpec
+from specmeter.workloads.texts import BETWEEN
 
 _SHOWN = 3
 _Key = tuple[int, int, str, str]

@@ -22,7 +22,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from specmeter.messages import Message
-from specmeter.numbers.estimates import MARGIN
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Session
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow

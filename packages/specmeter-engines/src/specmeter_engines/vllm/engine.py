@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from specmeter.cache import file_sha256
 from specmeter.engines.llama_cpp.server import died_while_starting, quoted_log
 from specmeter.engines.process import LOOPBACK, EngineProcess, on_free_port
 from specmeter.engines.registry import check_arm
@@ -23,7 +24,6 @@ from specmeter.engines.session import Engine, Launch, SessionFacts
 from specmeter.engines.url.found import Found, ask, client_of
 from specmeter.engines.url.session import OpenAiSession
 from specmeter.errors import EngineStartError
-from specmeter.files import file_sha256
 from specmeter.record import EngineIdentity
 from specmeter_engines.vllm import DRAFT_MODEL, NGRAM, PYTHON, VLLM, Options
 

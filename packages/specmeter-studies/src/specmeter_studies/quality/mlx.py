@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from specmeter.analysis.quality import SpeedTest
+from specmeter.cache import file_sha256
 from specmeter.errors import EngineError, EngineStartError, ModelError, UsageError
-from specmeter.files import file_sha256
 from specmeter.record import EngineIdentity, Record
 from specmeter_studies.quality.scoring import Times
 
@@ -224,7 +224,7 @@ def missing() -> str:
 @cache
 def identify() -> EngineIdentity:
     """Which MLX is installed, by its packages' versions and the library's checksum; it is not loaded."""
-    from specmeter.files import file_sha256
+    from specmeter.cache import file_sha256
 
     def of(name: str) -> str:
         try:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from specmeter.analysis.quality import Perplexity, SpeedTest
 from specmeter.analysis.quality import perplexity as estimate_of
+from specmeter.cache import file_sha256
 from specmeter.engines.llama_cpp.tools import (
     BINARY_VARIABLE,
     BUILD_COMMAND,
@@ -29,7 +30,6 @@ from specmeter.engines.llama_cpp.tools import (
 )
 from specmeter.engines.process import EngineProcess, clean_environment
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, UsageError
-from specmeter.files import file_sha256
 from specmeter.numbers.estimates import bare
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 

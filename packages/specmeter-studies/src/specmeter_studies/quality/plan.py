@@ -348,7 +348,7 @@ def _mlx_model(name: str, reference: str, base_dir: Path, fetching: Fetching) ->
 def _refuse_too_large(plan: QualityPlan, model: ModelIdentity) -> None:
     """Raise `UsageError` for a model that does not fit into memory."""
     if plan.engine == "mlx":
-        from specmeter.host.machine import memory_available_bytes
+        from specmeter.host.limits import memory_available_bytes
 
         if model.size_bytes > (free := memory_available_bytes()):
             raise UsageError(

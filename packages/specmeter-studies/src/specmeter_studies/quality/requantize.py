@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
-from specmeter.files import cache_dir, create_once, file_sha256
 from specmeter.models.gguf import Header, Metadata, Tensor, read_parts
-from specmeter.models.inflate import FILE_TYPE, TensorSource, file_bytes, quantized, write_gguf
+from specmeter.models.gguf_writer import TensorSource, file_bytes, write_gguf
+from specmeter.models.weights import FILE_TYPE, quantized
 
 if TYPE_CHECKING:
     from specmeter.models.gguf import Value

@@ -164,7 +164,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
     Raises `UsageError` when the file is missing, too large, empty or not UTF-8.
     """
     if path is None:
-        from specmeter.workloads.spec import held_out_text
+        from specmeter.workloads.texts import held_out_text
 
         return _identified(held_out_text(), BUNDLED, bundled=True)
     try:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
-from specmeter.numbers.estimates import MARGIN, above, below, quotient, scaled
+from specmeter.numbers.estimates import above, below, quotient, scaled
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter_studies.apple_published import raw_logs

@@ -15,8 +15,9 @@ import numpy as np
 from specmeter.analysis.explain.parts import union_at
 from specmeter.engines.llama_cpp.spec import DRAFT_MODEL_METHODS
 from specmeter.messages import Message
-from specmeter.numbers.distributions import DIP_LIMIT, dip
-from specmeter.numbers.estimates import MARGIN, above, below
+from specmeter.numbers.dip import DIP_LIMIT, dip
+from specmeter.numbers.estimates import above, below
+from specmeter.numbers.margin import MARGIN
 from specmeter.theory.roofline import expected_union
 from specmeter_studies.library.rtx3090_19.lines import (
     F16,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
 from specmeter.messages import Message
-from specmeter.numbers.estimates import MARGIN, above, below, between, ratio_of_means, student_geometric, student_mean
+from specmeter.numbers.estimates import above, below, between, ratio_of_means, student_geometric, student_mean
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter.theory.roofline import expected_union
