@@ -20,7 +20,7 @@ from specmeter.errors import ModelError, UsageError
 from specmeter.experiments.defaults import name_of
 from specmeter.experiments.described import LOOKUP
 from specmeter.experiments.file import load
-from specmeter.host.limits import memory_free_bytes
+from specmeter.host.machine import memory_free_bytes
 from specmeter.laboratory.pairs import SMALLER
 from specmeter.messages import Message
 from specmeter.models.facts import ModelFacts, describe
