@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if TIMES > 1 and made_up is not None:
             more = hypothesis.settings(made_up, max_examples=TIMES * made_up.max_examples)
             item.obj._hypothesis_internal_use_settings = more  # pyright: ignore[reportAttributeAccessIssue]
-        rank = 2 if item.get_closest_marker("alone") else 0 if item.get_closest_marker("slow") else 1
+        long = item.nodeid.startswith(ONE_WORKER) or item.get_closest_marker("slow") is not None
+        rank = 2 if item.get_closest_marker("alone") else 0 if long else 1
         files[item.path] = min(rank, files.get(item.path, 2))
     items.sort(key=lambda item: files[item.path])
 

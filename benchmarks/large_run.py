@@ -29,7 +29,7 @@ from specmeter.show.page.document import read_document
 from specmeter.show.page.page import run_page
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data
-from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.checks.run_data import read_run_data
 
 T = TypeVar("T")

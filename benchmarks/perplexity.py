@@ -28,7 +28,8 @@ from specmeter.record import EngineSettings, ModelIdentity
 from specmeter.workloads.texts import held_out_text
 from specmeter_studies.quality.child import score_apart, time_apart
 from specmeter_studies.quality.native import find_tool, native_perplexity, native_times
-from specmeter_studies.quality.scoring import Scoring, Timing
+from specmeter_studies.quality.scoring import Scoring
+from specmeter_studies.quality.timing import Timing
 
 MODELS = (
     "bench:dense",

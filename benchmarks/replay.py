@@ -29,7 +29,7 @@ from specmeter.probe.profile import Passage, profile_texts
 from specmeter.probe.replay import ProfileKey
 from specmeter.record import Finding, MatchProfile, Request
 from specmeter.store import RunStore
-from specmeter.validity.checks.counters import exact, replay_differs
+from specmeter.validity.checks.replay import exact, replay_differs
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 PromptOf = Callable[[Request, tuple[int, ...]], tuple[int, ...]]

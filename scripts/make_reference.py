@@ -28,7 +28,7 @@ from specmeter.messages import words
 from specmeter.record import TRUTHS, EngineTraits, MethodTraits, Record
 from specmeter.record.base import descriptions
 from specmeter.show.export import TABLES
-from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.registry import CHECKS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ENGINES = "reference/engines.md"

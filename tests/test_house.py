@@ -288,7 +288,6 @@ DEAD_NAMES: frozenset[tuple[str, str]] = frozenset(
         ("specmeter.audit.read.pages", "_DEPTH"),
         ("specmeter.probe.draft_lengths", "figures.match_lengths"),
         ("specmeter.show.terminal.advice", "advise.course"),
-        ("specmeter.validity.checks.records", "analysis.stalls"),
         ("specmeter_studies.cli.study", "studies.runner.StudyWatch"),
         ("specmeter_studies.library.cross_device.costs", "theory.latency"),
         ("specmeter_studies.quality.child", "timing.time_tests"),

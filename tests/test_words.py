@@ -17,7 +17,7 @@ import specmeter_studies as studies
 from specmeter.cli import invoke
 from specmeter.engines.registry import installed
 from specmeter.testing import CASES
-from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.registry import CHECKS
 
 ROOT = Path(__file__).resolve().parent.parent
 READ = [

@@ -1,6 +1,4 @@
-"""The user's cache folder: where built and fetched models lie, and what their checksums are.
-
-Files are published whole or not at all, and two processes that want the same file build it once."""
+"""The user's cache folder: built and fetched models with their checksums; a file is built once and appears whole."""
 
 from __future__ import annotations
 

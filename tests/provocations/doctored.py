@@ -27,7 +27,7 @@ from typing import Any
 from specmeter.cli import invoke
 from specmeter.record import Reply, Request, Step
 from specmeter.store.rows import REQUEST_COLUMNS, insert, restore, shared
-from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.registry import CHECKS
 
 BASE, SD, NGRAM = "dense/none", "dense/draft-simple/small/g4", "dense/ngram-simple/g4/n3"
 """Ids of the arms of `EXPERIMENT`."""

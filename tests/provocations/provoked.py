@@ -26,7 +26,7 @@ from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.record import Certificate, EngineSettings, Finding, Generation, Prompt, Reply, Severity
-from specmeter.validity.checks import CHECKS
+from specmeter.validity.checks.registry import CHECKS
 
 Evidence = dict[str, bool | int | float | str | Message | None]
 

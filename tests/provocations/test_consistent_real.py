@@ -9,9 +9,9 @@ from provocations.provoked import Outcome, write
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
-from specmeter.validity.checks import plan_fidelity, records
+from specmeter.validity.checks import clocks, plan_fidelity, records
 
-CONSISTENCY = {check.id for check in (*records.CHECKS, *records.CLOCK_CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
+CONSISTENCY = {check.id for check in (*records.CHECKS, *clocks.CHECKS, *plan_fidelity.CHECKS)} | {"data-changed"}
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("libllama", marks=pytest.mark.slow)])

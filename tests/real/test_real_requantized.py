@@ -13,7 +13,7 @@ from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.record import Finding
 from specmeter.store import RunStore
-from specmeter.validity.checks.counters import replay_differs
+from specmeter.validity.checks.replay import replay_differs
 from specmeter.validity.checks.run_data import read_run_data
 from specmeter_studies.quality.requantize import make
 

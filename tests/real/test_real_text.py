@@ -22,8 +22,8 @@ from specmeter.cli import invoke
 from specmeter.probe.replay import REPLAYED, drafts_of, limits_of, replay
 from specmeter.record import Finding, Request
 from specmeter.store import RunStore
-from specmeter.validity.checks.counters import exact, replay_differs
 from specmeter.validity.checks.output import NEAR_TIE
+from specmeter.validity.checks.replay import exact, replay_differs
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 pytestmark = pytest.mark.slow

@@ -45,7 +45,8 @@ from specmeter.record import (
 )
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow, RunStore
-from specmeter.validity.checks.run_data import RequestData, RunData, Sample, by_cell, read_run_data
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData, Sample, by_cell, read_run_data
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
 """Ids of the two arms that a run has when nothing else is asked for."""

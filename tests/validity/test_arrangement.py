@@ -26,7 +26,7 @@ from mock_run import mock_run
 
 from specmeter.messages import Message, words
 from specmeter.record import Arm, DeviceUse, Severity
-from specmeter.validity.checks import CHECKS, arrangement
+from specmeter.validity.checks import arrangement
 from specmeter.validity.checks.arrangement import (
     bimodal,
     incomplete_matrix,
@@ -35,6 +35,7 @@ from specmeter.validity.checks.arrangement import (
     within_run_only,
 )
 from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 

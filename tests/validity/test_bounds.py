@@ -34,7 +34,8 @@ from specmeter.validity.checks.bounds import (
     speedup_above_cost_bound,
     speedup_above_tau,
 )
-from specmeter.validity.checks.run_data import RunData, Steps
+from specmeter.validity.checks.request_data import Steps
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 
 CLEAN = run_data()

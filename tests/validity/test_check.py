@@ -11,8 +11,8 @@ from mock_run import mock_run
 
 from specmeter.messages import Message
 from specmeter.store.integrity import PARTS
-from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.inspection import judge
 
 CLEAN = run_data()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.validity.checks.records import decode_time_differs, times_overlap
-from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
+from specmeter.validity.checks.clocks import decode_time_differs, times_overlap
+from specmeter.validity.checks.request_data import Arrivals, RequestData, Steps
+from specmeter.validity.checks.run_data import RunData
 from validity.factory import (
     BASE,
     EPOCH,
@@ -32,7 +33,7 @@ def streamed(data: RunData, stretch: float = 1.0, late_ms: float = 0.0, arm_id: 
         first, decode = it.row.ttft_ms or 0.0, it.row.predicted_ms or 0.0
         factor, late = (stretch, late_ms) if arm_id in (None, it.row.arm_id) else (1.0, 0.0)
         last = first + factor * decode
-        return {"arrivals": Arrivals(TOKENS, first + late, last, 1.0, in_order=True)}
+        return {"arrivals": Arrivals(TOKENS, first + late, last, in_order=True)}
 
     return with_requests(data, change=arrivals)
 

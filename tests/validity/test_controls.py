@@ -27,7 +27,8 @@ from specmeter.record import Arm
 from specmeter.validity.checks import controls
 from specmeter.validity.checks.check import Check
 from specmeter.validity.checks.controls import accept_all, accept_none, baseline_again
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 
 AGAIN, ALL, NONE = (f"{BASE}/{name}" for name in ("again", "accept-all", "accept-none"))

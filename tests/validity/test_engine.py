@@ -27,8 +27,9 @@ from mock_run import mock_run
 from specmeter.engines.llama_cpp.log_signs import Sign
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, MethodName
-from specmeter.validity.checks.engine import default_drift, flag_inert, memory_fit, server_shared, two_binaries
+from specmeter.validity.checks.engine import memory_fit, server_shared, two_binaries
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.settings import default_drift, flag_inert
 
 CLEAN = run_data()
 PROMPTS = tuple(f"text/edit-{number}" for number in range(6))

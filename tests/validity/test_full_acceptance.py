@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from specmeter.engines.llama_cpp.log_signs import Checkpoints, Sign
 from specmeter.record import Severity
-from specmeter.validity.checks.decoding import acceptance_by_construction
+from specmeter.validity.checks.full_acceptance import acceptance_by_construction
 from specmeter.validity.checks.run_data import RunData
 
 CLEAN = run_data()

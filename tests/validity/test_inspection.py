@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -24,16 +25,24 @@ from specmeter.store import run as run_module
 from specmeter.store.database import sqlite_errors
 from specmeter.store.environment import environment_of
 from specmeter.store.integrity import PARTS
-from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.check import Check, of_request
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.inspection import certify, inspect, issue, judge
 from validity.factory import BASE, SD, run_data
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was measured, checked and certified, beside its experiment."""
+    place = tmp_path_factory.mktemp("original")
+    measured(write(place, design={"blocks": 3}), place / "run")
+    return place
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A run that was measured, checked and certified."""
-    measured(write(tmp_path, design={"blocks": 3}), tmp_path / "run")
+def folder(original: Path, tmp_path: Path) -> Path:
+    """A copy of the run."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
     return tmp_path / "run"
 
 

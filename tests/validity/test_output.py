@@ -36,11 +36,12 @@ from specmeter.validity.checks.output import (
     length_mismatch,
     output_degenerate,
     output_differs,
-    sampled_distribution,
     thinking_differs,
     thinking_truncated,
 )
-from specmeter.validity.checks.run_data import BUCKETS, RequestData, RunData, token_histogram
+from specmeter.validity.checks.request_data import BUCKETS, RequestData, token_histogram
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sampled import sampled_distribution
 from specmeter.validity.inspection import judge
 
 CLEAN = run_data()

@@ -5,7 +5,7 @@ from factory import BASE, SD, found, run_data, simulated, unchecked
 from specmeter.analysis.requests import Energies
 from specmeter.messages import Message
 from specmeter.record import PowerMeter, RequestEnergy
-from specmeter.validity.checks.machine import energy_read
+from specmeter.validity.checks.power import energy_read
 from specmeter.validity.checks.run_data import RunData, Sample
 
 

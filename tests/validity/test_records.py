@@ -9,7 +9,8 @@ import pytest
 
 from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
 from specmeter.validity.checks.records import log_differs, records_differ, steps_differ
-from specmeter.validity.checks.run_data import Arrivals, RequestData, RunData, Steps
+from specmeter.validity.checks.request_data import Arrivals, RequestData, Steps
+from specmeter.validity.checks.run_data import RunData
 from validity.factory import BASE, SD, TOKENS, found, run_data, with_logs, with_prompts, with_requests, without_requests
 from validity.mock_run import mock_run
 

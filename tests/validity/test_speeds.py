@@ -11,7 +11,7 @@ import pytest
 from factory import BASE, run_data, with_requests
 from numpy.typing import NDArray
 
-from specmeter.validity.checks.baseline import (
+from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
     BlockEffect,
     Drift,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from factory import BASE, SD, experiment, found, run_data, unchecked
 
-from specmeter.validity.checks.arrangement import pooled_vs_mean
-from specmeter.validity.checks.records import stalls
+from specmeter.validity.checks.arrangement import pooled_vs_mean, stalls
 
 
 def test_requests_of_one_arm_three_times_as_slow_are_suspect() -> None:

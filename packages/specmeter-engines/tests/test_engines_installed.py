@@ -7,7 +7,7 @@ import pytest
 from specmeter.engines.registry import installed, load_engine, spec_of, survey
 from specmeter.errors import EngineStartError, ModelError
 from specmeter.experiments.described import Described
-from specmeter_engines import needed
+from specmeter_engines.installed import needed
 
 OURS = [name for name, it in installed().items() if it.package.startswith("specmeter-engines ")]
 

@@ -119,7 +119,7 @@ def test_what_cannot_be_loaded_is_refused(subject: Subject, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", PARTS)
 def test_other_versions_are_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter_engines.version", lambda _: "9.9.9")
+    monkeypatch.setattr("specmeter_engines.installed.version", lambda _: "9.9.9")
     with pytest.raises(
         EngineStartError, match=rf"what {PARTS[name].packages[0]} 9\.9\.9 counts is not known"
     ) as caught:

@@ -12,8 +12,8 @@ from specmeter.engines.registry import spec_of
 from specmeter.errors import ExperimentError
 from specmeter.experiments.file import bundled, load
 from specmeter.record import Arm
-from specmeter_engines.several import SEVERAL, Options
 from specmeter_engines.several.engine import model_of
+from specmeter_engines.several.spec import SEVERAL, Options
 
 ONLY = Options(engines=("embedded",))
 

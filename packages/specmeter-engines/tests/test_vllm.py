@@ -19,7 +19,7 @@ from specmeter.record import Arm, EngineSettings
 from specmeter.testing import CASES, Case, Subject
 from specmeter.testing.subject import greedy, prompt
 from specmeter_engines.folders import folder_model
-from specmeter_engines.vllm import DRAFT_MODEL, NGRAM
+from specmeter_engines.vllm.spec import DRAFT_MODEL, NGRAM
 
 SETTINGS = EngineSettings(context=2048, slots=2, extra_flags=("--dtype", "float32", "--enforce-eager"))
 PLAIN = Arm(id="m/none", target="m", role="baseline", engine=SETTINGS)

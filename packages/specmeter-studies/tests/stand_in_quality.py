@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from specmeter.engines.process import Heard
-from specmeter_studies.quality.scoring import Scores, Scoring, Times, Timing
+from specmeter_studies.quality.scoring import Scores, Scoring
+from specmeter_studies.quality.timing import Times, Timing
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:

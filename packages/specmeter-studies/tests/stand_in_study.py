@@ -10,8 +10,8 @@ import pytest
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.messages import Message
 from specmeter.record import Arm
+from specmeter_studies.definition import StudyForm
 from specmeter_studies.loading import Study
-from specmeter_studies.setting import StudyForm
 from specmeter_studies.study import ArmResult, ClaimRuling, Standing, StudyCell, StudyData, StudyTable
 
 NAME = "stand-in"

@@ -18,8 +18,8 @@ from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.store import RunStore
 from specmeter_studies.deciding import Deciding
-from specmeter_studies.folder import ExperimentPart, StudyOrder, load_parts
 from specmeter_studies.measured import from_run
+from specmeter_studies.order import ExperimentPart, StudyOrder, load_parts
 from specmeter_studies.rules import LOOKS, carrying
 from specmeter_studies.study import ClaimRuling, RulingWord, StudyData
 

@@ -12,8 +12,9 @@ from claims_of import ruled, values
 from said import all_said
 from specmeter.numbers.estimates import quotient, scaled
 from specmeter.record import Estimate
-from specmeter_studies import findings, measured
-from specmeter_studies.library.hardware_comparison.extra import DENSE, of_machines, published
+from specmeter_studies import findings, from_claims
+from specmeter_studies.library.hardware_comparison.extra import DENSE, of_machines
+from specmeter_studies.library.hardware_comparison.published import published
 from specmeter_studies.machines import Machine, MachineLine, MachineTable
 from specmeter_studies.study import StudyData
 
@@ -155,5 +156,5 @@ def test_published_rows_keep_the_verdict_of_the_audit() -> None:
     table = published().machines
     assert table is not None
     said = {(line.subject, line.machine): line.verdict for line in table.lines if line.decodes}
-    judged = list(measured.rulings("apple", "apple/multimodel.csv"))
-    assert list(said.values()) == [measured.verdict_of(it)[0] for it in judged]
+    judged = list(from_claims.rulings("apple", "apple/multimodel.csv"))
+    assert list(said.values()) == [from_claims.verdict_of(it)[0] for it in judged]

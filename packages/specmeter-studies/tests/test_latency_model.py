@@ -12,7 +12,8 @@ from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate, Network, network_of
 from specmeter_studies.latency import DraftStep, LatencyModel
-from specmeter_studies.library.cross_device.costs import Backend, at_least, break_even, fitted, forecast, step_of
+from specmeter_studies.library.cross_device.costs import Backend
+from specmeter_studies.library.cross_device.fitting import at_least, break_even, fitted, forecast, step_of
 from specmeter_studies.study import ArmResult, DraftPlace
 
 TRUE = LatencyModel(1.9, 1.25, 40_000.0)

@@ -11,18 +11,8 @@ import moe306_data as made
 from claims_of import rulings
 from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
-from specmeter_studies.library.moe_306.lines import (
-    LARGE,
-    MOE,
-    SMALL,
-    at,
-    baseline_of,
-    faster,
-    mean_gain,
-    ratio,
-    speculative,
-    widened,
-)
+from specmeter_studies.library.moe_306.lines import LARGE, MOE, SMALL, at, baseline_of, speculative
+from specmeter_studies.library.moe_306.ratios import faster, mean_gain, ratio, widened
 from specmeter_studies.study import ArmResult, PromptResult, StudyData
 
 WEATHER = (1.0, 0.6, 1.7)

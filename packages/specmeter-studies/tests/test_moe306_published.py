@@ -12,20 +12,11 @@ from claims_of import values
 from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter_studies import findings
-from specmeter_studies.library.moe_306.lines import (
-    MOE,
-    SMALL,
-    at,
-    by_length,
-    label,
-    overall,
-    refuted_by,
-    speculative,
-    suite,
-)
+from specmeter_studies.from_claims import rulings
+from specmeter_studies.library.moe_306.equations import equations, rounds, tokens_generated, traffic
+from specmeter_studies.library.moe_306.lines import MOE, SMALL, at, by_length, label, overall, speculative, suite
 from specmeter_studies.library.moe_306.published import published, swept_words
-from specmeter_studies.library.moe_306.tables import equations, rounds, tokens_generated, traffic
-from specmeter_studies.measured import rulings
+from specmeter_studies.library.moe_306.rulings import refuted_by
 from specmeter_studies.study import ClaimRuling, StudyData, StudyFindings, StudyTable
 
 

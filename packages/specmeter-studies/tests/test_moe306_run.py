@@ -9,9 +9,10 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.record import Estimate
 from specmeter_studies import findings
+from specmeter_studies.from_claims import reasons
+from specmeter_studies.library.moe_306.equations import equations
 from specmeter_studies.library.moe_306.lines import overall, speculative
-from specmeter_studies.library.moe_306.tables import equations
-from specmeter_studies.measured import from_run, reasons
+from specmeter_studies.measured import from_run
 from specmeter_studies.study import StudyData
 
 MOCK = {

@@ -16,8 +16,8 @@ from specmeter.experiments.file import load
 from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.workloads.spec import LengthWorkload
-from specmeter_studies.folder import StudyOrder, load_parts
 from specmeter_studies.library.open_questions.extra import CONTEXTS, GAMMA, GREEDY, MIXTURES, SAMPLED
+from specmeter_studies.order import StudyOrder, load_parts
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
 

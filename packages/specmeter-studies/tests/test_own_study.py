@@ -14,7 +14,8 @@ from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.messages import Message
 from specmeter_studies import loading
-from specmeter_studies.folder import StudyFolder, StudyOrder
+from specmeter_studies.folder import StudyFolder
+from specmeter_studies.order import StudyOrder
 from specmeter_studies.runner import look
 from specmeter_studies.study import StudyData
 

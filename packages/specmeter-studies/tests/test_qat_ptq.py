@@ -12,7 +12,8 @@ from specmeter.analysis.quality import ModelQuality, ModelRole
 from specmeter_studies import find, findings
 from specmeter_studies.library.qat_vs_ptq.extra import CAVEAT, published
 from specmeter_studies.measured import from_quality
-from specmeter_studies.quality.plan import load_plan, measure_plan
+from specmeter_studies.quality.plan import load_plan
+from specmeter_studies.quality.planned import measure_plan
 from specmeter_studies.study import StudyData
 
 STUDY = find("qat-vs-ptq")

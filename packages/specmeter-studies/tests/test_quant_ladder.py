@@ -11,9 +11,10 @@ from quant_data import SIZES, ladder
 from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter_studies import find, findings
-from specmeter_studies.library.apple_quant_ladder.extra import ladder as published
+from specmeter_studies.library.apple_quant_ladder.published import ladder as published
 from specmeter_studies.measured import from_quality
-from specmeter_studies.quality.plan import load_plan, measure_plan
+from specmeter_studies.quality.plan import load_plan
+from specmeter_studies.quality.planned import measure_plan
 from specmeter_studies.rungs import Rung, faster, named, percent_change, rungs, worse
 from specmeter_studies.study import StudyData
 

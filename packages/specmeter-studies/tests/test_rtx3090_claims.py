@@ -15,8 +15,8 @@ from said import codes
 from specmeter.record import Estimate
 from specmeter_studies import findings
 from specmeter_studies.library.rtx3090_19.lines import F16, LONGER, OTHER_VOCABULARY, lines, noise, ratio, summed
+from specmeter_studies.library.rtx3090_19.mechanism import budget, budgets_of_requests, saturation
 from specmeter_studies.library.rtx3090_19.published import published
-from specmeter_studies.library.rtx3090_19.tables import budget, budgets_of_requests, saturation
 from specmeter_studies.study import PromptResult, RulingWord, StudyData
 
 LONG = tuple(LONGER)

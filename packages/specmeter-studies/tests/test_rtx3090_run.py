@@ -16,8 +16,9 @@ from specmeter.errors import ExperimentError
 from specmeter.experiments.file import load
 from specmeter.workloads import count
 from specmeter_studies import findings
+from specmeter_studies.from_claims import reasons
 from specmeter_studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY, lines, ratio
-from specmeter_studies.measured import from_run, reasons
+from specmeter_studies.measured import from_run
 from specmeter_studies.study import StudyData
 
 ARMS = [row["config"] for row in rows("rtx3090_19_arms.csv")]

@@ -18,10 +18,10 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
-from specmeter_studies import measured as from_claims
-from specmeter_studies import setting
+from specmeter_studies import from_claims, setting
 from specmeter_studies.measured import from_run, merged
-from specmeter_studies.study import ArmResult, Ran, fallen
+from specmeter_studies.study import ArmResult, Ran
+from specmeter_studies.telling import fallen
 from stand_in_study import NAME, install
 
 

@@ -19,7 +19,7 @@ import pytest
 from specmeter.analysis.quality import load_report
 from specmeter.cli import invoke
 from specmeter.store import RunStore
-from specmeter_studies.rows import measured
+from specmeter_studies.amount import measured
 from stand_in_study import NAME, install
 
 TWO_MODELS = "models={F16: {reference: 'bench:dense', bits: 16}, Q8_0: {made_from: F16, type: Q8_0, bits: 8}}"

@@ -16,7 +16,7 @@ from specmeter.messages import words
 from specmeter.numbers.estimates import bare, between
 from specmeter_studies.show.documents import report
 from specmeter_studies.show.tables import document_table
-from specmeter_studies.study import quoted
+from specmeter_studies.telling import quoted
 
 SOURCE = Path(specmeter_studies.__file__).parent
 ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))

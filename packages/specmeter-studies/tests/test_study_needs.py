@@ -10,8 +10,8 @@ import pytest
 from specmeter.cli import invoke
 from specmeter.experiments.file import load
 from specmeter.messages import Message
+from specmeter_studies.availability import engine_problem, plan_problem, unavailable
 from specmeter_studies.quality.plan import load_plan
-from specmeter_studies.runner import engine_problem, plan_problem, unavailable
 from stand_in_study import NAME, install
 
 PLENTY = 10**12

@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specmeter.messages import Message
-from specmeter_studies.study import (
-    FINDINGS,
-    Found,
-    ModelUsed,
-    StudyData,
-    by_counts,
-    by_values,
-    denied_by,
-    only_of,
-    ruling,
-)
+from specmeter_studies.study import FINDINGS, Found, ModelUsed, StudyData
+from specmeter_studies.telling import by_counts, by_values, denied_by, only_of, ruling
 
 OURS = StudyData("s", "measured", "t", models=(ModelUsed(name="m", reference="bench:m", stand_in=True),))
 

@@ -40,6 +40,16 @@ _APART = 10_000
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What has just been certified: a command that measured a run neither summarises nor hashes it again."""
+
+    summary: RunSummary
+    """As it was measured, speedups of invalid arms included."""
+    hashes: Mapping[str, str]
+    """Of each part of the data."""
+
+
+@dataclass(frozen=True)
 class RunReport:
     """What a run folder says."""
 
@@ -162,24 +172,26 @@ def _resuming(answer: Answer, state: RunState, design: Mapping[str, object]) -> 
     return answer.model_copy(update={"resumes": resumes})
 
 
-def read_run(folder: Path, *, by_prompt: bool = False) -> RunReport:
-    """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt. Raises `StoreError`."""
+def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = None) -> RunReport:
+    """Read and summarise a run, finished or not; `by_prompt` asks for speedups on every prompt, `just` is what this
+    process has just certified. Raises `StoreError`."""
     with RunStore.open(folder, readonly=True) as store:
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
-        certificate, findings = certified(store)
-        energies = energies_of(store)
+        certificate, findings = certified(store, just and just.hashes)
         cells = LoadTable(measured_cells(store))
-        measured = summarize(
-            store.rows(),
-            arms,
-            timing_only=timing_only,
-            planned=store.planned(),
-            by_prompt=by_prompt,
-            energies=energies,
-            cells=cells,
-            repeats=repeats(store, arms),
-        )
+        measured = just.summary if just is not None and not by_prompt else None
+        if measured is None:
+            measured = summarize(
+                store.rows(),
+                arms,
+                timing_only=timing_only,
+                planned=store.planned(),
+                by_prompt=by_prompt,
+                energies=energies_of(store),
+                cells=cells,
+                repeats=repeats(store, arms),
+            )
         invalid = _invalid(certificate)
         summary = _believable(measured, invalid)
         state, found = store.state(), answers(summary, arms)
@@ -294,8 +306,10 @@ def line_to_paste(arm: Arm, models: Mapping[str, ModelIdentity], session: Sessio
     return serving_command(session.engine.kind, launch, session.argv) or ()
 
 
-def certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]]:
-    """Certificate and findings; all is invalid where the data is not what was certified.
+def certified(
+    store: RunReader, hashes: Mapping[str, str] | None = None
+) -> tuple[Certificate | None, tuple[Finding, ...]]:
+    """Certificate and findings; all is invalid where the data, whose `hashes` may be known, is not what was certified.
 
     A certificate that only the file beside the database still has counts where it contradicts what is left.
     """
@@ -304,7 +318,7 @@ def certified(store: RunReader) -> tuple[Certificate | None, tuple[Finding, ...]
     stated = certificate or certificate_beside(store)
     if stated is None:
         return None, findings
-    broken = tuple(it for it in changes(store, certificate, hash_data(store)) if isinstance(it, Finding))
+    broken = tuple(it for it in changes(store, certificate, hashes or hash_data(store)) if isinstance(it, Finding))
     if not broken:
         return certificate, findings
     arms: dict[str, Verdict] = dict.fromkeys((*stated.arms, *(arm.id for arm in store.arms())), "invalid")

@@ -15,7 +15,7 @@ import click
 
 from specmeter import workloads
 from specmeter.analysis.answer import least_units
-from specmeter.analysis.reading import read_run
+from specmeter.analysis.reading import Measured, read_run
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     GroupedCommand,
@@ -265,6 +265,7 @@ def command(
         screen.say(f"warning: {warning}", tone="doubtful")
     if not (quiet or resumed or prepared.work.simulated):
         print_duration(screen, make_plan(prepared.loaded, offline=True))
+    certified = list[Measured]()
     wait: Callable[[], None] | None = None
     if watch:
         from specmeter.cli.serve import watching
@@ -272,11 +273,11 @@ def command(
         wait = ctx.with_resource(watching(folder, errors() if quiet else screen))
     try:
         with shown_on(screen, folder, resumed) as (observer, opened):
-            state = run(prepared, folder, observer, probes=probes, opened=opened)
+            state = run(prepared, folder, observer, probes=probes, opened=opened, certified=certified.append)
     except KeyboardInterrupt:
         screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
-    passes = _told(folder, as_json=as_json, details=details)
+    passes = _told(folder, *certified, as_json=as_json, details=details)
     if state.state != "complete":
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
     if wait is not None:
@@ -286,9 +287,9 @@ def command(
     return 0 if passes else 1
 
 
-def _told(folder: Path, *, as_json: bool, details: bool) -> bool:
+def _told(folder: Path, just: Measured | None = None, *, as_json: bool, details: bool) -> bool:
     """Print a run; whether it is not invalid."""
-    measured = read_run(folder)
+    measured = read_run(folder, just=just)
     print_report(report(measured), as_json=as_json, details=details)
     return measured.certificate is None or measured.certificate.verdict != "invalid"
 

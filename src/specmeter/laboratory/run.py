@@ -45,6 +45,7 @@ from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 from specmeter.workloads.texts import Tokenizer
 
 if TYPE_CHECKING:
+    from specmeter.analysis.reading import Measured
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.reference import AbsentModel
     from specmeter.probe import Probe
@@ -91,7 +92,6 @@ def prepare(
     Arms in `leave_out` are no part of the run, nor are models that only they use. Raises `ExperimentError`,
     `ModelError` or `EngineError`; nothing has been measured or written to a run folder.
     """
-
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     engine, identity, traits = engine_for(loaded.experiment, arms)
     models = resolve_models(loaded, arms, fetching)
@@ -132,7 +132,6 @@ def part_of(prepared: Prepared, experiment: Experiment) -> Prepared:
 
 def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
     """What is planned from the start: of a run that stops when it is decided, one block."""
-
     design, measured = experiment.design, frozenset(experiment.invocations)
     planned = schedule.plan(
         [arm.id for arm in arms],
@@ -258,7 +257,6 @@ def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
     """Models of the arms that are not on this machine; see `absent_models`."""
-
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:
         return ()
@@ -277,7 +275,6 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
 
 def foresee(prepared: Prepared) -> tuple[Finding, ...]:
     """What validity checks have to say about an experiment on this machine before anything is measured."""
-
     work = prepared.work
     return look(
         RunData(
@@ -302,6 +299,7 @@ def run(
     opened: Callable[[], None] = lambda: None,
     then: Then | None = None,
     thorough: bool = True,
+    certified: Callable[[Measured], None] = lambda _: None,
 ) -> RunState:
     """Measure what `folder` does not hold yet; create it if it is new. Then ask the target where texts differ, read the
     texts with the drafts, and the experts of MoE targets (all that only if `thorough`), check everything and certify
@@ -310,7 +308,8 @@ def run(
     What is expected of each arm is written down before it is measured, by `foresight`, by `probes` (name and what it
     says) or by whatever else is known. `opened` is called once the folder is known to be usable for it. `then` is
     called when all that is planned was measured, before anything is checked: what it adds is part of the run, the cells
-    that it returns are planned and measured, too, and it is asked again until there are none. Raises `UsageError` for a
+    that it returns are planned and measured, too, and it is asked again until there are none. `certified` gets
+    what was summarised and hashed for the certificate. Raises `UsageError` for a
     probe of other models, and for a run whose blocks depend on what is measured, where `then` does not say them.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
@@ -343,7 +342,7 @@ def run(
         opened()
         if then is None and store.is_settled():
             if store.certificate() is None:
-                issue(store)  # as a check does: what became of it since its end cannot be seen
+                _certify(store, certified, measured_now=False)  # its end is past: nothing saw what became of it since
             return store.state()
         # The order lies in the folder: a run that is resumed goes on as it was planned.
         work = replace(work, cells=store.cells())
@@ -377,8 +376,14 @@ def run(
             measure_margins(work, engine, store)
             profile_run(work, store)
             measure_routing(work, store)
-        issue(store, measured_now=True)
+        _certify(store, certified, measured_now=True)
         return store.state()
+
+
+def _certify(store: RunStore, certified: Callable[[Measured], None], *, measured_now: bool) -> None:
+    inspection = issue(store, measured_now=measured_now)
+    if inspection.measured is not None and not inspection.refuted:
+        certified(inspection.measured)
 
 
 @contextmanager
@@ -408,7 +413,6 @@ def kept(prepared: Prepared, *, prompts_mib: int = 0) -> KeptServers:
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
-
     work = prepared.work
     for name, probe in probes:
         refuse_misfit(probe, name, work.models, work.arms.values())
@@ -492,7 +496,6 @@ def _prompts(
 ) -> dict[str, tuple[Prompt, ...]]:
     """Arm id -> prompts. Prompts of an exact length, and behind text of one, are cut by the tokenizer of the first
     target."""
-
     specs = loaded.experiment.workloads
     depths = sorted({arm.load.depth for arm in arms if arm.load is not None and arm.load.depth})
     behind: dict[int, tuple[Prompt, ...]] = {}

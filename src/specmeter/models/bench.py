@@ -1,4 +1,4 @@
-"""References to bench models, `bench:NAME[?key=value&...]`, and the files they stand for.
+"""Resolves references to bench models, `bench:NAME[?key=value&...]`, and makes the files they stand for.
 
 - `bench:dense`, `bench:draft-small`, ...: a trained core as it is shipped; with `quant`, converted.
 - `bench:dense?size=2GB&quant=Q8_0`: a core inflated to a size (`inflate`); `layers` fixes the depth.
@@ -7,8 +7,9 @@
   only.
 
 Files are made on first use and kept in the cache under a name that depends on everything that decides their bytes.
-Cores are GGUF files in `cores/`. `cores.json` says of each what it is for, how it was trained, and the checksum of its
-file; how they were made is told in `docs/bench-models.md`."""
+Cores are GGUF files in `cores/`; `cores.json` says of each what it is for, how it was trained, and its checksum
+(`docs/bench-models.md`).
+"""
 
 from __future__ import annotations
 

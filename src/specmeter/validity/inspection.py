@@ -1,7 +1,4 @@
-"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since.
-
-From a run's data to findings, verdicts and the certificate.
-"""
+"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
+from specmeter.analysis.reading import Measured
 from specmeter.errors import StoreError
 from specmeter.messages import Message
 from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Truth, Unchecked, Verdict
@@ -29,8 +27,8 @@ from specmeter.store.integrity import (
     lost,
     uncovered,
 )
-from specmeter.validity.checks import BEFORE, CHECKS
 from specmeter.validity.checks.check import Check
+from specmeter.validity.checks.registry import BEFORE, CHECKS
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 if TYPE_CHECKING:
@@ -204,6 +202,8 @@ class Inspection:
     """Every time that the run was certified before."""
     baselines: Mapping[str, str] = field(default_factory=dict[str, str])
     """Arm -> what it is compared with."""
+    measured: Measured | None = None
+    """What was summarised and hashed on the way; None for a folder that is no run."""
 
 
 def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
@@ -217,7 +217,7 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         changed = list(changes(run, issued, hashes))
         told = [*changed, *contradictions(run), *(() if measured_now else late(run, issued))]
         integrity = Check("data-changed", "invalid", lambda _: iter(told), saw=PARTS)
-        _ = data.summary  # computed now: checks read what is there
+        measured = Measured(data.summary, hashes)  # summarised now: checks read what is there
         judgement = judge(data, (*CHECKS, integrity))
         before = issued or certificate_beside(run)
         earlier = before.issues if before else ()
@@ -228,7 +228,9 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         others = uncovered(run, covered)
         baselines = {arm.id: arm.baseline_id for arm in run.arms() if arm.baseline_id is not None}
         found = judgement.findings
-        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, baselines)
+        return Inspection(
+            certificate, found, issued is not None, refuted, covered, others, earlier, baselines, measured
+        )
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from specmeter.engines.llama_cpp.log_signs import LogSigns, Sign, scan
 from specmeter.messages import Message
 from specmeter.record import Finding, Unchecked
 from specmeter.store import RequestKey, RunStore
-from specmeter.validity.checks import CHECKS
 from specmeter.validity.checks.baseline import baseline_unstable
 from specmeter.validity.checks.load import context_short, prompt_remembered
 from specmeter.validity.checks.output import output_differs
+from specmeter.validity.checks.registry import CHECKS
 from specmeter.validity.checks.run_data import RunData, read_run_data
 from validity.test_losslessness import BASE, SD, ask, differences, forge, found, measured, replaced
 

@@ -11,7 +11,7 @@ from analysis.quality.reports import points, quality, report
 from specmeter.analysis.quality import default_path, load_report, save_report
 from specmeter.errors import UsageError
 from specmeter.workloads.texts import held_out_text
-from specmeter_studies.quality.scoring import read_text
+from specmeter_studies.quality.text import read_text
 
 
 def test_bytes_are_taken_as_they_are_but_for_one_line_break_at_the_end(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter_studies.quality.scoring.MOST_BYTES", 2**20)
+    monkeypatch.setattr("specmeter_studies.quality.text.MOST_BYTES", 2**20)
     file = tmp_path / "text.txt"
     file.write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(UsageError, match=r"longer than 1\.0 MB"):

@@ -19,8 +19,9 @@ from specmeter.probe.replay import ProfileKey
 from specmeter.record import UNKNOWN_TOKEN, EngineSettings, Finding, MatchProfile, Profiled, Request, Unchecked
 from specmeter.record.verdict import Findings
 from specmeter.store import RunStore
-from specmeter.validity.checks.counters import exact, replay_differs
-from specmeter.validity.checks.run_data import RequestData, RunData, read_run_data
+from specmeter.validity.checks.replay import exact, replay_differs
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData, read_run_data
 
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48

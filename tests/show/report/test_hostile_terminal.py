@@ -18,7 +18,7 @@ from specmeter.cli import invoke
 from specmeter.host.machine import read_host
 from specmeter.show.table import Cell, Row, Table, numbers, row, text
 from specmeter.show.terminal.console import Screen, say_json
-from specmeter_studies.show.machines import print_report
+from specmeter_studies.show.quality import print_report
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """What rich itself writes to colour a word."""

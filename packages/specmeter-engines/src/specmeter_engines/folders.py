@@ -18,7 +18,7 @@ from specmeter.models.bench import PREFIX
 from specmeter.models.export import export_hf
 from specmeter.models.reference import locate
 from specmeter.record import ModelIdentity
-from specmeter_engines import ALONE
+from specmeter_engines.installed import ALONE
 
 _WEIGHTS = "*.safetensors"
 _WHOLE = "config.json", "genai_config.json", "openvino_model.xml"

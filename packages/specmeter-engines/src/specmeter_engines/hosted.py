@@ -17,7 +17,7 @@ from specmeter.engines.registry import check_arm, spec_of
 from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError
 from specmeter.record import EngineIdentity
-from specmeter_engines import ALONE, needed
+from specmeter_engines.installed import ALONE, needed
 
 if TYPE_CHECKING:
     from specmeter.engines.session import EngineSession, Launch

@@ -16,7 +16,7 @@ from functools import cache
 from specmeter.audit import published
 from specmeter.messages import Message
 from specmeter.numbers.estimates import bare
-from specmeter_studies.measured import counted_tau, mean_line, printed_rate, result, rulings, tally
+from specmeter_studies.from_claims import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, StudyData
 
 BANDWIDTH = 800e9

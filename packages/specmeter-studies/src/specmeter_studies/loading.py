@@ -17,11 +17,12 @@ from specmeter.experiments.file import parse_form, read_form
 from specmeter.extensions import OWN_CODE
 from specmeter.messages import Message
 from specmeter.text import quoted
-from specmeter_studies import builders
+from specmeter_studies import builders, experts
+from specmeter_studies.definition import FORM, ClaimForm, FigureForm, StudyForm, TableForm
 from specmeter_studies.naming import of_stand_ins
 from specmeter_studies.rules import carrying
-from specmeter_studies.setting import FORM, ClaimForm, FigureForm, StudyForm, TableForm
-from specmeter_studies.study import StudyFindings, citing, only_of, ruling
+from specmeter_studies.study import StudyFindings, citing
+from specmeter_studies.telling import only_of, ruling
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
@@ -90,7 +91,7 @@ class Study:
         found = StudyFindings(
             data=data,
             claims=self.claims(data),
-            tables=(*self.tables(data), *builders.tables(data)),
+            tables=(*self.tables(data), *experts.tables(data)),
             figures=self.figures(data),
             title=Message(self.title),
             source=Message(self.source),

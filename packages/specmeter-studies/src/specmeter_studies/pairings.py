@@ -21,7 +21,8 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import quotient, ratio_of_means
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, simultaneous, t_critical
 from specmeter.theory.cost import break_even_rate
-from specmeter_studies.study import StudyCell, quoted, share
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import quoted, share
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

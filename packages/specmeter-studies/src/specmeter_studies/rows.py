@@ -1,30 +1,24 @@
-"""What a run's store says in the words of studies: `PromptResult` rows, `ArmResult` lines, and where drafts ran.
-
-How much a quality measurement is, in its own units: models, windows of a text that are scored, and timings.
-"""
+"""What a run's store says in the words of studies: `PromptResult` rows and `ArmResult` lines."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.summary import ArmSummary
-from specmeter.engines.traffic import RECEIVED, SENT
 from specmeter.messages import Message
 from specmeter.numbers import rates
-from specmeter.record import Record, network_of
-from specmeter_studies.study import ArmResult, DraftPlace, PromptResult, several
+from specmeter_studies.study import ArmResult, PromptResult
+from specmeter_studies.telling import several
 
 if TYPE_CHECKING:
-    from specmeter.analysis.quality import QualityReport
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import KindSummary
-    from specmeter.record import Arm, Estimate, Prompt, Reply, Verdict
-    from specmeter.store import RequestRow, RunStore
-    from specmeter_studies.quality.plan import QualityPlan
+    from specmeter.record import Arm, Estimate, Prompt, Verdict
+    from specmeter.store import RequestRow
 
 
 _LENGTH = re.compile(r"length-(\d{1,9})$")
@@ -207,139 +201,3 @@ def _prompt_tokens(prompt: Prompt | None, row: RequestRow) -> int | None:
     if prompt is not None and prompt.token_count is not None:
         return prompt.token_count
     return None if row.prompt_n is None else row.prompt_n + (row.cache_n or 0)
-
-
-_METHOD = "draft-simple"
-_DECODES = "n_decode_total"
-_LOOPBACK = re.compile(r"\[127\.0\.0\.1:\d{1,5}\]")
-
-
-def draft_places(store: RunStore) -> Iterator[DraftPlace]:
-    """One per arm that drafts with a model of its own and answered something."""
-    arms = {arm.id: arm for arm in store.arms() if arm.methods == (_METHOD,) and not arm.synthetic_rates}
-    tallies = {arm_id: _Tally() for arm_id in arms}
-    for session in store.sessions():
-        if session.arm_id in arms:
-            tally = tallies[session.arm_id]
-            tally.sessions += 1
-            tally.held_by.update(use.device for use in session.draft_devices if use.model_buffer_bytes)
-            vocabulary = session.resolved.get("draft_n_vocab")
-            tally.vocabulary = vocabulary if isinstance(vocabulary, int) else tally.vocabulary
-    for request in store.requests():
-        if request.arm_id in arms and request.reply is not None:
-            tallies[request.arm_id].add((request.invocation, request.block), request.reply)
-    for arm_id, arm in arms.items():
-        if tallies[arm_id].requests:
-            yield tallies[arm_id].place(arm)
-
-
-@dataclass
-class _Tally:
-    requests: int = 0
-    sessions: int = 0
-    held_by: set[str] = field(default_factory=set[str])
-    vocabulary: int | None = None
-    ms: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
-    """(invocation, block) -> time spent drafting."""
-    tokens: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-    drafted: int = 0
-    forwards: int = 0
-    sent: float | None = None
-    received: float | None = None
-
-    def add(self, block: tuple[int, int], reply: Reply) -> None:
-        """One more reply."""
-        self.requests += 1
-        drafting = next((it for it in reply.drafting if it.method == _METHOD), None)
-        if drafting is None:
-            return
-        self.ms[block] += drafting.generate_ms
-        self.tokens[block] += reply.timings.draft_n or 0
-        if SENT in reply.counters and RECEIVED in reply.counters:
-            self.sent = (self.sent or 0.0) + reply.counters[SENT]
-            self.received = (self.received or 0.0) + reply.counters[RECEIVED]
-            self.drafted += reply.timings.draft_n or 0
-            # After each forward of the target the draft catches up with what that one read.
-            self.forwards += (reply.timings.draft_n or 0) + round(reply.counters.get(_DECODES, drafting.calls + 1))
-
-    def place(self, arm: Arm) -> DraftPlace:
-        """What the arm's replies and sessions say."""
-        blocks = tuple(block for block, count in sorted(self.tokens.items()) if count)
-        return DraftPlace(
-            config=arm.id,
-            machine=", ".join(arm.engine.rpc),
-            held_by=tuple(sorted({_without_port(device, arm) for device in self.held_by})),
-            block_ms=tuple(self.ms[block] / self.tokens[block] for block in blocks),
-            blocks=blocks,
-            drafted=self.drafted,
-            forwards=max(0, self.forwards - self.sessions),
-            sent_bytes=self.sent,
-            received_bytes=self.received,
-            vocabulary=self.vocabulary,
-        )
-
-
-def _without_port(device: str, arm: Arm) -> str:
-    """A device behind a relay by the relay's name: each session has another port."""
-    relays = [address for address in arm.engine.rpc if network_of(address) is not None]
-    return _LOOPBACK.sub(f"[{relays[0]}]", device) if len(relays) == 1 else device
-
-
-class Amount(Record):
-    """What is to be measured of models, or what was."""
-
-    models: int = 0
-    perplexities: int = 0
-    """Models that are scored."""
-    windows: int | None = 0
-    """Windows that are scored, of all models together; None: as many as the text has."""
-    timings: int = 0
-    """Of all models, tests and blocks together."""
-
-    @property
-    def told(self) -> Message | None:
-        """`7 models (7 perplexities of 70 windows in all, 84 timings)`; None where there is nothing."""
-        if not self.models:
-            return None
-        parts: list[Message] = []
-        if self.perplexities:
-            windows = "" if self.windows is None else Message("study.amount.windows", windows=self.windows)
-            parts.append(Message("study.amount.scored", perplexities=self.perplexities, windows=windows))
-        if self.timings:
-            parts.append(Message("study.amount.timed", timings=self.timings))
-        return Message("study.amount", models=self.models, parts=parts or [Message("study.nothing_yet")])
-
-
-def planned(plan: QualityPlan, models: Sequence[str]) -> Amount:
-    """What a plan asks for of those of its models that are measured."""
-    scored = len(models) if plan.score else 0
-    windows = 0 if not scored else None if plan.windows is None else scored * plan.windows
-    return Amount(
-        models=len(models),
-        perplexities=scored,
-        windows=windows,
-        timings=len(models) * len(plan.tests) * plan.repeats,
-    )
-
-
-def measured(report: QualityReport) -> Amount:
-    """What a report holds, complete or not."""
-    scores = [model.perplexity for model in report.models if model.perplexity is not None]
-    return Amount(
-        models=len(report.models),
-        perplexities=len(scores),
-        windows=sum(score.windows for score in scores),
-        timings=sum(len(rate.ms) for model in report.models for rate in model.rates),
-    )
-
-
-def together(amounts: Iterable[Amount]) -> Amount:
-    """Several measurements as one; windows are unknown where those of one are."""
-    every = list(amounts)
-    windows = [amount.windows for amount in every]
-    return Amount(
-        models=sum(amount.models for amount in every),
-        perplexities=sum(amount.perplexities for amount in every),
-        windows=None if None in windows else sum(count or 0 for count in windows),
-        timings=sum(amount.timings for amount in every),
-    )

@@ -21,8 +21,9 @@ from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import above, below, between, exceeds
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
-from specmeter_studies.setting import Row, estimate, line_of, name_of, shown
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_values, fallen, quoted, several
+from specmeter_studies.selection import Row, estimate, line_of, name_of, shown
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import by_values, fallen, quoted, several
 
 Template = str | Mapping[RulingWord, str]
 NOTHING = Message("study.none_measured")

@@ -17,8 +17,10 @@ from specmeter.errors import EngineError, EngineStartError, ModelError, UsageErr
 from specmeter.record import ModelIdentity
 from specmeter_studies.quality import mlx
 from specmeter_studies.quality.child import mlx_times
-from specmeter_studies.quality.mlx import MlxTiming, is_folder, read_folder, time_tests
-from specmeter_studies.quality.plan import load_plan, measure_plan
+from specmeter_studies.quality.mlx import MlxTiming, time_tests
+from specmeter_studies.quality.mlx_folder import is_folder, read_folder
+from specmeter_studies.quality.plan import load_plan
+from specmeter_studies.quality.planned import measure_plan
 
 PROMPT = SpeedTest(kind="prompt", tokens=40)
 GENERATE = SpeedTest(kind="generate", tokens=10)

@@ -14,7 +14,8 @@ from specmeter.cli import invoke
 from specmeter.errors import EngineError, UsageError
 from specmeter.record import EngineSettings
 from specmeter_studies.quality import measure
-from specmeter_studies.quality.scoring import Scores, Scoring, read_text
+from specmeter_studies.quality.scoring import Scores, Scoring
+from specmeter_studies.quality.text import read_text
 
 SMALL, SMALLER = "bench:draft-small", "bench:draft-small?quant=Q8_0"
 

@@ -12,16 +12,9 @@ from quality.cores import short_text
 from specmeter.analysis.quality import QualityReport, SpeedTest, load_report, save_report
 from specmeter.cli import invoke
 from specmeter.errors import ExperimentError, UsageError
-from specmeter_studies.quality import mlx, plan
-from specmeter_studies.quality.plan import (
-    LoadedPlan,
-    QualityPlan,
-    bundled_plans,
-    load_plan,
-    measure_plan,
-    names,
-    prepare,
-)
+from specmeter_studies.quality import mlx, plan, planned
+from specmeter_studies.quality.plan import LoadedPlan, QualityPlan, bundled_plans, load_plan
+from specmeter_studies.quality.planned import measure_plan, names, prepare
 
 SMALL = {
     "name": "small",
@@ -171,7 +164,7 @@ def test_models_that_do_not_fit_are_left_out(file: Path, monkeypatch: pytest.Mon
         if getattr(model, "name", "") == "eight":
             raise UsageError("too large", fix="more memory")
 
-    monkeypatch.setattr(plan, "_refuse_too_large", refuse)
+    monkeypatch.setattr(planned, "_refuse_too_large", refuse)
     request = prepare(load_plan(str(file)))
     assert [model.name for model in request.models] == ["full", "mixed"]
     assert [item.name for item in request.skipped] == ["eight"]

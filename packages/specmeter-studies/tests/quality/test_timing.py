@@ -12,7 +12,7 @@ from specmeter.analysis.quality import SpeedTest
 from specmeter.llama_binding.context import Context
 from specmeter.record import EngineSettings
 from specmeter_studies.quality.child import time_apart
-from specmeter_studies.quality.scoring import Timing, context_for, time_tests
+from specmeter_studies.quality.timing import Timing, context_for, time_tests
 
 TESTS = (
     SpeedTest(kind="prompt", tokens=70, depth=0),
@@ -55,10 +55,10 @@ def test_each_test_runs_once_from_its_depth(name: str, monkeypatch: pytest.Monke
 
 
 def test_the_order_comes_from_the_seed() -> None:
-    from specmeter_studies.quality import scoring
+    from specmeter_studies.quality import timing
 
     orders: set[tuple[SpeedTest, ...]] = set()
-    plain = scoring._timed  # pyright: ignore[reportPrivateUsage]
+    plain = timing._timed  # pyright: ignore[reportPrivateUsage]
     for seed in range(12):
         met: list[SpeedTest] = []
 
@@ -67,7 +67,7 @@ def test_the_order_comes_from_the_seed() -> None:
             return plain(context, text, test)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scoring, "_timed", watched)
+            patch.setattr(timing, "_timed", watched)
             time_tests(order("bench:draft-small", seed, tuple(it.model_copy(update={"tokens": 3}) for it in TESTS)))
         orders.add(tuple(met))
     assert len(orders) > 3

@@ -6,7 +6,8 @@ import pytest
 
 from specmeter.messages import Message, words
 from specmeter.show.figure import PAGE, specification
-from specmeter_studies.show.figures import APART_PX, MOST_PX, OVER, dodges, drawn, lanes, mark_of
+from specmeter_studies.show.figures import drawn
+from specmeter_studies.show.marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
 from specmeter_studies.study import Axis, Point, StudyFigure
 
 

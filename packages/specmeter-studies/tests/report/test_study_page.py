@@ -18,7 +18,8 @@ from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, Message, words
 from specmeter.show.table import csv_text, latex, markdown
 from specmeter_studies.folder import Part, StudyFolder, StudyRecord
-from specmeter_studies.show.document import GROUPS, published_documents, study_page, write_study_page
+from specmeter_studies.show.document import GROUPS, published_documents
+from specmeter_studies.show.page import study_page, write_study_page
 
 Look = Callable[..., Looked]
 

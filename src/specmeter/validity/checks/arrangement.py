@@ -16,9 +16,12 @@ import numpy as np
 from specmeter.analysis.requests import BlockKey
 from specmeter.experiments.schedule import Balance, achieved_balance
 from specmeter.messages import Message
+from specmeter.numbers.margin import MARGIN
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.baseline import (
+from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.speeds import (
     LEAST_REPEATS,
     BlockEffect,
     CarryOver,
@@ -30,8 +33,6 @@ from specmeter.validity.checks.baseline import (
     speeds_of,
     two_levels,
 )
-from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, of_arm, of_run, unseen
-from specmeter.validity.checks.run_data import RunData
 
 
 def _percent(log: float) -> float:
@@ -456,6 +457,49 @@ def pooled_vs_mean(data: RunData) -> Findings:
             )
 
 
+# --- stalls ----------------------------------------------------------------------------------------------------------
+
+
+def stalls(data: RunData) -> Findings:
+    """Requests that took half again as long as the same prompt of the same arm in other blocks (`find_stalls`).
+
+    Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
+    repeated. Never `invalid`: a stall may be what the machine always does.
+
+    Assumes: a prompt takes an arm the same time in every block, but for noise.
+    Otherwise: texts that are sampled differ in length and cost, and their spread is allowed for; suspect at most.
+    """
+    arms = {arm.arm_id: arm for arm in (*data.summary.arms, *data.summary.controls)}
+    for arm_id, requests in data.by_arm.items():
+        if data.arms[arm_id].load is not None:
+            yield not_applicable(arm_id, SHARED)
+            continue
+        blocks = {(it.row.invocation, it.row.block) for it in requests}
+        if len(blocks) < 2:
+            yield unseen(arm_id, Message("unchecked.no_repeat"))
+            continue
+        if len({it.row.prompt_id for it in requests}) < 2:
+            yield unseen(arm_id, Message("unchecked.one_prompt"))
+            continue
+        found = arms[arm_id].stalls
+        if found is None or not found.requests:
+            continue
+        yield of_arm(
+            "suspect" if found.share >= MARGIN else "note",
+            arm_id,
+            Message(
+                "stalls.found",
+                stalled=found.requests,
+                requests=found.of,
+                slowest_times_usual=found.slowest,
+                lost_percent_of_decode_time=100 * found.share,
+                blocks=len(blocks),
+            ),
+            slowest_times_usual=round(found.slowest, 2),
+            lost_percent_of_decode_time=round(100 * found.share, 2),
+        )
+
+
 CHECKS: tuple[Check, ...] = (
     Check("order-confounded", "suspect", order_confounded, saw=("arms", "sessions", "requests")),
     Check("within-run-only", "note", within_run_only, saw=("requests",)),
@@ -463,4 +507,5 @@ CHECKS: tuple[Check, ...] = (
     Check("stopped-when-decided", "note", stopped_when_decided, saw=("experiment",)),
     Check("bimodal", "suspect", bimodal, saw=("arms", "requests")),
     Check("pooled-vs-mean", "note", pooled_vs_mean, saw=("arms", "requests")),
+    Check("stalls", "suspect", stalls, saw=("arms", "requests")),
 )

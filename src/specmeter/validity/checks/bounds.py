@@ -4,8 +4,6 @@ The bounds are those of `specmeter.theory.bounds`, applied to single requests an
 hand and none needs to be inferred. Symbols as there: tau, gamma, c, m, S, F. Every bound rests on something that a
 machine may do otherwise (forwards over several tokens that cost less than one, caches, catalogues), so that a number
 above one is doubtful; false it is where the run's own times contradict it.
-
-How fast weights can be read: the peak of the memory that holds them, and so the least time of a drafted token.
 """
 
 from __future__ import annotations
@@ -22,18 +20,12 @@ from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, S
 from specmeter.record.verdict import Findings
 from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
-from specmeter.validity.checks.check import (
-    Check,
-    answered,
-    longest_draft,
-    not_applicable,
-    of_arm,
-    of_request,
-    unseen,
-    used_sessions,
-)
+from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.law import longest_draft
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sessions import used_sessions
 
 CACHE_BYTES = 256 * 1024 * 1024
 """Weights that may stay in a processor's largest cache, and need not be read from memory."""

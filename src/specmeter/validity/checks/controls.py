@@ -1,9 +1,7 @@
-"""Controls: arms whose outcome is known beforehand, so that what comes out shows what the run's numbers are worth.
+"""Arms that show no gain by design: controls, whose outcome is known beforehand, and arms that cost as much as others.
 
 Acceptance by dice, once of every draft token and once of none, tests the counters; the baseline measured twice tests
 the whole comparison. Controls are judged here and shown nowhere as results.
-
-Arms that show what steps cost and nothing more: acceptance by dice, experts that are recorded, random weights.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from collections.abc import Mapping
 from specmeter.messages import Message
 from specmeter.record import Arm, Estimate
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, first_line, logs_of, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sessions import first_line, logs_of
 
 _NONE = Message("unchecked.no_control")
 

@@ -16,19 +16,11 @@ from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import (
-    SMALLEST_BATCH,
-    Check,
-    first_line,
-    logs_of,
-    longest_draft,
-    not_applicable,
-    of_arm,
-    of_request,
-    unseen,
-    used_sessions,
-)
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.law import SMALLEST_BATCH, longest_draft
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sessions import first_line, logs_of, used_sessions
 
 ROUNDED = 1e-5
 """Share by which a server's count of slot-forwards may be off: it is printed as a mean with six digits."""

@@ -9,19 +9,10 @@ from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.messages import Message
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import (
-    Check,
-    Logs,
-    answered,
-    first_line,
-    logs_of,
-    not_applicable,
-    of_arm,
-    of_run,
-    unseen,
-    used_sessions,
-)
-from specmeter.validity.checks.run_data import RequestData, RunData
+from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sessions import Logs, first_line, logs_of, used_sessions
 
 AS_LARGE, LARGE = 0.8, 0.5
 """Bytes read per token, draft / target: above the first a draft is not smaller, above the second it hardly pays."""

@@ -18,8 +18,9 @@ from specmeter.experiments.file import parse
 from specmeter.messages import Message
 from specmeter.record import Arm, Prompt, Severity
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, sessions_by_arm, shown, unseen
+from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, shown, unseen
 from specmeter.validity.checks.run_data import RunData
+from specmeter.validity.checks.sessions import sessions_by_arm
 from specmeter.workloads import load, needs_tokenizer
 from specmeter.workloads.spec import FileWorkload, WorkloadSpec
 from specmeter.workloads.texts import BETWEEN

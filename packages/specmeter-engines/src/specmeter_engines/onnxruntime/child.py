@@ -21,8 +21,8 @@ from specmeter.engines.libllama.child import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
-from specmeter_engines.onnxruntime import ADAPTIVE, DRAFT
 from specmeter_engines.onnxruntime.folders import CONFIG
+from specmeter_engines.onnxruntime.spec import ADAPTIVE, DRAFT
 
 genai: Any = import_module("onnxruntime_genai")
 numpy: Any = import_module("numpy")

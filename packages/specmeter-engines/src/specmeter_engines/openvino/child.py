@@ -19,7 +19,7 @@ from specmeter.engines.libllama.child import one_by_one, serve
 from specmeter.errors import EngineError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
-from specmeter_engines.openvino import Options
+from specmeter_engines.openvino.spec import Options
 
 genai: Any = import_module("openvino_genai")
 openvino: Any = import_module("openvino")

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineStartError
-from specmeter_engines import needed
 from specmeter_engines.hosted import PARTS
-from specmeter_engines.vllm import PYTHON
+from specmeter_engines.installed import needed
+from specmeter_engines.vllm.spec import PYTHON
 
 _TEXT = """\
 # One target, one draft, one set of prompts: every engine that is installed here, each beside its own plain decoding in

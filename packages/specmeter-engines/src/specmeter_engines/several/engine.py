@@ -14,7 +14,7 @@ from specmeter.engines.session import Engine
 from specmeter.errors import ExperimentError, ModelError
 from specmeter.models.reference import resolve
 from specmeter.record import PLAIN, Arm, EngineIdentity, EngineSettings, ModelIdentity
-from specmeter_engines.several import SEVERAL, Options
+from specmeter_engines.several.spec import SEVERAL, Options
 
 if TYPE_CHECKING:
     from specmeter.engines.session import EngineSession, Launch

@@ -20,7 +20,7 @@ from specmeter.engines.libllama.child import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
-from specmeter_engines.transformers import ASSISTED, LOOKUP, Options
+from specmeter_engines.transformers.spec import ASSISTED, LOOKUP, Options
 
 torch: Any = import_module("torch")
 transformers: Any = import_module("transformers")

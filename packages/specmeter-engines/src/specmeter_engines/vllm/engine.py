@@ -25,7 +25,7 @@ from specmeter.engines.url.found import Found, ask, client_of
 from specmeter.engines.url.session import OpenAiSession
 from specmeter.errors import EngineStartError
 from specmeter.record import EngineIdentity
-from specmeter_engines.vllm import DRAFT_MODEL, NGRAM, PYTHON, VLLM, Options
+from specmeter_engines.vllm.spec import DRAFT_MODEL, NGRAM, PYTHON, VLLM, Options
 
 KNOWN = re.compile(r"0\.32\.")
 """Versions whose counters are understood here, since they were tried."""

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from specmeter.record import Network
     from specmeter_studies.latency import DraftStep
-    from specmeter_studies.library.cross_device.costs import Fitted
+    from specmeter_studies.library.cross_device.fitting import Fitted
     from specmeter_studies.study import StudyData
 
 _MOST = 64
@@ -80,8 +80,8 @@ def latency(
     """
     from specmeter.record import Network
     from specmeter.show.terminal.console import say_json
-    from specmeter_studies.library.cross_device.costs import at_least, forecast
-    from specmeter_studies.show.machines import document, print_forecasts
+    from specmeter_studies.library.cross_device.fitting import at_least, forecast
+    from specmeter_studies.show.latency import document, print_forecasts
 
     rates = _bounded("--bandwidth", bandwidth, "1000,10000", _BANDWIDTHS)
     times = _bounded("--rtt", rtt, "0.5,2,10", _TIMES)
@@ -112,7 +112,8 @@ def latency(
 def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tuple[Fitted, DraftStep | None]:
     from specmeter.theory.acceptance import tokens_per_step
     from specmeter.theory.arguments import probabilities
-    from specmeter_studies.library.cross_device.costs import backends, fitted, step_of
+    from specmeter_studies.library.cross_device.costs import backends
+    from specmeter_studies.library.cross_device.fitting import fitted, step_of
 
     data = _data(folder)
     places = backends(data)

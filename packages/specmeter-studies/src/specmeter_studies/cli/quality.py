@@ -118,8 +118,8 @@ def command(
     from specmeter.show.terminal.progress import part_progress
     from specmeter_studies.quality.measure import QualitySpec, measure
     from specmeter_studies.quality.native import find_tool
-    from specmeter_studies.quality.scoring import read_text
-    from specmeter_studies.show.machines import print_report
+    from specmeter_studies.quality.text import read_text
+    from specmeter_studies.show.quality import print_report
 
     if not models:
         ctx.fail("name one MODEL or more, or a --plan")
@@ -195,8 +195,9 @@ def _measure_plan(
     from specmeter.models.reference import Fetching
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.progress import model_progress, part_progress
-    from specmeter_studies.quality.plan import carry_out, load_plan, prepare
-    from specmeter_studies.show.machines import print_report
+    from specmeter_studies.quality.plan import load_plan
+    from specmeter_studies.quality.planned import carry_out, prepare
+    from specmeter_studies.show.quality import print_report
 
     loaded = load_plan(name, overrides, variants=variants)
     earlier = load_report(out) if out is not None and out.exists() else None

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
-    from specmeter_studies.folder import Part, StudyFolder, StudyOrder
+    from specmeter_studies.folder import Part, StudyFolder
+    from specmeter_studies.order import StudyOrder
     from specmeter_studies.quality.measure import Progress as QualityProgress
 
 
@@ -70,7 +71,7 @@ class _WithVariants(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from specmeter_studies import find, names
-        from specmeter_studies.folder import variants_of
+        from specmeter_studies.order import variants_of
 
         offered = {
             name: dict.fromkeys(it for part in variants_of(find(name)).values() for it in part) for name in names()
@@ -166,7 +167,8 @@ def run(
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import sort_of
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.folder import StudyOrder, choose_folder, read_models
+    from specmeter_studies.folder import choose_folder
+    from specmeter_studies.order import StudyOrder, read_models
     from specmeter_studies.runner import begin, look, measure_study
     from specmeter_studies.show.terminal import print_left_out, print_stopped
     from specmeter_studies.show.terminal import report as report_of
@@ -175,7 +177,7 @@ def run(
     asked = tuple(dict.fromkeys(chosen))
     ready = look(StudyOrder(name, asked, overrides, read_models(models), offline, trust, budget))
     if dry_run:
-        from specmeter_studies.show.terminal import print_dry_run
+        from specmeter_studies.show.dry_run import print_dry_run
 
         return 0 if print_dry_run(ready, as_json=as_json) else 2
     if out is None:
@@ -255,7 +257,7 @@ def export(folder: str, out: Path) -> None:
     from specmeter.show.terminal.console import output
     from specmeter.store.locate import find_study
     from specmeter_studies.folder import StudyFolder as Folder
-    from specmeter_studies.show.document import write_data
+    from specmeter_studies.show.data import write_data
 
     output().say_all(map(str, write_data(Folder(find_study(folder)), out)), wrap=False)
 
@@ -321,7 +323,8 @@ def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
 def _write_report(folder: StudyFolder, *, trusted: bool) -> Path:
     """The page of what was found, in the study folder."""
     from specmeter.messages import LANGUAGES
-    from specmeter_studies.show.document import read_study, write_study_page
+    from specmeter_studies.show.document import read_study
+    from specmeter_studies.show.page import write_study_page
 
     return write_study_page([read_study(folder, trusted=trusted)], folder.report_path, LANGUAGES, inside=True)
 

@@ -13,7 +13,8 @@ from specmeter.engines.process import Heard, read_result, run_in_subprocess, ser
 from specmeter.errors import EngineStartError, UsageError
 from specmeter.record import EngineIdentity, ModelIdentity, Record
 from specmeter_studies.quality import mlx
-from specmeter_studies.quality.scoring import Scores, Scoring, Times, Timing, score, time_tests
+from specmeter_studies.quality.scoring import Scores, Scoring, score
+from specmeter_studies.quality.timing import Times, Timing, time_tests
 
 Result = TypeVar("Result", Scores, Times)
 

@@ -36,9 +36,10 @@ from specmeter.models.facts import read_facts
 from specmeter.numbers.stats import median_estimate
 from specmeter.record import Arm, EngineIdentity, EngineSettings, Host, ModelIdentity
 from specmeter_studies.quality.child import mlx_times, score_apart, time_apart
-from specmeter_studies.quality.mlx import read_folder
+from specmeter_studies.quality.mlx_folder import read_folder
 from specmeter_studies.quality.native import native_perplexity, native_times
-from specmeter_studies.quality.scoring import Scores, Scoring, Timing, context_for
+from specmeter_studies.quality.scoring import Scores, Scoring
+from specmeter_studies.quality.timing import Timing, context_for
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is measured, parts done, parts in all)."""

@@ -1,9 +1,4 @@
-"""What a page about a study tells: its claims, tables and figures, ready to be shown, from published or own numbers.
-
-The page of one study or of several, and their tables as files.
-
-A study's data as files, as documents publish theirs: single requests, tables, and the environment.
-"""
+"""What a page about a study tells: its claims, tables and figures, ready to be shown, from published or own numbers."""
 
 from __future__ import annotations
 
@@ -11,25 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import specmeter_studies as studies
 from specmeter.errors import UsageError
-from specmeter.messages import LANGUAGES, Message, words
-from specmeter.show.page.files import (
-    copy_kept,
-    whole_folder,
-    write_made,
-    write_requests,
-    write_section,
-    write_table,
-    write_text,
-)
-from specmeter.show.page.page import render
-from specmeter.show.table import csv_text
-from specmeter.store.run import ENVIRONMENT_NAME
-from specmeter.text import printable
+from specmeter.messages import Message
 from specmeter_studies.show import tables as study_tables
 from specmeter_studies.show.figures import drawn, slug
 
@@ -204,80 +185,3 @@ def _distinct(names: Sequence[str]) -> list[str]:
             free, number = f"{name}-{number}", number + 1
         taken.append(free)
     return taken
-
-
-def study_page(
-    documents: Sequence[StudyDocument],
-    languages: Sequence[str] = LANGUAGES,
-    *,
-    index: str | None = None,
-    downloads: Sequence[tuple[str, str]] = (),
-) -> str:
-    """The page of one study or of several: what their numbers are, what they say about each claim, then figures and
-    tables. Names of figures must differ, so each of several studies needs its prefix.
-
-    `index` links to the page of all studies, `downloads` (name, size) lie beside the page.
-    """
-    return render(
-        "study.html",
-        languages,
-        [figure for document in documents for figure in document.figures],
-        own={"zh": {en: zh for document in documents for en, zh in document.findings.chinese.items()}},
-        title=f"{printable(str(documents[0].title) if len(documents) == 1 else 'Studies')} · specmeter",
-        studies=documents,
-        index=index,
-        downloads=downloads,
-    )
-
-
-def write_study_page(
-    documents: Sequence[StudyDocument], path: Path, languages: Sequence[str], *, inside: bool = False
-) -> Path:
-    """Write the page of one study or of several, like `write_page`."""
-    return write_made(path, study_page(documents, languages).encode(), inside=inside)
-
-
-def write_study_tables(
-    documents: Sequence[StudyDocument], folder: Path, languages: Sequence[str], only: Sequence[str] = ()
-) -> list[Path]:
-    """Write the claims and tables of studies, and every configuration, as Markdown, CSV and LaTeX, and every single
-    generation as JSON Lines."""
-    written: list[Path] = []
-    with whole_folder(folder):
-        for document in documents:
-            written += write_section(document, folder, languages, only)
-            for table in (document.configurations, document.models):
-                name = f"{document.prefix}{table.name.replace('_', '-')}"
-                written += write_table(table, name, folder, languages, only)
-            if rows := document.findings.data.results:
-                written.append(folder / f"{document.prefix}results.jsonl")
-                write_text(written[-1], "".join(f"{row.model_dump_json()}\n" for row in rows), inside=True)
-    return written
-
-
-def write_data(folder: StudyFolder, out: Path) -> list[Path]:
-    """Write what was measured of a study into the folder `out`; returns the files.
-
-    Each table of the document becomes `TABLE.csv`, with the document's headings; each part that is an experiment gives
-    `PART.requests.jsonl`, every request with all its fields, and `PART.BENCHMARK_ENV.md`; the part's name is left out
-    where there is one part. Raises `UsageError` where nothing was measured or a file cannot be written, `StoreError`
-    for a damaged folder.
-    """
-    document = study_document(folder.findings())
-    parts = [part for part in folder.record().parts if part.kind == "experiment" and folder.run_state(part) is not None]
-    if not parts and not document.tables:
-        raise UsageError(f"{folder.path}: nothing was measured yet", fix=f"measure it: `{document.findings.command}`")
-    written: list[Path] = []
-    with whole_folder(out):
-        for table in document.tables:
-            written.append(out / f"{table.name}.csv")
-            write_text(written[-1], csv_text(table, words()), inside=True)
-        for part in parts:
-            run = folder.run_folder(part.name)
-            of = "" if len(parts) == 1 else f"{part.name}."
-            requests, environment = out / f"{of}requests.jsonl", out / f"{of}{ENVIRONMENT_NAME}"
-            write_requests(run, requests)
-            written.append(requests)
-            if copy_kept(run, ENVIRONMENT_NAME, environment):
-                written.append(environment)
-    return written

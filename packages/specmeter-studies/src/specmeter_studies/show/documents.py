@@ -25,7 +25,8 @@ from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matri
 from specmeter_studies.rungs import percent_change
 from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
-from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure, quoted
+from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure
+from specmeter_studies.telling import quoted
 
 ALL = "all"
 LOG, LOG_PROMPT = "sd_35B_Q4_0.8B_Q8_k4", "math"

@@ -74,7 +74,7 @@ def published(name: str, languages: Sequence[str]) -> Shown:
 
 
 def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[str]) -> Shown:
-    from specmeter_studies.show.document import write_study_page, write_study_tables
+    from specmeter_studies.show.page import write_study_page, write_study_tables
 
     return Shown(
         lambda: [it for study in studies for it in study.figures],

@@ -12,14 +12,9 @@ from specmeter.show.page.site import DATA, INDEX, copy_documents, downloads_of, 
 from specmeter.show.table import Cell, Column, Row, Table, counted
 from specmeter.store.environment import private
 from specmeter_studies.folder import StudyFolder
-from specmeter_studies.show.document import (
-    StudyDocument,
-    published_documents,
-    read_study,
-    study_page,
-    write_data,
-    write_study_tables,
-)
+from specmeter_studies.show.data import write_data
+from specmeter_studies.show.document import StudyDocument, published_documents, read_study
+from specmeter_studies.show.page import study_page, write_study_tables
 from specmeter_studies.study import FINDINGS
 
 _VERDICTS = ("invalid", "suspect", "unchecked", "valid")

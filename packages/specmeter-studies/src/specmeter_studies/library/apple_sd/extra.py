@@ -18,10 +18,10 @@ from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds
 from specmeter.theory.cost import permitted_speedup
 from specmeter_studies import apple_published
-from specmeter_studies.measured import reason_of
+from specmeter_studies.from_claims import reason_of
 from specmeter_studies.pairings import RULE, Pairing, believable, pairings
 from specmeter_studies.rules import NOTHING, exceeded
-from specmeter_studies.study import by_counts, fallen, sentence, several, share
+from specmeter_studies.telling import by_counts, fallen, sentence, several, share
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found, StudyData

@@ -14,10 +14,11 @@ from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, UsageError
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
-from specmeter_studies.library.cross_device.costs import Backend, Fitted, backends, fitted, shared_acceptance
-from specmeter_studies.measured import reason_of
+from specmeter_studies.from_claims import reason_of
+from specmeter_studies.library.cross_device.costs import Backend, backends, shared_acceptance
+from specmeter_studies.library.cross_device.fitting import Fitted, fitted
 from specmeter_studies.rules import lies
-from specmeter_studies.study import by_counts, by_values, fallen, quoted, sentence, several, share
+from specmeter_studies.telling import by_counts, by_values, fallen, quoted, sentence, several, share
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
 from specmeter.messages import Message
+from specmeter_studies.from_claims import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter_studies.library.cross_device.costs import WITHDRAWN
-from specmeter_studies.measured import counted_tau, mean_line, printed_rate, result, rulings, tally
 from specmeter_studies.study import ArmResult, DraftPlace, ModelUsed, StudyData
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from itertools import pairwise, permutations
 
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
+from specmeter_studies.library.moe_306.equations import at_acceptance
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
     GAMMAS,
@@ -16,45 +17,36 @@ from specmeter_studies.library.moe_306.lines import (
     SMALL,
     acceptance_of,
     acceptances,
-    any_against,
     at,
     believable,
     best_first,
     by_kind,
     by_length,
-    faster,
-    gains,
-    in_the_mean,
     label,
     listed,
-    mean_ratio,
     model,
     named,
     overall,
     percent,
-    ruled,
     speculative,
+    with_speedup,
+)
+from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
+from specmeter_studies.library.moe_306.ratios import faster, mean_ratio
+from specmeter_studies.library.moe_306.rulings import (
+    any_against,
+    gains,
+    in_the_mean,
+    ruled,
     together,
     unanimous,
     undecided,
-    with_speedup,
     without,
 )
-from specmeter_studies.library.moe_306.mechanism import LOW_ACCEPTANCE, by_bounds
-from specmeter_studies.library.moe_306.tables import Configuration, at_acceptance, baselines
+from specmeter_studies.library.moe_306.tables import Configuration, baselines
 from specmeter_studies.rules import exceeded
-from specmeter_studies.study import (
-    ArmResult,
-    Found,
-    RulingWord,
-    StudyData,
-    by_counts,
-    by_values,
-    denied_by,
-    quoted,
-    resting_on,
-    where_any,
-)
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, by_values, denied_by, quoted, resting_on, where_any
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,18 @@ from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter_studies.apple_published import raw_logs
+from specmeter_studies.library.moe_306.equations import (
+    Equations,
+    Traffic,
+    at_acceptance,
+    equations,
+    evaluate,
+    nothing_accepted,
+    rounds,
+    step_ms,
+    tokens_generated,
+    traffic,
+)
 from specmeter_studies.library.moe_306.lines import (
     DENSE,
     LARGE,
@@ -31,22 +43,11 @@ from specmeter_studies.library.moe_306.lines import (
     named,
     other_format,
     overall,
-    refuted_by,
     speculative,
 )
-from specmeter_studies.library.moe_306.tables import (
-    Equations,
-    Traffic,
-    at_acceptance,
-    equations,
-    evaluate,
-    nothing_accepted,
-    rounds,
-    step_ms,
-    tokens_generated,
-    traffic,
-)
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData, by_counts, by_values, quoted
+from specmeter_studies.library.moe_306.rulings import refuted_by
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, by_values, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

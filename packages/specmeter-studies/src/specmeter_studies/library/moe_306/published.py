@@ -16,7 +16,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import student_mean
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Estimate
-from specmeter_studies import measured as from_claims
+from specmeter_studies import from_claims
 from specmeter_studies.apple_published import raw_logs
 from specmeter_studies.library.moe_306 import lines
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Ran, StudyData

@@ -11,7 +11,7 @@ from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd import extra as of_ratios
 from specmeter_studies.pairings import Pairing, pairings
 from specmeter_studies.rules import SHOWN, lies
-from specmeter_studies.study import by_counts, in_percent, quoted, share
+from specmeter_studies.telling import by_counts, in_percent, quoted, share
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found, StudyData

@@ -10,7 +10,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, exceeds, scaled
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter.record import Estimate
-from specmeter_studies.study import quoted
+from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
     from specmeter_studies.study import ArmResult, Found, StudyData

@@ -25,17 +25,16 @@ from specmeter_studies.library.moe_306.lines import (
     acceptances,
     believable,
     best_first,
-    faster,
     label,
     listed,
     named,
     percent,
-    ruled,
-    together,
-    unanimous,
 )
+from specmeter_studies.library.moe_306.ratios import faster
+from specmeter_studies.library.moe_306.rulings import ruled, together, unanimous
 from specmeter_studies.rules import lies
-from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData, by_counts, quoted, several
+from specmeter_studies.study import ArmResult, Found, RulingWord, StudyCell, StudyData
+from specmeter_studies.telling import by_counts, quoted, several
 
 GAMMA, CONTEXTS, GREEDY, SAMPLED, MIXTURES = (
     "open-gamma",

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, scaled
-from specmeter_studies.library.apple_quant_ladder import extra as quant_published
+from specmeter_studies.library.apple_quant_ladder import published as quant_published
 from specmeter_studies.rungs import Rung, faster, rungs, spread
-from specmeter_studies.study import StudyCell, by_intervals, by_values, denied_by, quoted
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import by_intervals, by_values, denied_by, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

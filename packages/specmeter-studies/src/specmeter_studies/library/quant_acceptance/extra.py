@@ -17,10 +17,11 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, exceeds, student_mean
 from specmeter.record import Estimate
 from specmeter_studies import apple_published
-from specmeter_studies.library.apple_quant_ladder import extra as quant_published
+from specmeter_studies.library.apple_quant_ladder import published as quant_published
 from specmeter_studies.pairings import Pairing, believable, pairings
 from specmeter_studies.rungs import Rung, named, percent_change, rungs, worse
-from specmeter_studies.study import StudyCell, quoted
+from specmeter_studies.study import StudyCell
+from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

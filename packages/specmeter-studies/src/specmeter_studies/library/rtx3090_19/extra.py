@@ -34,7 +34,7 @@ from specmeter_studies.library.rtx3090_19.lines import (
     percent,
     ratio,
 )
-from specmeter_studies.library.rtx3090_19.tables import (
+from specmeter_studies.library.rtx3090_19.mechanism import (
     SPARSITY,
     THRESHOLD,
     UNEXPLAINED,
@@ -45,7 +45,8 @@ from specmeter_studies.library.rtx3090_19.tables import (
     of_model,
     saturation,
 )
-from specmeter_studies.study import Found, RulingWord, StudyData, by_counts, quoted, where_any
+from specmeter_studies.study import Found, RulingWord, StudyData
+from specmeter_studies.telling import by_counts, quoted, where_any
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate

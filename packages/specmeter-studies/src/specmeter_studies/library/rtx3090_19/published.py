@@ -15,7 +15,7 @@ from specmeter.messages import Message
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter.theory.catalogue import models
-from specmeter_studies import measured
+from specmeter_studies import from_claims
 from specmeter_studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY
 from specmeter_studies.study import ArmResult, ModelUsed, PromptResult, Requests, StudyData
 
@@ -48,7 +48,7 @@ def published() -> StudyData:
             Message("rtx3090-19.once"),
             Message("rtx3090-19.withdrawn"),
             (Message("rtx3090-19.struck")),
-            Message("rtx3090-19.audited", tally=measured.tally("rtx3090-19")),
+            Message("rtx3090-19.audited", tally=from_claims.tally("rtx3090-19")),
         ),
     )
 
@@ -69,11 +69,11 @@ def _model(name: str, size_bytes: float | None = None, quantization: str = "") -
 
 
 def _lines() -> Iterator[ArmResult]:
-    printed = zip(measured.rulings(STUDY, _SUMMARY), tables.cells(_SUMMARY), strict=True)
+    printed = zip(from_claims.rulings(STUDY, _SUMMARY), tables.cells(_SUMMARY), strict=True)
     by_name = {ruling.claim.label: (ruling, cells) for ruling, cells in printed}
     for configuration in tables.cells("rtx3090-19/configurations.csv"):
         ruling, cells = by_name[configuration["label"]]
-        line = measured.arm(ruling, max_tokens=int(cells["max_tokens"]))
+        line = from_claims.arm(ruling, max_tokens=int(cells["max_tokens"]))
         remarks = [it for it in ruling.others if it.values.get("check") == "acceptance-by-construction"]
         judged = _judged(line)
         yield judged.model_copy(
@@ -120,8 +120,8 @@ def _requests(claim: Claim, cells: dict[str, str]) -> Requests:
 
 
 def _results() -> Iterator[PromptResult]:
-    for ruling in measured.rulings(STUDY, "rtx3090-19/requests.csv"):
+    for ruling in from_claims.rulings(STUDY, "rtx3090-19/requests.csv"):
         claim = ruling.claim
-        result = measured.result(ruling, config=claim.label.partition(", ")[0])
+        result = from_claims.result(ruling, config=claim.label.partition(", ")[0])
         counted = {"drafted": claim.drafted or 0, "accepted": claim.accepted or 0}
         yield result.model_copy(update={"generated": claim.predicted_n, "decode_ms": claim.predicted_ms, **counted})

@@ -22,19 +22,11 @@ from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
 from specmeter.theory import catalogue
 from specmeter.theory.roofline import expected_union
-from specmeter_studies import measured
+from specmeter_studies import from_claims
 from specmeter_studies.rules import NOTHING, lies
 from specmeter_studies.rungs import percent_change
-from specmeter_studies.study import (
-    ArmResult,
-    Found,
-    ModelUsed,
-    StudyData,
-    by_counts,
-    by_intervals,
-    in_percent,
-    quoted,
-)
+from specmeter_studies.study import ArmResult, Found, ModelUsed, StudyData
+from specmeter_studies.telling import by_counts, by_intervals, in_percent, quoted
 
 if TYPE_CHECKING:
     from specmeter.audit.claim import Claim
@@ -72,17 +64,17 @@ def published() -> StudyData:
         notes=(
             Message("rtx3090-aug.texts"),
             Message("rtx3090-aug.held"),
-            Message("rtx3090-aug.audited", tally=measured.tally("rtx3090-aug")),
+            Message("rtx3090-aug.audited", tally=from_claims.tally("rtx3090-aug")),
         ),
     )
 
 
 def _lines() -> Iterator[ArmResult]:
-    rows = list(zip(measured.rulings("rtx3090-aug", _MATRIX), tables.cells(_MATRIX), strict=True))
-    rates = {ruling.claim.label: measured.printed_rate(ruling.claim) for ruling, _ in rows}
+    rows = list(zip(from_claims.rulings("rtx3090-aug", _MATRIX), tables.cells(_MATRIX), strict=True))
+    rates = {ruling.claim.label: from_claims.printed_rate(ruling.claim) for ruling, _ in rows}
     for ruling, cells in rows:
         claim = ruling.claim
-        line = measured.arm(ruling, config=claim.label.partition(", ")[0], target=TARGET, suite=cells["run"])
+        line = from_claims.arm(ruling, config=claim.label.partition(", ")[0], target=TARGET, suite=cells["run"])
         shared = {"acceptance": line.acceptance if claim.drafted else None, "tau": None}
         yield line.model_copy(update={**shared, "speedup": _speedup(claim, cells, rates)})
 

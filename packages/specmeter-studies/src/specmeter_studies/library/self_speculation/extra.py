@@ -9,7 +9,7 @@ from specmeter_studies import apple_published
 from specmeter_studies.library.apple_sd.extra import NO_SPEEDUP, necessary
 from specmeter_studies.pairings import pairings
 from specmeter_studies.rules import lies
-from specmeter_studies.study import by_intervals, quoted
+from specmeter_studies.telling import by_intervals, quoted
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found, StudyData
