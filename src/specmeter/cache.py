@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specmeter.errors import ModelError
-from specmeter.files import locked, locked_at_once
+from specmeter.files import locked, locked_at_once, write_whole
 from specmeter.text import size
 
 _SETTLED_S = 2.0
@@ -83,11 +83,9 @@ def _read_note(note: Path) -> str | None:
 
 
 def _write_note(note: Path, digest: str) -> None:
-    temporary = note.with_name(f"{note.name}.{os.getpid()}")
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(digest, encoding="ascii")
-        temporary.replace(note)
+        write_whole(note, digest.encode())
 
 
 def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) -> Path:

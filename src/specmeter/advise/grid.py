@@ -15,7 +15,7 @@ from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.halves import MOST_OF_KIND, MOST_PROMPTS, prompts_of_half
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
-from specmeter.engines.url import ANY
+from specmeter.engines.url.spec import ANY
 from specmeter.experiments.described import Described, file_workload
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.workloads.spec import ALL_KINDS

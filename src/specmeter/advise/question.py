@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion
-from specmeter.engines.url import ANY
+from specmeter.engines.url.spec import ANY
 from specmeter.errors import UsageError
 from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine
 from specmeter.experiments.file import bundled, load

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.engines.registry import late, spec_of
-from specmeter.engines.url import ANY, SERVED, UrlOptions, places
+from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
 from specmeter.errors import UsageError
 from specmeter.experiments.defaults import as_name, name_of, simulated
 from specmeter.record import EngineTraits

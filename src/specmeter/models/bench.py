@@ -90,8 +90,6 @@ class BenchModel:
     """Layers that are trained (0 for a shape)."""
     feed_forward: int
     """Neurons per layer, or per expert."""
-    core_feed_forward: int
-    """Neurons that are trained (0 for a shape)."""
     experts: int
     experts_used: int
     quant: str
@@ -261,7 +259,7 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
     key = [version, core_sha256, architecture, own, spec.quant, spec.shape, spec.scale]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     file_name = f"{spec.name.replace('/', '-')}-{spec.quant}-{digest}.gguf"
-    layers, core_layers, width, core_width, experts, experts_used = own
+    layers, core_layers, width, _, experts, experts_used = own
     plan = BenchModel(
         reference=reference_of(spec),
         path=core_path if is_core else cache_dir() / "models" / file_name,
@@ -271,7 +269,6 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
         layers=layers,
         core_layers=core_layers,
         feed_forward=width,
-        core_feed_forward=core_width,
         experts=experts,
         experts_used=experts_used,
         quant=spec.quant,

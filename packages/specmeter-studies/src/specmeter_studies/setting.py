@@ -78,7 +78,7 @@ def bandwidth(hosts: Sequence[Host], *, on_gpu: bool) -> float | None:
     states. Of GPUs the peak.
     """
     from specmeter.host.bandwidth import remembered
-    from specmeter.theory import catalogue
+    from specmeter.theory.catalogue import devices as catalogue
 
     if len(distinct(hosts)) != 1:
         return None

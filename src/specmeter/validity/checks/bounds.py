@@ -1,9 +1,9 @@
 """Checks of bounds: speedups that acceptance permits, rates that memory can feed.
 
-The bounds are those of `specmeter.theory.bounds`, applied to single requests and to blocks, where every number is at
-hand and none needs to be inferred. Symbols as there: tau, gamma, c, m, S, F. Every bound rests on something that a
-machine may do otherwise (forwards over several tokens that cost less than one, caches, catalogues), so that a number
-above one is doubtful; false it is where the run's own times contradict it.
+The bounds are those of `specmeter.theory.bounds`, applied to single requests and to blocks. Symbols as there: tau,
+gamma, c, m, S, F. Every bound rests on something that a machine may do otherwise (forwards over several tokens that
+cost less than one, caches, catalogues), so a number above one is doubtful. It is false if the run's own times
+contradict it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.record.verdict import Findings
-from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.law import longest_draft

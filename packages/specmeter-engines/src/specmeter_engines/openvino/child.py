@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
-from specmeter.engines.libllama.child import one_by_one, serve
+from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import EngineError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
