@@ -1,4 +1,4 @@
-"""How long an advice may take: what a question without a budget gets, and which budget is too small."""
+"""Budgets of an advice: the default for a question, and which budget is too small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of an advice: which one a question goes on in, and what it is begun with."""
+"""Chooses the folder of an advice: the one that a question continues in, or a new one."""
 
 from __future__ import annotations
 

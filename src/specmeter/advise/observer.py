@@ -1,4 +1,4 @@
-"""Who hears how an advice goes on."""
+"""The interface of observers, who are told about the progress of an advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an advice would try, and what it would need: `specmeter advise --dry-run`."""
+"""The outline of an advice: what it would try, and what it would need (`specmeter advise --dry-run`)."""
 
 from __future__ import annotations
 
