@@ -368,31 +368,6 @@ class Point(Record):
     """Written beside the mark: the name of a rung, its bits."""
     verdict: Standing | None = None
 
-    @classmethod
-    def of(
-        cls,
-        estimate: Estimate,
-        *,
-        x: float | str,
-        series: str = "",
-        facet: str | Message = "",
-        label: str = "",
-        name: str = "",
-        verdict: Standing | None = None,
-    ) -> Point:
-        """The point of an estimate, with its interval where it has one."""
-        return cls(
-            series=series,
-            facet=facet,
-            x=x,
-            y=estimate.point,
-            low=estimate.low,
-            high=estimate.high,
-            label=label,
-            name=name,
-            verdict=verdict,
-        )
-
 
 class Axis(Record):
     """An axis and its title with unit."""

@@ -364,8 +364,10 @@ def _here() -> Table:
 def _chart(*, by_clients: bool) -> Figure | None:
     """Speedup by draft length or by number of clients: dense beside mixture, a panel for each machine."""
     points = tuple(
-        Point.of(
-            it.speedup,
+        Point(
+            y=it.speedup.point,
+            low=it.speedup.low,
+            high=it.speedup.high,
             x=float(it.clients if by_clients else it.gamma),
             series=f"bench {it.target}",
             facet=it.device,
