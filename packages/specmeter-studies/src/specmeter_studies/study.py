@@ -306,6 +306,11 @@ class StudyData:
     """Whether speedups have the interval to cite: claims widen the arm's own by what they compare."""
 
     @property
+    def whole(self) -> tuple[ArmResult, ...]:
+        """The lines over all prompts."""
+        return tuple(line for line in self.arms if line.prompt is None and line.prompt_tokens is None)
+
+    @property
     def stands_in(self) -> bool:
         """Whether other models than the document's were measured."""
         return any(model.stand_in for model in self.models)

@@ -209,9 +209,9 @@ def varied(data: StudyData) -> Iterator[Mapping[str, object]]:
 def rates(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Arms and baselines with the file of their target; baselines are named by its bits per weight."""
     ladder = rungs(data)
-    for line in data.arms:
+    for line in data.whole:
         rung = named(ladder, line.target)
-        if line.prompt is None and line.prompt_tokens is None and rung is not None:
+        if rung is not None:
             yield {
                 "line": line,
                 "rung": rung,
