@@ -6,6 +6,16 @@ A cell's log rate is its arm's, plus what its block has of its own (3 %), plus n
 tails of Student's t with 3 degrees of freedom, with stalls (a cell in twelve takes 3 to 30 standard deviations longer),
 at two speeds (a quarter of the cells 3 standard deviations slower), or with the best arm two or four times as noisy as
 the others. Rules differ in how upper bounds are made; `elimination.eliminate` itself runs every race.
+
+Seen with eight truths of two or six arms, up to 8 blocks, noise of 1, 2 and 4 %, 500 races each.
+In the worst case more than 2 % was lost in, and plain decoding rashly called slower in:
+
+                            normal, t3, stalls    two speeds     one arm x2     one arm x4   decided   cells
+    as above                   0.4 %  1.8 %     0.2 %  2.8 %   1.0 %  1.6 %   3.0 %  1.8 %      27 %    32.8
+    all degrees of freedom     1.6 %  1.8 %     0.6 %  2.8 %   4.8 %  2.6 %  10.0 %  8.0 %      33 %    29.0
+    pooled error alone         1.8 %  1.8 %     0.6 %  2.8 %   6.6 %  3.6 %  15.6 %  12.2 %     38 %    27.8
+    own error alone            4.2 %  2.0 %     3.6 %  2.8 %   4.0 %  1.6 %   4.2 %  2.0 %      23 %    32.0
+    martingale (Lai)           0.4 %  0.8 %     0.0 %  0.8 %   0.8 %  0.4 %   2.0 %  1.0 %      26 %    33.8
 """
 
 from __future__ import annotations

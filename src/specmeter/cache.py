@@ -1,6 +1,4 @@
-"""The user's cache folder: where built and fetched models lie, and what their checksums are.
-
-Files are published whole or not at all, and two processes that want the same file build it once."""
+"""The user's cache folder: built and fetched models with their checksums; a file is built once and appears whole."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from specmeter.errors import ModelError
-from specmeter.files import locked, locked_at_once
+from specmeter.files import locked, locked_at_once, write_whole
 from specmeter.text import size
 
 _SETTLED_S = 2.0
@@ -85,11 +83,9 @@ def _read_note(note: Path) -> str | None:
 
 
 def _write_note(note: Path, digest: str) -> None:
-    temporary = note.with_name(f"{note.name}.{os.getpid()}")
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(digest, encoding="ascii")
-        temporary.replace(note)
+        write_whole(note, digest.encode())
 
 
 def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) -> Path:

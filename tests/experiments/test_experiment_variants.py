@@ -137,13 +137,12 @@ def test_overrides_choose_no_variants(file: str, override: str) -> None:
         load(file, [override])
 
 
-@pytest.mark.parametrize(
-    ("name", "variant"), [(name, it) for name, found in bundled().items() for it in found.variants]
-)
-def test_bundled_variants_are_valid(name: str, variant: str) -> None:
+def test_bundled_variants_are_valid() -> None:
     """Alone, or after `bench`, which some of them are meant to follow."""
-    chain = ["bench", variant] if variant == "quick" and "bench" in bundled()[name].variants else [variant]
-    assert len(load(name, variants=chain).experiment.expand()) > 1
+    for name, found in bundled().items():
+        for variant in found.variants:
+            chain = ["bench", variant] if variant == "quick" and "bench" in found.variants else [variant]
+            assert len(load(name, variants=chain).experiment.expand()) > 1, (name, variant)
 
 
 VALUES = st.recursive(

@@ -91,7 +91,7 @@ def test_a_core_is_used_where_it_lies() -> None:
     assert plan.in_place
     assert plan.path == build(parse("bench:dense?quant=f16"))
     assert plan.path.stat().st_size == plan.size_bytes
-    assert (plan.layers, plan.feed_forward) == (plan.core_layers, plan.core_feed_forward)
+    assert plan.layers == plan.core_layers
 
 
 @pytest.mark.parametrize("core", ["dense", "moe"])

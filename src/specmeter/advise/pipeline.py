@@ -641,7 +641,7 @@ def advise_loads(
 ) -> Schedule:
     """Find what is best at each of `asked.clients`, or go on with it where `folder` was left.
 
-    Ctrl-C ends it with what is known so far. Raises as `course.advise` does, and says at how many clients; what was
+    Ctrl-C ends it with what is known so far. Raises as `advise` does, and says at how many clients; what was
     measured is kept then.
     """
     if (there := _finished(folder)) is not None:

@@ -1,7 +1,7 @@
 """The screen: every arm of the grid priced from one block of plain decoding, and what cannot win left out.
 
 Texts are those of the baseline, so an arm's drafts on them are known by replay, exactly; what its steps cost comes from
-a short probe of whole steps (`laboratory.scout`). What cannot be replayed follows from a *pilot*: one arm of its kind,
+a short probe of whole steps (`pre_measure.Scout`). What cannot be replayed follows from a *pilot*: one arm of its kind,
 measured in the same block, whose counted steps are cut to the other lengths. Where nothing is known of what drafts
 cost (the target's own head), every length is a pilot, and what it was seen to gain is its prediction.
 

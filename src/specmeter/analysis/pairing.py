@@ -5,7 +5,7 @@ blocks repeat each other only where each block holds the same prompts. So:
 
 - a prompt counts where both sides completed it in at least one block; one that a side never completed is left out on
   both sides;
-- a prompt that one side, or both, lack in a block is completed there as the other blocks let expect (`gaps.additive`):
+- a prompt that one side, or both, lack in a block is completed there as the other blocks let expect (`stats.additive`):
   an arm that fails on its slow prompts would look faster otherwise, and a baseline that runs its prompts in turn would
   make blocks of other prompts;
 - where prompts and blocks cannot be told apart, nothing is completed, and each block counts what both completed in it.

@@ -203,7 +203,7 @@ def default_path(report: QualityReport) -> Path:
 
 
 def save_report(report: QualityReport, path: Path, *, inside: bool = False) -> None:
-    """Write it, whole or not at all; see `record.files`. Raises `UsageError` when that cannot be done."""
+    """Write it, whole or not at all; see `base.write_record`. Raises `UsageError` when that cannot be done."""
     write_record(report, path, what="report", inside=inside)
 
 
@@ -227,7 +227,7 @@ def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
 
 
 def load_report(path: Path, *, inside: bool = False) -> QualityReport:
-    """Read a report; see `record.files`. Raises `UsageError` that names the file and what is wrong in it."""
+    """Read a report; see `base.read_record`. Raises `UsageError` that names the file and what is wrong in it."""
     return read_record(
         QualityReport, path, what="report", made_by="specmeter quality", max_bytes=MAX_BYTES, inside=inside
     )

@@ -1,6 +1,6 @@
 """The commands `specmeter list`, `show` and `rescue`.
 
-Each answers in less than half a second, so imports that only one of them needs are inside its function.
+Each has to answer in half a second: imports that only one of them needs are inside its function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How the machine is asked: small files of the kernel and short commands, any of which may give no answer.
+"""Asks the machine: reads small files of the kernel and runs short commands, any of which may give no answer.
 
-Tried on Linux only. What other systems print is parsed by functions that are tested on recorded text."""
+Tried on Linux. The output of other systems is parsed by functions that are tested on recorded text.
+"""
 
 from __future__ import annotations
 

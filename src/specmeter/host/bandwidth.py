@@ -29,6 +29,7 @@ import numpy as np
 
 from specmeter.cache import cache_dir
 from specmeter.errors import UsageError
+from specmeter.files import write_whole
 from specmeter.host.ask import read_text
 from specmeter.host.limits import memory_available_bytes
 from specmeter.numbers.stats import median_estimate
@@ -151,9 +152,8 @@ def remember(bandwidth: Bandwidth) -> Path | None:
     with suppress(OSError):
         path = _place(bandwidth.hostname_sha256, bandwidth.cpu)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{time.time_ns()}")
-        temporary.write_text(bandwidth.model_dump_json(indent=2), encoding="utf-8")
-        return temporary.replace(path)
+        write_whole(path, bandwidth.model_dump_json(indent=2).encode())
+        return path
     return None
 
 

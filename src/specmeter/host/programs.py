@@ -1,4 +1,4 @@
-"""What other programs do on the machine meanwhile."""
+"""How much of the processor other programs take while something is measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Samples the state of the machine about once a second while requests run, from a thread that does not disturb them.
 
-It also holds how the processor's time divides between this program with its engine and other programs, and the one
-standard, for runs and probes, of how much of that a measurement bears.
+It also says how much of the processor other programs took, and how much of that a run or a probe can bear.
 """
 
 from __future__ import annotations

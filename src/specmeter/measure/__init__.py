@@ -1,4 +1,4 @@
-"""Measuring: the schedule, cell by cell; one request after the other, or many at once under a load."""
+"""Measuring: the cells of the schedule, one request after the other, or many at once under a load."""
 
 from __future__ import annotations
 

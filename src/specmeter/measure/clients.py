@@ -1,14 +1,13 @@
-"""Clients of a cell under load: who sends which request when.
+"""The clients of a cell under load: who sends which request when.
 
-Closed loop: so many clients take from one queue, and each sends its next request as soon as its last one has ended. The
-engine never has more to do than the clients have asked for, and never less: several clients begin with a filler, an
-ever longer one, so that they are out of step, and one that finds the queue empty sends fillers until the last
-request of the run has ended. These are no requests of the run (`record.Filler`).
+Closed loop: so many clients take from one queue, and each sends its next request as soon as its last one has ended. To
+keep the engine busy at all times, several clients begin with a filler, an ever longer one, so that they are out of
+step, and one that finds the queue empty sends fillers until the last request of the run has ended. Fillers are no
+requests of the run (`record.Filler`).
 
-Open loop: requests are sent when they are due, whether or not others have ended. What the engine cannot answer in time
-waits with the engine.
-
-While a cell runs nothing is stored, and nothing but the next request comes before an answer is taken note of."""
+Open loop: requests are sent when they are due, whether or not others have ended. While a cell runs nothing is stored,
+and nothing but the next request comes before an answer is taken note of.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A cell under load: its clients at work, and all that is kept of it.
+"""Measures a cell under load: its clients at work, and the record of it.
 
-The cell is what is measured, stored and repeated as a whole. Half of one is not a measurement: it is kept, and
-superseded when the cell is measured again."""
+A cell is measured, stored and repeated as a whole. Half of one is kept, and superseded when it is measured again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a request, from what was asked and how it ended; and the seed of what is sampled."""
+"""Makes the record of a request, from what was asked and how it ended, and the seed of its sampling."""
 
 from __future__ import annotations
 

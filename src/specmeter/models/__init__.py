@@ -1,1 +1,1 @@
-"""Models: what a reference means, what a GGUF file says about itself, and whether two of them can work together."""
+"""Models: references, GGUF headers, downloads, bench models, and whether a target and a draft model fit together."""

@@ -1,4 +1,4 @@
-"""References to bench models, `bench:NAME[?key=value&...]`, and the files they stand for.
+"""Resolves references to bench models, `bench:NAME[?key=value&...]`, and makes the files they stand for.
 
 - `bench:dense`, `bench:draft-small`, ...: a trained core as it is shipped; with `quant`, converted.
 - `bench:dense?size=2GB&quant=Q8_0`: a core inflated to a size (`inflate`); `layers` fixes the depth.
@@ -7,8 +7,9 @@
   only.
 
 Files are made on first use and kept in the cache under a name that depends on everything that decides their bytes.
-Cores are GGUF files in `cores/`. `cores.json` says of each what it is for, how it was trained, and the checksum of its
-file; how they were made is told in `docs/bench-models.md`."""
+Cores are GGUF files in `cores/`; `cores.json` says of each what it is for, how it was trained, and its checksum
+(`docs/bench-models.md`).
+"""
 
 from __future__ import annotations
 
@@ -89,8 +90,6 @@ class BenchModel:
     """Layers that are trained (0 for a shape)."""
     feed_forward: int
     """Neurons per layer, or per expert."""
-    core_feed_forward: int
-    """Neurons that are trained (0 for a shape)."""
     experts: int
     experts_used: int
     quant: str
@@ -260,7 +259,7 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
     key = [version, core_sha256, architecture, own, spec.quant, spec.shape, spec.scale]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     file_name = f"{spec.name.replace('/', '-')}-{spec.quant}-{digest}.gguf"
-    layers, core_layers, width, core_width, experts, experts_used = own
+    layers, core_layers, width, _, experts, experts_used = own
     plan = BenchModel(
         reference=reference_of(spec),
         path=core_path if is_core else cache_dir() / "models" / file_name,
@@ -270,7 +269,6 @@ def _prepare(spec: BenchSpec) -> tuple[BenchModel, Fields, list[TensorSource]]:
         layers=layers,
         core_layers=core_layers,
         feed_forward=width,
-        core_feed_forward=core_width,
         experts=experts,
         experts_used=experts_used,
         quant=spec.quant,

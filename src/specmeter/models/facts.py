@@ -1,5 +1,4 @@
-"""What a GGUF file says about its model: shape, size, the bytes that decoding costs, and its vocabulary (resolved as
-llama.cpp resolves it, defaults included)."""
+"""What a GGUF file says about its model: shape, size, bytes that decoding reads, vocabulary (as in llama.cpp)."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, overload
+from typing import BinaryIO, Final, NamedTuple
 
 from specmeter.errors import ModelError
 from specmeter.text import size
@@ -49,7 +49,7 @@ _PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$"
 
 
 @dataclass(frozen=True, slots=True)
-class StringArray(Sequence[bytes]):
+class StringArray:
     """An array of strings, kept as it lies in the file: an 8-byte length before each."""
 
     raw: bytes
@@ -59,13 +59,7 @@ class StringArray(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> bytes:
         start = self.starts[index]
         (length,) = _U64.unpack_from(self.raw, start - 8)
         return self.raw[start : start + length]
@@ -150,8 +144,6 @@ class Header:
     version: int
     metadata: dict[str, Value] = field(repr=False)
     tensors: tuple[Tensor, ...] = field(repr=False)
-    data_offset: int
-    """First byte of the weights in the file."""
     file_bytes: int
 
 
@@ -296,7 +288,7 @@ def _read(cursor: _Cursor) -> Header:
     entries = [_read_tensor(cursor) for _ in range(tensor_count)]
     start = -(-cursor.offset // alignment) * alignment if entries else cursor.offset
     tensors = _place(cursor, entries, start, alignment)
-    return Header(cursor.path, version, metadata, tensors, start, cursor.size)
+    return Header(cursor.path, version, metadata, tensors, cursor.size)
 
 
 def _other_than_gguf(cursor: _Cursor, magic: bytes) -> ModelError:

@@ -1,4 +1,4 @@
-"""Files as `llama-quantize` makes them, without it: each tensor's format as data, the bytes by llama.cpp's library.
+"""Writes files as `llama-quantize` does, without that tool: its choice of formats, and llama.cpp's arithmetic.
 
 The library of the wheel has the arithmetic (`ggml_quantize_chunk`), but not the tool's choices: `Q4_K_M` has tensors in
 Q6_K, and rows that are no whole blocks of 256 get another format. The choices here are those of `src/llama-quant.cpp`

@@ -1,9 +1,8 @@
 """Predicts the memory that llama.cpp's server will hold, from model headers.
 
-Counted are weights, their repacked copies, caches, buffers and the vocabulary. On a processor llama.cpp repacks
-matrices of some formats for its instruction sets (buffer `CPU_REPACK`). The copy comes beside the mapped file, whose
-pages stay resident; which formats are repacked is `ggml_repack_get_optimal_repack_type` in
-ggml/src/ggml-cpu/repack.cpp. Embedding tables are looked up, not multiplied, unless they are the output as well.
+Counted are weights, their repacked copies, caches, buffers and the vocabulary. On a processor llama.cpp copies
+matrices of some formats into another order (`ggml_repack_get_optimal_repack_type` in ggml/src/ggml-cpu/repack.cpp).
+The mapped file stays resident besides. Embedding tables are not multiplied, unless they are the output as well.
 
 Sizes of buffers and vocabulary were measured on Qwen2.5-Coder 0.5B and 1.5B, SmolLM2-135M and Gemma-3-270M (x86-64,
 AVX512): a compute buffer has room for three rows of the feed-forward network and five of the residual stream per token

@@ -1,11 +1,11 @@
-"""Models with random weights in the shapes of real ones: what they cost is true, what they say is noise.
+"""Models with random weights in the shapes of real ones: their costs are real, their text is noise.
 
 Scaling keeps everything that a layer costs (width, heads, experts, experts per token, formats) and the whole output
-matrix with the real vocabulary; only the number of layers shrinks, to whole groups where layers of several kinds take
+matrix with the real vocabulary; only the number of layers shrinks, to whole groups if layers of several kinds take
 turns. So the time of a step is that of the output matrix plus a share of the layers.
 
-Dimensions are those of the published configurations; the tensors are those that llama.cpp reads for each architecture.
-The tokenizer is that of a bench core, its vocabulary padded with unused tokens to the real size."""
+Dimensions are published ones. The tokenizer is that of a bench core, padded with unused tokens to the real size.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A tensor is an array of bytes, uint8 [..., bytes of a row]. Rows of any format can be joined, and no block is cut or
 requantized. Random weights are made in the format itself: random bits for the quants, one fixed scale. That runs at the
 speed of the bit generator, and nothing can compress or share such blocks. A zero is a block with a zero scale that
-its random quants: the engine multiplies all of it, and the product is exactly zero."""
+keeps its random quants: the engine multiplies all of it, and the product is exactly zero.
+"""
 
 from __future__ import annotations
 

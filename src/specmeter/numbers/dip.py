@@ -1,4 +1,4 @@
-"""Whether values have one hump or two: the dip test of unimodality."""
+"""The dip test of unimodality: do values have one peak or two?"""
 
 from __future__ import annotations
 

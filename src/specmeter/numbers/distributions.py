@@ -1,6 +1,4 @@
-"""Tests of distributions: do two sets of sampled texts come from one, and do values have one peak or two?
-
-The first is a permutation test on counts of tokens, the second the dip test of unimodality.
+"""Tests whether two sets of sampled texts come from one distribution: a permutation test on counts of tokens.
 
 Speculative sampling is lossless if its texts are draws from the target's own distribution. Tokens of one text depend on
 each other, so whole texts are the units. For each prompt p there are n_p texts of one arm and m_p of the other, each as

@@ -1,6 +1,6 @@
-"""From measurements to estimates: a point, an interval, and how many independent units stand behind it.
+"""Estimates from measurements: speedups and rates over blocks, shares over prompts, and tables with gaps.
 
-The speedup of an arm. In each block b both the arm and its baseline measured the same prompts. Their pooled decode
+*The speedup of an arm.* In each block b both the arm and its baseline measured the same prompts. Their pooled decode
 rates are r = 1000 * (sum of tokens after the first) / (sum of decode ms), and
 
     x_b = ln(r_arm,b / r_base,b),    speedup = exp(mean x) = geometric mean of the block ratios,
@@ -24,10 +24,9 @@ Sources: Kalibera & Jones 2013, "Rigorous Benchmarking in Reasonable Time" (invo
 doi:10.1080/00031305.2015.1089789 (bootstrap of small samples); Dunn 1961, doi:10.1080/01621459.1961.10482090
 (Bonferroni's inequality for several means).
 
-Shares and yields with intervals that cannot leave their bounds: acceptance in [0, 1], tau in [1, gamma + 1].
-
-Both are ratios of sums, R = (sum a) / (sum b), over prompts: greedy decoding writes the same text in every block, so
-another block says nothing new, and only another prompt is another draw. The ratio estimator's standard error,
+*Shares and yields* have intervals that cannot leave their bounds: acceptance in [0, 1], tau in [1, gamma + 1]. Both are
+ratios of sums, R = (sum a) / (sum b), over prompts: greedy decoding writes the same text in every block, so another
+block says nothing new, and only another prompt is another draw. The ratio estimator's standard error,
 
     se = sqrt(n / (n - 1) * sum (a - R b)^2) / sum b,
 
@@ -45,13 +44,11 @@ Sources: Cochran 1977, "Sampling Techniques", ch. 6 (ratio estimator); `svycipro
 `survey` (the logit interval for clustered samples); Franco, Little, Louis & Slud 2019, PMC6690503 (why the symmetric
 interval fails there, and alternatives).
 
-What an incomplete table of prompts and blocks says of its gaps.
-
-A baseline that runs its prompts in turn meets the arm on other prompts in every block. Speedups differ by prompt, so
-the ratios of such blocks differ for a reason that has nothing to do with chance: each is of other prompts. The remedy
-for experiments with missing plots is to fit what each prompt and each block adds, by least squares, to complete the
-table by what the fit expects, and to go on as with a complete one (Yates 1933, "The analysis of replicated experiments
-when the field results are incomplete"). Nothing is completed where the fit is not determined.
+*Gaps.* A baseline that runs its prompts in turn meets the arm on other prompts in every block. Speedups differ by
+prompt, so the ratios of such blocks differ for a reason that has nothing to do with chance: each is of other prompts.
+The remedy for experiments with missing plots is to fit what each prompt and each block adds, by least squares, to
+complete the table by what the fit expects, and to go on as with a complete one (Yates 1933, "The analysis of replicated
+experiments when the field results are incomplete"). Nothing is completed where the fit is not determined.
 
 What is completed is not measured, and one fit fills the gaps of all blocks, so its error hardly shows in how blocks
 differ. `doubt` says how much that adds: completing is linear in what was measured, so with noise of variance s_e^2 in

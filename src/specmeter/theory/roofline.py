@@ -27,7 +27,7 @@ other share experts, so measured unions lie far below. The overlap is a *measure
     draws       U(n) = N(1 + a (n - 1)):  each further token acts as a fraction a of an independent one
     power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 if all choose alike
 
-Both reproduce U(1) = K, and are fitted to measured unions by `fit_union`, with residuals.
+Both have U(1) = K. `fit_union` fits them to measured unions, with residuals.
 
 Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline model); MoESD, arXiv 2505.19645
 (target efficiency; Eq. 8, the uniform model; read in the paper). The decomposition into f and U, and the two overlap

@@ -1,1 +1,1 @@
-"""Whether a run can be believed: checks, what they need to look at, findings and verdicts."""
+"""Tests whether a run can be believed: checks, findings, verdicts, certificate."""

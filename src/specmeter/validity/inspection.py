@@ -1,4 +1,4 @@
-"""A run under inspection: every check on its raw data, verdicts, and whether the data was changed since."""
+"""Inspects a run: runs every check on its raw data, makes verdicts and the certificate, and sees later changes."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Inspection:
     baselines: Mapping[str, str] = field(default_factory=dict[str, str])
     """Arm -> what it is compared with."""
     measured: Measured | None = None
-    """What was summarised and hashed on the way; None for a folder that is no run."""
+    """What was summarised and hashed on the way; None for a folder without a run."""
 
 
 def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:

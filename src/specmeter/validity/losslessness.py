@@ -1,13 +1,12 @@
-"""How sure the target was where a greedy text left the text that it should equal.
+"""Asks the target how sure it was where a greedy text differs from the text that it should equal.
 
 Greedy speculative decoding verifies many tokens in one forward, plain decoding one by one. The sums inside come out
-differently in the last digits, and where two tokens are nearly as likely, that decides which one is said: both texts
-are the target's. Where the target is sure, only an error makes a text differ. So the target itself is asked, by an
-engine that does not speculate: after the prompt and all that both texts have in common, how likely is the one token,
-how likely the other?
+differently in the last digits, and if two tokens are nearly as likely, that decides which one is said: both texts are
+the target's. If the target is sure, only an error makes a text differ. So an engine that does not speculate is asked:
+after the prompt and all that both texts have in common, how likely is the one token, how likely the other?
 
-That is done when a run has been measured, and costs about one prompt per question. Nothing that goes wrong here fails
-the run: margins are missing then, and the check `output-differs` says so.
+That is done when a run has been measured, and costs about one prompt per question. If it fails, margins are missing,
+and the check `output-differs` says so.
 """
 
 from __future__ import annotations

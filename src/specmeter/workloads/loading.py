@@ -1,4 +1,4 @@
-"""Prompts of an experiment: those of each of its workloads, in order, hashed.
+"""Loads the prompts of an experiment: those of each of its workloads, in order, hashed.
 
 | source | what it is | for |
 |---|---|---|
@@ -8,7 +8,8 @@
 | `file` | the user's own | the user's own question |
 | `random` | random tokens of an exact number | timing only |
 
-Two runs are comparable only over the same prompts: each carries the SHA-256 of its UTF-8 text."""
+Two runs are comparable only over the same prompts: each carries the SHA-256 of its UTF-8 text.
+"""
 
 from __future__ import annotations
 

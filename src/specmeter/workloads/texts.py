@@ -2,15 +2,13 @@
 
 `bench/` is for the bench models, `studies/` for real ones. Each folder holds one `KIND.jsonl` per kind, with `id`,
 `kind` and `text` on every line, and `bench/heldout.txt`, plain text that the bench models were not trained on.
-`studies/collections/NAME.jsonl` holds, in the same form, prompts that were written for one study and belong together. A
-choice of prompts depends on the seed and the prompts' own ids only, so asking for more prompts keeps those that were
-chosen before.
+`studies/collections/NAME.jsonl` holds, in the same form, prompts that belong together. A choice of prompts depends on
+the seed and the prompts' own ids only, so asking for more prompts keeps those that were chosen before.
 
-Cutting the token ids of a long text after n tokens is not enough: their text, tokenized again by the engine, may come
-out longer or shorter, because tokens merge differently at the cut, a character is split, or a tokenizer adds and drops
-a space at the start. So every cut is tokenized again, moved until the count is n, and refused if it never is. The same
-holds for a prompt behind other text, where decoding begins deep in the context: text and prompt together have exactly
-as many tokens more than the prompt alone."""
+If the token ids of a long text are cut after n tokens, their text, tokenized again by the engine, may come out longer
+or shorter, because tokens merge differently at the cut. So every cut is tokenized again, moved until the count is n,
+and refused if it never is. The same holds for a prompt behind other text, where decoding begins deep in the context.
+"""
 
 from __future__ import annotations
 

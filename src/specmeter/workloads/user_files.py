@@ -1,18 +1,15 @@
-"""The user's own prompts, from files.
+"""Reads the user's own prompts from files.
 
 `*.jsonl` holds one JSON object per line, `*.json` a list of them (or one). An object is a prompt: `prompt` (or `text`),
 and if wanted `id`, `kind` and `max_tokens`; or a conversation as others keep them (OpenAI's messages, ShareGPT), of
-which `id`, `kind` and `max_tokens` are read too and everything else is left aside. What is generated is the answer to
-the last turn of the user; the answers before it stay as they were said. Blank lines are skipped. Prompts without an id
-are named after file and line (or place in the list), `mine-12`. `*.csv` is a table of prompts: its first row names the
-same keys.
+which `id`, `kind` and `max_tokens` are read too. Generated is the answer to the last turn of the user; the answers
+before it stay as they were said. Prompts without an id are named after file and line (or place in the list), `mine-12`.
+`*.csv` is a table of prompts: its first row names the same keys.
 
-Any other file is one prompt, named after the file, or one prompt per line where that is asked for. Prompts have
-paragraphs and blank lines of their own, so a file is not split unasked. The line break that editors put at its very end
-does not belong to the prompt, and line breaks of Windows become plain ones, so that a file means the same everywhere.
-
-Nothing is guessed: what is not UTF-8, unknown keys of prompts, doubled ids and empty prompts are refused, with their
-place."""
+Any other file is one prompt, named after the file, or one prompt per line if that is asked for. The line break that
+editors put at its very end does not belong to the prompt, and line breaks of Windows become plain ones.
+Files that are not UTF-8, unknown keys, doubled ids and empty prompts are refused, with their place.
+"""
 
 from __future__ import annotations
 

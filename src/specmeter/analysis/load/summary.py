@@ -1,17 +1,11 @@
-"""An arm under load over its blocks: throughput, latencies, and the speedup over its baseline at the same load.
+"""Throughput, latencies and speedup of an arm under load, from its cells.
 
-Cells are the units: in each block the arm and its baseline have one each, at the same load. Where clients were asked
-for, the speedup is the ratio of total tokens per second inside the steady windows, prompts included; where a rate was,
-throughput is what was offered, and the speedup is the ratio of times per output token. With several invocations these
-are the units, as everywhere.
+Cells are the units: in each block the arm and its baseline have one each, at the same load. If clients were asked for,
+the speedup is the ratio of total tokens per second inside the steady windows, prompts included; if a rate was,
+throughput is what was offered, and the speedup is the ratio of times per output token. There is no speedup of one kind
+of text, since texts share the machine. A cell that was broken off, or has no steady window, does not count.
 
-A mixture of texts shares the machine, so there is no speedup of one kind of it. A cell that was broken off, or has no
-steady window, does not count, and is told.
-
-A cell under load in numbers: how many tokens, how long, and what a client saw of it.
-
-Everything that is told of the load is counted inside the steady window (`window`). With T tokens that arrive in a
-window of W ms,
+Everything is counted inside the steady window (`window`). With T tokens that arrive in a window of W ms,
 
     throughput = 1000 T / W                        total tokens per second, the time of prompts included
     decode throughput = 1000 T' / W'               the same over those parts in which every client is decoding
@@ -21,7 +15,7 @@ Time per output token of the whole cell is the time that requests spend between 
 window over the tokens that arrive there. Distributions are over whole requests: time to first token of those that were
 due inside the window, time per output token of those that decoded there for at least half of their time.
 
-The cells of a run under load, read one after the other: only one has its tokens' times in memory at a time.
+Cells are read one after the other: only one has its tokens' times in memory at a time.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ class SessionRequest(NamedTuple):
 
 
 def follow(table: NgramTable, requests: Iterable[SessionRequest]) -> Iterator[list[Round]]:
-    """Every step of every request, from the first token of its text to its end; as `profile.replay.replay` has them."""
+    """Every step of every request, from the first token of its text to its end; as `replay.replay` has them."""
     for prompt, text, limits in requests:
         table.begin(prompt)
         history, at = [*prompt, *text[:1]], 1

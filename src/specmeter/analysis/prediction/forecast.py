@@ -69,7 +69,7 @@ _COST_SETTINGS = (
 
 
 class Looking(Protocol):
-    """Finds out what a run does not show by itself; `scout.Scout` is one."""
+    """Finds out what a run does not show by itself; `pre_measure.Scout` is one."""
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What its steps cost; None where that is not to be measured."""

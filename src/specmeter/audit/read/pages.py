@@ -198,7 +198,7 @@ def read_html(text: str, path: Path) -> Iterator[Grid]:
 
 
 def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
-    """(line, HTML) of each table, those in the cells of others after them; deeper ones than `_DEPTH` are left out."""
+    """(line, HTML) of each table, those in the cells of others after them; none deeper than `_HTML_DEPTH`."""
     starts, ends, closed = _tags(text)
     if len(starts) > MAX_TABLES:
         raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="save the part with results by itself")
@@ -218,7 +218,7 @@ def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _tags(text: str) -> tuple[list[int], list[int], dict[int, int]]:
-    """(where tables with rows start, at most `_DEPTH` within each other, where any ends, start -> its own end).
+    """(where tables with rows start, at most `_HTML_DEPTH` within each other, where any ends, start -> its own end).
 
     As in HTML, a table that begins outside a cell ends the one before it.
     """

@@ -69,7 +69,7 @@ _DOES = {
 
 
 class AdviceProgress(LiveProgress):
-    """Observer of an advice (`advise.course`) that reports to stderr: a live display on a terminal, lines elsewhere."""
+    """Observer of an advice (`pipeline.advise`) that reports to stderr: a live display on a terminal, else lines."""
 
     def __init__(self, screen: Screen, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(screen, budget_s, ("{task.fields[left]}",), clock)

@@ -1,7 +1,7 @@
-"""Whether the measurements were arranged so that their comparison means something.
+"""Checks of the design: order, repetition, completeness, and what a mean may hide.
 
-Order, repetition, completeness, and what a mean may hide. Speeds are compared within prompts and as
-natural logarithms (`specmeter.validity.checks.baseline`): 0.05 is 5 % up or down.
+Speeds are compared within prompts and as natural logarithms (`specmeter.validity.checks.baseline`): 0.05 is 5 % up or
+down.
 """
 
 from __future__ import annotations

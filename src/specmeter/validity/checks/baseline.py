@@ -1,4 +1,4 @@
-"""Whether baselines are what their arms can be compared with: requested and measured alike, and steady.
+"""Checks of baselines: are they requested and measured like their arms, and steady?
 
 Automatic baselines are requested alike; one that is named in the experiment need not be.
 """

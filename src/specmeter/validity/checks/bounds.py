@@ -1,9 +1,9 @@
 """Checks of bounds: speedups that acceptance permits, rates that memory can feed.
 
-The bounds are those of `specmeter.theory.bounds`, applied to single requests and to blocks, where every number is at
-hand and none needs to be inferred. Symbols as there: tau, gamma, c, m, S, F. Every bound rests on something that a
-machine may do otherwise (forwards over several tokens that cost less than one, caches, catalogues), so that a number
-above one is doubtful; false it is where the run's own times contradict it.
+The bounds are those of `specmeter.theory.bounds`, applied to single requests and to blocks. Symbols as there: tau,
+gamma, c, m, S, F. Every bound rests on something that a machine may do otherwise (forwards over several tokens that
+cost less than one, caches, catalogues), so a number above one is doubtful. It is false if the run's own times
+contradict it.
 """
 
 from __future__ import annotations

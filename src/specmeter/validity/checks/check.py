@@ -1,4 +1,4 @@
-"""What a check is, and how it says what it found."""
+"""What a check is, and how it reports its findings."""
 
 from __future__ import annotations
 

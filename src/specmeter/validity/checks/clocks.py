@@ -1,8 +1,8 @@
-"""Whether the times that a run stores can have been those of one run.
+"""Checks whether the times that a run stores can be those of one run.
 
 Three clocks tell of a request: the engine's (times of prompt and decoding, steps), the client's (duration, arrivals),
 and the time of day (when requests, sessions and samples of the machine began). Clocks are set, processes wait for a
-processor, machines sleep; so all that is found here is a doubt, and a single deviation is a note.
+processor, machines sleep; so every finding here is a doubt, and a single deviation is a note.
 """
 
 from __future__ import annotations

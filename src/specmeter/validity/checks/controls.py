@@ -1,6 +1,6 @@
-"""Arms that show no gain by design: controls, whose outcome is known beforehand, and arms that cost as much as others.
+"""Checks of controls, whose outcome is known beforehand, and marks of arms that only show what steps cost.
 
-Acceptance by dice, once of every draft token and once of none, tests the counters; the baseline measured twice tests
+Synthetic acceptance, once of every draft token and once of none, tests the counters; the baseline measured twice tests
 the whole comparison. Controls are judged here and shown nowhere as results.
 """
 

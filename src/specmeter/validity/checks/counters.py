@@ -1,7 +1,6 @@
-"""Checks of counts and times that an engine reports: that they add up, and mean what they are called.
+"""Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
 
-Counting and arithmetic on numbers of one reply; only where two clocks are held against each other does it matter how
-busy the machine was.
+How busy the machine was matters only if two clocks are compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of decoding itself: did the forwards succeed, did anything draft, what did it cost to undo drafts?"""
+"""Checks of decoding: did forwards succeed, did anything draft, and what did it cost to undo drafts?"""
 
 from __future__ import annotations
 

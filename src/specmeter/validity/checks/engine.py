@@ -1,4 +1,4 @@
-"""Whether the engine was the one that was asked for, with room for its target, and alone."""
+"""Checks of the engine: was it the one that was asked for, with room for its target, and alone?"""
 
 from __future__ import annotations
 

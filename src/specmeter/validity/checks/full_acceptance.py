@@ -1,8 +1,8 @@
-"""Acceptance of exactly 100 %: true of a model that drafts for itself, and all that some counters can say.
+"""Checks of acceptance of exactly 100 %: is it true, or does a counter leave rejected drafts out?
 
-Such a counter leaves rejected drafts out. Drafts that were all accepted leave few forwards: each emits what it accepts
-and one token more, so the lengths of the drafts say how many forwards there can have been. llama.cpp's
-draft models draft gamma tokens in every step where `p_min` is 0. The exceptions are few:
+Drafts that were all accepted leave few forwards: each emits what it accepts and one token more, so the lengths of the
+drafts say how many forwards there can have been. llama.cpp's draft models draft gamma tokens in every step if `p_min`
+is 0, except that
 
 - the limit of the answer and the end of the context shorten the last drafts (`get_n_draft_max` in tools/server/
   server-context.cpp: up to one token less than may still come, up to two less than the context has room for),

@@ -1,7 +1,7 @@
-"""Checks of cells under load: that the load was the one that was asked for, and that counts close when requests share
-forwards.
+"""Checks of cells under load: was the load the one that was asked for, and do counts close?
 
-What a server counts over a cell belongs to no single request, so the conservation law is held against the cell.
+What a server counts over a cell belongs to no single request, since requests share forwards. So the conservation law is
+tested for the cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the machine was free, and stayed the same, while requests ran.
+"""Checks of the machine: was it free, and did it stay the same while requests ran?
 
 Telemetry comes about once a second. A sample tells about the second before it, and belongs to the request that was
 running then; those between requests tell nothing about any rate. Most checks also look before anything is measured.

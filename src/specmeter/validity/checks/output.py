@@ -1,6 +1,6 @@
-"""Checks of what was generated: is it the target's text, is it a text at all, and is it as long as it should be?
+"""Checks of outputs: is it the target's text, is it text at all, and is it as long as it should be?
 
-Where a greedy text leaves the one it should equal, the target has been asked how sure it was there
+If a greedy text differs from the one it should equal, the target has been asked how sure it was there
 (`specmeter.validity.losslessness`). A gap is the natural logarithm of how many times likelier one token is than
 another: the difference of their logits.
 """

@@ -1,4 +1,4 @@
-"""Whether the run is the one that the experiment asks for, and was measured with the models that it names."""
+"""Checks whether the run is the one that the experiment asks for, with the models that it names."""
 
 from __future__ import annotations
 

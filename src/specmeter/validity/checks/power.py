@@ -1,5 +1,6 @@
-"""Whether the joules of a run can be believed. Its speedups do not rest on them, so all of this is notes; a number that
-cannot be known is withheld where it is computed (`consumption`).
+"""Checks whether the joules of a run can be believed.
+
+Findings are notes, since speedups do not rest on joules. A number that cannot be known is withheld (`consumption`).
 """
 
 from __future__ import annotations

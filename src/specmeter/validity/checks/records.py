@@ -1,4 +1,4 @@
-"""Whether a run says one thing of a request wherever it says it.
+"""Checks whether all records of a request in a run agree.
 
 Every request is on record several times over: columns of its own, the engine's answer as it was printed, its token
 ids, arrival times and steps, the prompt's text and its hash, how it was sent under a load, and the lines of a log. All

@@ -1,4 +1,4 @@
-"""A request as checks see it: its numbers, and what its bulk says in short, read once."""
+"""A request as checks see it: its numbers, and a summary of its bulk, read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks look at: a whole run, read once, without texts and other bulk."""
+"""A run as checks see it: read once, without texts and other bulk."""
 
 from __future__ import annotations
 

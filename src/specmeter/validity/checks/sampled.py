@@ -1,4 +1,4 @@
-"""Whether sampled texts are draws from the target's distribution, all of an arm together: no two need be alike."""
+"""Checks whether all sampled texts of an arm together are draws from the target's distribution."""
 
 from __future__ import annotations
 

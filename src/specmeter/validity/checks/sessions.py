@@ -1,4 +1,4 @@
-"""The sessions that answered an arm's requests: their logs, and what was in force in them."""
+"""The sessions that answered an arm's requests: their logs, and the settings that were in force."""
 
 from __future__ import annotations
 

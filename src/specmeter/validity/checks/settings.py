@@ -1,7 +1,7 @@
-"""Whether the settings that were asked for were in force, on the same defaults in every session.
+"""Checks whether the settings that were asked for were in force, with the same defaults in every session.
 
-What was asked for lies in the arms; what was in force was read back from the engine and lies in the sessions. Engines
-of different age print different things, so a value that is not printed is a gap and no finding, unless its neighbours
+What was asked for is in the arms; what was in force was read back from the engine and is in the sessions. Engines of
+different age print different things, so a value that is not printed is a gap and no finding, unless its neighbours
 are printed and it alone is missing.
 """
 

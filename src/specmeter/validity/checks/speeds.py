@@ -1,4 +1,4 @@
-"""Decode rates of an arm over prompts and blocks, and what their spread says: how much, with the clock, in two levels.
+"""Decode rates of an arm over prompts and blocks, and how much they spread.
 
 Rates are natural logarithms of tok/s, so that a difference of 0.05 is 5 %. What repeats is a prompt over blocks, and
 everything is compared within prompts: rates of different prompts differ for good reasons.

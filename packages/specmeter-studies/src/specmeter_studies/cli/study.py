@@ -263,7 +263,7 @@ def export(folder: str, out: Path) -> None:
 
 
 class _Watch:
-    """Progress on stderr; see `studies.runner.StudyWatch`."""
+    """Progress on stderr; see `runner.StudyWatch`."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

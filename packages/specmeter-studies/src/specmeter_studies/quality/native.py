@@ -54,7 +54,7 @@ _NORMAL = 1.959964
 
 
 def find_tool(tool: Tool, given: str) -> Path:
-    """The binary: `given`, or for `auto` the one that `engines.native_tools` finds.
+    """The binary: `given`, or for `auto` the one that `tools.find_program` finds.
 
     Raises `EngineStartError` when there is none.
     """
