@@ -44,8 +44,8 @@ from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.advise.confirm import BOUND, LOOKS, Confirmed, Shown, decide, ends, preferred, ruled
 from specmeter.analysis.pairing import speedup_over_prompts
 from specmeter.engines import Launch
-from specmeter.engines.mock import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.numbers.elimination import RaceStanding, blocks_to_confirm, blocks_to_decide, eliminate
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stalls import steadied

@@ -22,8 +22,8 @@ from time import perf_counter
 import psutil
 
 from specmeter.engines import Launch
-from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import mock_model
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, Prompt, Reply, Request
 from specmeter.show.export import RunTable

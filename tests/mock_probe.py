@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hosts import HOST
-from specmeter.engines.mock import MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine
-from specmeter.probe import Probe
+from specmeter.engines.mock.spec import MockSpec, mock_model
+from specmeter.probe.record import Probe
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.curves import CostCurve
 

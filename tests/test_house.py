@@ -170,21 +170,13 @@ UNTANGLED_LATER: frozenset[str] = frozenset(
         "specmeter.show.terminal.plan",
         "specmeter.show.terminal.progress",
         "specmeter.show.why_report",
-        "specmeter_engines.openvino.child",
-        "specmeter_engines.several",
-        "specmeter_studies.folder",
-        "specmeter_studies.library.moe_306.tables",
     }
 )
 """Modules whose docstrings still name more than one subject."""
 
 LOGIC_IN_INIT: frozenset[str] = frozenset(
     {
-        "specmeter.engines.mock",
-        "specmeter.engines.url",
-        "specmeter.probe",
         "specmeter.show.export",
-        "specmeter.theory.catalogue",
     }
 )
 """Packages whose `__init__` still holds logic."""

@@ -18,8 +18,8 @@ from show.test_export import as_csv, as_jsonl
 from specmeter.analysis.positions import ALL, counted, positions
 from specmeter.cli import invoke
 from specmeter.engines import Launch
-from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import mock_model
 from specmeter.messages import Message
 from specmeter.record import Arm, Generation, Prompt
 from specmeter.store import RunStore

@@ -25,12 +25,12 @@ from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.engines.mock import MockSpec
+from specmeter.engines.mock.spec import MockSpec
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
-from specmeter.probe import find_probe, load_probe, save_probe
+from specmeter.probe.files import find_probe, load_probe, save_probe
 from specmeter.probe.replay import Limits, Round
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore

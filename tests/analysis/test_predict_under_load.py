@@ -15,13 +15,13 @@ from specmeter.analysis.prediction.drafts import Given
 from specmeter.analysis.prediction.forecast import crossover_outcomes
 from specmeter.analysis.prediction.speedup import expected_crossover, mixed, over_clients, probed_at, with_prompts
 from specmeter.analysis.reading import read_run
-from specmeter.engines.mock import MockSpec
+from specmeter.engines.mock.spec import MockSpec
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
 from specmeter.numbers.estimates import between
-from specmeter.probe import Probe
+from specmeter.probe.record import Probe
 from specmeter.record import BatchPoint, Estimate
 from specmeter.show.names import Names
 from specmeter.show.why_report import foretold

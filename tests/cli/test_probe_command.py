@@ -12,7 +12,8 @@ from engines.llama_fixtures import core
 from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
 from specmeter.host import machine
-from specmeter.probe import load_probe, make, probes_folder
+from specmeter.probe import make
+from specmeter.probe.files import load_probe, probes_folder
 from specmeter.probe.routing import load_routing
 
 QUICK = ["--tokens", "1,2,5", "--depth", "16", "--repeats", "2", "--threads", "1"]

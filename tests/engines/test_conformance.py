@@ -16,8 +16,8 @@ from llama_fixtures import HERE, NATIVE, NO_NATIVE, arm, core, faulty_binary
 from specmeter.engines import Engine, Launch, SessionFacts, load_engine
 from specmeter.engines.libllama import engine as libllama
 from specmeter.engines.llama_cpp.engine import NativeEngine
-from specmeter.engines.mock import Fault, MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine, MockSession
+from specmeter.engines.mock.spec import Fault, MockSpec, mock_model
 from specmeter.engines.session import Ended, Ticket
 from specmeter.errors import EngineError
 from specmeter.record import Arm, EngineIdentity, Generation, Prompt, Reply

@@ -8,8 +8,8 @@ import pytest
 from llama_fixtures import TEXT, arm, greedy, launch, prompt
 
 from specmeter.engines import EngineSession, Launch, load_engine
-from specmeter.engines.mock import Fault, MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine, MockSession
+from specmeter.engines.mock.spec import Fault, MockSpec, mock_model
 from specmeter.engines.session import Ticket, differences
 from specmeter.errors import EngineProtocolError
 from specmeter.record import Arm, Reply

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specmeter.engines import Launch
-from specmeter.engines.mock import Fault, MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.engines.mock.engine import EPOCH, MockEngine, MockSession
+from specmeter.engines.mock.spec import Fault, MockDrafter, MockSpec, TargetModel, mock_model
 from specmeter.errors import (
     EngineDiedError,
     EngineStartError,

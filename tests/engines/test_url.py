@@ -18,12 +18,12 @@ from specmeter.cli import invoke
 from specmeter.engines import EngineSession, Launch
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.registry import check_arm
-from specmeter.engines.url import URL, UrlOptions, address
 from specmeter.engines.url.dialects import LLAMA, counters_of, told_by
 from specmeter.engines.url.engine import UrlEngine, refuse_unlike, served_model
 from specmeter.engines.url.found import Found, client_of, key_of
 from specmeter.engines.url.replies import received
 from specmeter.engines.url.session import steps_in
+from specmeter.engines.url.spec import URL, UrlOptions, address
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ExperimentError, ModelError
 from specmeter.numbers.reconciled import VERIFIED, reconciled
 from specmeter.record import Arm, EngineSettings, Generation, Prompt

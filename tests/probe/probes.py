@@ -7,7 +7,7 @@ from typing import Any
 
 from hosts import HOST
 from records import identity
-from specmeter.probe import Probe
+from specmeter.probe.record import Probe
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, ModelIdentity
 from specmeter.theory.curves import CostCurve, CostPoint
 

@@ -12,7 +12,8 @@ from engines.llama_fixtures import core
 from probe.probes import probe
 from specmeter.errors import UsageError
 from specmeter.llama_binding.context import Context, Forward
-from specmeter.probe import Probe, batch_sentence, surface_of
+from specmeter.probe.reading import batch_sentence, surface_of
+from specmeter.probe.record import Probe
 from specmeter.probe.routing import Routing
 from specmeter.probe.sweep import BatchSweep, batch_points, batch_unions, shapes, sweep_batches
 from specmeter.record import EngineSettings

@@ -11,7 +11,9 @@ from probes import ENGINE, HOST, model, probe
 from specmeter.cli import invoke
 from specmeter.host.telemetry import gate_beside, is_busy
 from specmeter.messages import Message
-from specmeter.probe import find_probe, load_probe, make, save_probe, suspicions
+from specmeter.probe import make
+from specmeter.probe.doubts import suspicions
+from specmeter.probe.files import find_probe, load_probe, save_probe
 from specmeter.record import Estimate
 from specmeter.show.probe_report import report
 from specmeter.show.report import Text

@@ -10,7 +10,7 @@ import pytest
 from hosts import HOST
 from probe.probes import ENGINE, curve, model, probe
 from specmeter.errors import UsageError
-from specmeter.probe import file_name, find_probe, load_probe, plain_name, probes_folder, save_probe
+from specmeter.probe.files import file_name, find_probe, load_probe, plain_name, probes_folder, save_probe
 from specmeter.record import EngineIdentity, Host, ModelIdentity
 
 

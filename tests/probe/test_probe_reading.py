@@ -8,7 +8,7 @@ from probe.probes import curve, model, probe
 from records import header
 from said import codes
 from specmeter.messages import Message
-from specmeter.probe import break_even, fits, sentence, told_apart
+from specmeter.probe.reading import break_even, fits, sentence, told_apart
 from specmeter.record import Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
 from specmeter.theory.curves import CostCurve

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.engines.mock import MockSpec, mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import MockSpec, mock_model
 from specmeter.errors import EngineProtocolError
 from specmeter.probe.steps import RoundSpec, WaveReply, measure_round, pricing, read_rounds, wave_plain_ms, wave_step_ms
 from specmeter.record import Arm, EngineSettings, Generation, Prompt, Reply, Step, Timings

@@ -14,8 +14,8 @@ import pytest
 from records import request as asked
 from records import session as made
 from specmeter.engines import Launch
-from specmeter.engines.mock import mock_model
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import mock_model
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
 from specmeter.show.export import FORMATS, TABLES, FormatName, RunTable, TableName

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.errors import UsageError
-from specmeter.theory.catalogue import devices, find, named, peak
+from specmeter.theory.catalogue.devices import devices, find, named, peak
 
 
 def test_every_entry_is_sane_and_has_a_source() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specmeter.errors import UsageError
 from specmeter.theory import roofline
 from specmeter.theory.bounds import traffic
-from specmeter.theory.catalogue import find
+from specmeter.theory.catalogue.devices import find
 from specmeter.theory.catalogue.models import model
 from specmeter.theory.roofline import Footprint, MachineRates, expected_union
 

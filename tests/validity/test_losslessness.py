@@ -17,8 +17,8 @@ import yaml
 
 from measure.test_measure import Silent
 from specmeter.analysis.positions import Divergence, find_divergences, first_divergence, read_texts
-from specmeter.engines.mock import Fault, FaultKind, MockSpec
 from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import Fault, FaultKind, MockSpec
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.measure import block_seed

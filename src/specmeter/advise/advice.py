@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from specmeter.analysis.answers_made import AnswersMade
-from specmeter.engines.url import Url
+from specmeter.engines.url.spec import Url
 from specmeter.messages import Message
 from specmeter.record import Arm, Disturbance, EngineIdentity, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record

@@ -29,7 +29,7 @@ from specmeter import workloads
 from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion, LeftOutDraft
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
-from specmeter.engines.url import ANY
+from specmeter.engines.url.spec import ANY
 from specmeter.errors import UsageError
 from specmeter.experiments.experiment import (
     LOOKUP,

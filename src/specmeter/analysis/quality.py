@@ -42,7 +42,7 @@ from specmeter.cache import cache_dir
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.numbers.estimates import bare, student_geometric
 from specmeter.numbers.stats import Pool, geometric_speedup
-from specmeter.probe import plain_name
+from specmeter.probe.files import plain_name
 from specmeter.record import EngineIdentity, EngineSettings, Estimate, Host, ModelIdentity, Record
 from specmeter.record.base import read_record, write_record
 

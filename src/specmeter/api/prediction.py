@@ -12,7 +12,7 @@ from specmeter.analysis.prediction.speedup import predict as forecast
 from specmeter.api.arguments import is_number, need_type, path_of, several
 from specmeter.api.runs import Run, folder_of
 from specmeter.messages import Message
-from specmeter.probe import load_probe
+from specmeter.probe.files import load_probe
 from specmeter.show.notebook import (
     ShownPrediction,
 )

@@ -22,7 +22,7 @@ from specmeter.laboratory.plan import too_few
 from specmeter.measure.loop import Observer
 from specmeter.messages import LANGUAGES
 from specmeter.models.reference import Fetching
-from specmeter.probe import load_probe
+from specmeter.probe.files import load_probe
 from specmeter.show.export import RunTable, TableName
 from specmeter.show.notebook import (
     ShownAdvice,

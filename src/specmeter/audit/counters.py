@@ -18,7 +18,8 @@ from specmeter.audit.speedup import (
     speedup_range,
 )
 from specmeter.messages import Message, Value
-from specmeter.theory import bounds, catalogue
+from specmeter.theory import bounds
+from specmeter.theory.catalogue import devices as catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -33,7 +33,7 @@ from specmeter.audit.read.prose import lacks
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 
 if TYPE_CHECKING:
     from specmeter.audit.read.infer_units import TableOptions

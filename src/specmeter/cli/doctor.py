@@ -23,8 +23,8 @@ from specmeter.show.table import Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import output, say_json
 from specmeter.show.terminal.plan import print_welcome
 from specmeter.text import estimated, rate, size
-from specmeter.theory import catalogue
-from specmeter.theory.catalogue import DeviceEntry
+from specmeter.theory.catalogue import devices as catalogue
+from specmeter.theory.catalogue.devices import DeviceEntry
 
 _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"}
 

@@ -8,7 +8,7 @@ import click
 
 from specmeter.advise.schedule import runs_of
 from specmeter.analysis.quality import kept_reports, load_report
-from specmeter.probe import load_probe
+from specmeter.probe.files import load_probe
 from specmeter.show import probe_report
 from specmeter.show.page.document import read_document
 from specmeter.show.terminal.console import errors

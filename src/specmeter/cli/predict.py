@@ -14,7 +14,8 @@ from specmeter.analysis.prediction.speedup import over_clients, predict, probed_
 from specmeter.cli.settings import flag
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.probe import Probe, load_probe
+from specmeter.probe.files import load_probe
+from specmeter.probe.record import Probe
 from specmeter.show import prediction_report, probe_report
 from specmeter.show.terminal.console import errors
 from specmeter.show.terminal.report import print_report

@@ -11,7 +11,8 @@ from specmeter.errors import UsageError
 from specmeter.host.machine import read_host
 from specmeter.models.facts import read_header
 from specmeter.models.reference import Fetching, resolve
-from specmeter.probe import make, plain_name, probes_folder, save_probe
+from specmeter.probe import make
+from specmeter.probe.files import plain_name, probes_folder, save_probe
 from specmeter.probe.make import refuse_size
 from specmeter.probe.routing import RoutingSummary, save_routing, summarize
 from specmeter.probe.sweep import MOST_SEQUENCES, MOST_TOKENS

@@ -11,7 +11,7 @@ import click
 from specmeter.cli.settings import Finite, language_option
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
-from specmeter.probe import load_probe
+from specmeter.probe.files import load_probe
 from specmeter.show.fit import STYLES
 from specmeter.show.page.document import read_document
 from specmeter.show.page.files import (

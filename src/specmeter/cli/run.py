@@ -42,7 +42,7 @@ from specmeter.laboratory.plan import make_plan, queueing, self_drafting, swappe
 from specmeter.laboratory.run import choose_folder, foresee, prepare, run
 from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
-from specmeter.probe import load_probe
+from specmeter.probe.files import load_probe
 from specmeter.show import probe_report
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from specmeter.engines.url import KEY, address
+from specmeter.engines.url.spec import KEY, address
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES
 from specmeter.record import SAMPLING

@@ -31,7 +31,7 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_v
 
 from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.engines.registry import KV_FIELDS, late, own_options, spec_of, unknown_method
-from specmeter.engines.url import ANY, SERVED, UrlOptions, places
+from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (

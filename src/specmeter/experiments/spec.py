@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from specmeter.engines.mock import MockSpec
+from specmeter.engines.mock.spec import MockSpec
 from specmeter.experiments.schedule import Order
 from specmeter.record import (
     PARAMETERS,

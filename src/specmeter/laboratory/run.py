@@ -31,7 +31,7 @@ from specmeter.measure import Foresight, Observer, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import OFFLINE, ONLINE, Fetching, absent_models, locate, refuse_absent, resolve
-from specmeter.probe import probes_folder
+from specmeter.probe.files import probes_folder
 from specmeter.probe.profile import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.reading import Measured
     from specmeter.experiments.experiment import Experiment
     from specmeter.models.reference import AbsentModel
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.store import RunReader
 
 Then = Callable[[RunStore], Sequence[Turn] | None]

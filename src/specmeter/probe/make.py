@@ -24,7 +24,7 @@ from specmeter.measure.calm import busiest
 from specmeter.models import preflight
 from specmeter.models.reference import peek
 from specmeter.numbers.stats import median_estimate
-from specmeter.probe import Probe
+from specmeter.probe.record import Probe
 from specmeter.probe.routing import (
     SEGMENT,
     ContinuationsOrder,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
-from specmeter.engines.url import SERVED, UrlOptions, places
+from specmeter.engines.url.spec import SERVED, UrlOptions, places
 from specmeter.messages import Message, Value
 from specmeter.record import PLAIN, Arm, EngineSettings, Load, network_of
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
-from specmeter.probe import batch_sentence, fits, sentence, surface_fits, surface_of, suspicions, told_apart
+from specmeter.probe.doubts import suspicions
+from specmeter.probe.reading import batch_sentence, fits, sentence, surface_fits, surface_of, told_apart
 from specmeter.show.report import Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row
 from specmeter.text import estimated, milliseconds, percent
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.probe.routing import RandomTokens, RoutingSummary
     from specmeter.record import Estimate, ModelIdentity
     from specmeter.show.report import Block

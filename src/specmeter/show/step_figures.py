@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.positions import ALL, MOST_LENGTHS
-from specmeter.probe import surface_of
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.probe.draft_lengths import LONGEST
+from specmeter.probe.reading import surface_of
 from specmeter.show import figure as charts
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, quantity, rows, shown, single, tooltip
 from specmeter.show.page.document import who
@@ -19,7 +19,7 @@ from specmeter.theory.roofline import expected_union
 if TYPE_CHECKING:
     from specmeter.analysis.positions import ArmPositions
     from specmeter.messages import Words
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import Estimate, ExpertUnion, ModelIdentity, TextRouting
     from specmeter.show.figure import Palette
     from specmeter.show.page.document import Document

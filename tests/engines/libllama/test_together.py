@@ -10,8 +10,8 @@ import pytest
 from engines.libllama.contexts import core_path
 from engines.llama_fixtures import TEXT, arm, greedy, launch, prompt
 from specmeter.engines import load_engine
-from specmeter.engines.libllama.child import Together
 from specmeter.engines.libllama.session import InProcessSession
+from specmeter.engines.libllama.together import Together
 from specmeter.record import Reply
 
 TEXTS = (TEXT, "Anna has 12 apples. Then ", "def mean(values):\n    return ")

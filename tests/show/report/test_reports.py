@@ -24,7 +24,7 @@ from specmeter.audit.read.infer_units import TableOptions
 from specmeter.audit.reading import read_rows, rule
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, Message, words
-from specmeter.probe import Probe
+from specmeter.probe.record import Probe
 from specmeter.probe.routing import Routing, summarize
 from specmeter.record import BatchPoint, Estimate
 from specmeter.show import (

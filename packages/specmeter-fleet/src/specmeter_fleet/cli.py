@@ -19,7 +19,7 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load, load_text
 from specmeter.files import locked_at_once
 from specmeter.laboratory.plan import too_few
-from specmeter.probe import plain_name
+from specmeter.probe.files import plain_name
 from specmeter.show import run_report
 from specmeter.show.page.files import write_text
 from specmeter.show.page.page import report_page

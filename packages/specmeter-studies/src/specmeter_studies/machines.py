@@ -300,7 +300,7 @@ def bandwidth_of(host: Host, *, on_gpu: bool) -> tuple[float | None, str]:
     folder), else the peak that the maker states; of GPUs the peak.
     """
     from specmeter.host.bandwidth import remembered
-    from specmeter.theory import catalogue
+    from specmeter.theory.catalogue import devices as catalogue
 
     if not on_gpu and (measured := remembered(host)) is not None:
         return measured.read.point * 1e9, "measured by specmeter doctor"
@@ -314,7 +314,7 @@ def bandwidth_of(host: Host, *, on_gpu: bool) -> tuple[float | None, str]:
 
 
 def _given(value: float | str) -> tuple[float, str]:
-    from specmeter.theory import catalogue
+    from specmeter.theory.catalogue import devices as catalogue
 
     if not isinstance(value, str):
         return value, "given"

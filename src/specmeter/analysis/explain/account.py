@@ -35,13 +35,13 @@ from specmeter.analysis.requests import PairKey, Tallies, Tally, read_tallies, t
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message
 from specmeter.numbers.stats import pooled_ratio
-from specmeter.probe import find_probe, probes_folder
+from specmeter.probe.files import find_probe, probes_folder
 from specmeter.record import TRUTHS, Arm, Estimate, ModelIdentity, Record, Verdict
 from specmeter.store.database import DATABASE_NAME, damaged
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import StepProbe
     from specmeter.store import RunReader
 

@@ -47,7 +47,7 @@ from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import ExpertUnion, ModelHeader, ModelIdentity, TextRouting
     from specmeter.theory.curves import CostCurve
 

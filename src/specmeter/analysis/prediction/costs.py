@@ -35,17 +35,17 @@ import numpy as np
 from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.probe import union_model
+from specmeter.probe.reading import union_model
 from specmeter.theory.curves import PARAMETERS, fit_cost
 from specmeter.theory.roofline import Footprint, expected_union, forward_bytes
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import Estimate, ModelHeader, ModelIdentity, StepProbe, StepRound
     from specmeter.theory.arguments import Floats
-    from specmeter.theory.catalogue import DeviceEntry
+    from specmeter.theory.catalogue.devices import DeviceEntry
     from specmeter.theory.curves import CostCurve
 
 MODEL = 0.04

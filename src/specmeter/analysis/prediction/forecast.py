@@ -34,7 +34,7 @@ from specmeter.analysis.prediction.speedup import (
 )
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message, Value
-from specmeter.probe import find_probe
+from specmeter.probe.files import find_probe
 from specmeter.record import PARAMETERS, Arm, Estimate, ModelIdentity, Prediction, Record, Request
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.speedup import AtGamma
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import EngineIdentity, EngineSettings, Host, StepProbe
 
 

@@ -15,15 +15,15 @@ from specmeter.analysis.prediction.forecast import assumed, drafting
 from specmeter.errors import UsageError
 from specmeter.messages import Message, Value
 from specmeter.theory.arguments import probabilities
-from specmeter.theory.catalogue import named as named_device
+from specmeter.theory.catalogue.devices import named as named_device
 from specmeter.theory.catalogue.models import model
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.record import Arm, ModelIdentity
     from specmeter.store import RunReader
-    from specmeter.theory.catalogue import DeviceEntry
+    from specmeter.theory.catalogue.devices import DeviceEntry
 
 LONGEST_CONTEXT = 10_000_000
 

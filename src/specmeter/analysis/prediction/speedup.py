@@ -28,7 +28,7 @@ from specmeter.analysis.prediction.drafts import Given, Yields
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.numbers.estimates import bare, between, of_draws
-from specmeter.probe import surface_of
+from specmeter.probe.reading import surface_of
 from specmeter.record import Estimate, Record
 from specmeter.theory.acceptance import alpha_from_acceptance_rate
 from specmeter.theory.arguments import numbers, probabilities
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from specmeter.analysis.prediction.drafts import Acceptance
-    from specmeter.probe import Probe
+    from specmeter.probe.record import Probe
     from specmeter.theory.arguments import Floats
 
 

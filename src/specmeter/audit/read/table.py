@@ -52,7 +52,7 @@ from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.speedup import SAME_RATIO
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 
 _LABEL = 160
 """Characters of a label."""

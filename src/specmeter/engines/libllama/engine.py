@@ -25,13 +25,13 @@ from specmeter import __version__
 from specmeter.cache import file_sha256
 from specmeter.engines import Candidate, Launch, SessionFacts
 from specmeter.engines.http_client import garbage, json_object
-from specmeter.engines.libllama.child import at_once
 from specmeter.engines.libllama.spec import LIBLLAMA
 from specmeter.engines.llama_cpp.log import parse_load
 from specmeter.engines.llama_cpp.server import died_while_starting, quoted_log
 from specmeter.engines.llama_cpp.tools import binary_libraries, checksums, wheel_libraries
 from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, free_port
 from specmeter.engines.registry import EngineStatus, check_arm
+from specmeter.engines.serving import at_once
 from specmeter.engines.session import Ended, GivenUpError, Stop, ThreadedSession, Ticket
 from specmeter.errors import (
     EngineDiedError,

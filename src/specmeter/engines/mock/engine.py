@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from specmeter import __version__
 from specmeter.engines import Candidate, Launch, SessionFacts
-from specmeter.engines.mock import MOCK, FaultKind, MockDrafter, MockSpec
+from specmeter.engines.mock.spec import MOCK, FaultKind, MockDrafter, MockSpec
 from specmeter.engines.session import Ended, EngineSession, Ticket
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
 from specmeter.files import without_links

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from specmeter.engines.registry import EngineStatus
 from specmeter.engines.session import Engine, Launch, SessionFacts
-from specmeter.engines.url import ANY, URL, UrlOptions
 from specmeter.engines.url.dialects import DIALECTS, LLAMA, field_of
 from specmeter.engines.url.found import Found, ask, call, client_of, is_here, key_of, models_of, processes
 from specmeter.engines.url.session import FoundLlama, OpenAiSession
+from specmeter.engines.url.spec import ANY, URL, UrlOptions
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, ModelError
 from specmeter.files import without_links
 from specmeter.record import EngineIdentity, ModelIdentity

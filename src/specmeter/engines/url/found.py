@@ -20,9 +20,9 @@ import psutil
 
 from specmeter.engines.http_client import HttpClient, HttpResponse, json_object
 from specmeter.engines.llama_cpp.engine import sampling_of
-from specmeter.engines.url import ANY, BASELINE_KEY, KEY, UrlOptions
 from specmeter.engines.url.dialects import DIALECTS, FORWARDS, LLAMA, SERVED, Dialect, counters_of, field_of, told_by
 from specmeter.engines.url.replies import received
+from specmeter.engines.url.spec import ANY, BASELINE_KEY, KEY, UrlOptions
 from specmeter.errors import EngineError, EngineProtocolError, EngineStartError, ModelError
 from specmeter.record import Generation, Prompt, Truth
 

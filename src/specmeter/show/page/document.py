@@ -20,8 +20,8 @@ from specmeter.analysis.positions import ArmPositions, positions
 from specmeter.analysis.reading import RunReport, read_run, repeats
 from specmeter.analysis.requests import Tallies, read_tallies
 from specmeter.messages import LANGUAGES, Message, words
-from specmeter.probe import Probe
 from specmeter.probe.draft_lengths import DraftLength, draft_lengths
+from specmeter.probe.record import Probe
 from specmeter.record import Arm, EngineIdentity, Finding, Host, Prompt, Session, TextRouting
 from specmeter.record.verdict import Group, grouped
 from specmeter.show.names import Names, label, method

@@ -28,7 +28,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from specmeter.errors import UsageError
-from specmeter.theory.catalogue import MAX_NAME
+from specmeter.theory.catalogue.devices import MAX_NAME
 from specmeter.theory.roofline import Footprint
 
 Count = Annotated[int, Field(ge=1)]

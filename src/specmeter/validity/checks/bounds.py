@@ -18,8 +18,8 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.record.verdict import Findings
-from specmeter.theory import catalogue
 from specmeter.theory.bounds import CHEAP_FORWARD
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.law import longest_draft

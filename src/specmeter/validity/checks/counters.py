@@ -1,6 +1,6 @@
 """Checks of the counts and times that an engine reports: do they add up, and mean what they are called?
 
-How busy the machine was matters only if two clocks are compared.
+A busy machine is of influence only on those that compare two clocks.
 """
 
 from __future__ import annotations

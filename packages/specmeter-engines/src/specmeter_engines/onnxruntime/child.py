@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.engines import Candidate
-from specmeter.engines.libllama.child import one_by_one, serve
+from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable

@@ -3,7 +3,6 @@
 The streamer is given the tokens of each step together; the first token comes without a draft. A draft is as long as it
 was told to be, or as tokens are left. OpenVINO's own counts leave the last step out: the account has to agree with them
 in all others. They are kept beside it.
-
 How many threads compute is OpenVINO's own choice: told to use a single one, it divides by zero.
 """
 
@@ -15,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
 
-from specmeter.engines.libllama.child import one_by_one, serve
+from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import EngineError
 from specmeter.record import Arm, Generation, Prompt, Reply
 from specmeter_engines.answering import Answering, Came, unknown_version, unreadable

@@ -249,7 +249,7 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
 def _models(references: Sequence[str], offline: bool, screen: Screen) -> list[ModelIdentity]:
     from specmeter.models.facts import read_header
     from specmeter.models.reference import Fetching, resolve
-    from specmeter.probe import plain_name
+    from specmeter.probe.files import plain_name
     from specmeter.show.terminal.progress import model_progress
 
     with model_progress(screen) as bar:

@@ -15,7 +15,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, quotient, scaled
 from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter_studies.apple_published import raw_logs
 from specmeter_studies.library.moe_306.equations import (
     Equations,

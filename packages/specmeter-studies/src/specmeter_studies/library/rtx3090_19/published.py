@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from specmeter.audit import published as tables
 from specmeter.messages import Message
 from specmeter.record import Estimate
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter.theory.catalogue import models
 from specmeter_studies import from_claims
 from specmeter_studies.library.rtx3090_19.lines import F16, OTHER_VOCABULARY

@@ -20,7 +20,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, between, ratio_of_means, student_geometric, student_mean
 from specmeter.numbers.margin import MARGIN
 from specmeter.record import Estimate
-from specmeter.theory import catalogue
+from specmeter.theory.catalogue import devices as catalogue
 from specmeter.theory.roofline import expected_union
 from specmeter_studies import from_claims
 from specmeter_studies.rules import NOTHING, lies
