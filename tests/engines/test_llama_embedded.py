@@ -220,6 +220,7 @@ def test_an_answer_in_one_piece_is_the_same(engine: EmbeddedEngine, tmp_path: Pa
     assert all(one == other or other == -1 for one, other in pairs)
 
 
+@pytest.mark.slow
 def test_a_slow_answer_in_one_piece_is_no_hang(engine: EmbeddedEngine, tmp_path: Path) -> None:
     whole = arm(engine={"stream_tokens": False, "context": 8192})
     with engine.start(launch(tmp_path, whole, idle_s=0.8)) as session:

@@ -97,7 +97,7 @@ def test_an_arm_is_priced_by_one_that_accepts_nothing() -> None:
     assert (lookup.methods, lookup.ngram_n) == (("ngram-simple",), 1)
 
 
-@pytest.mark.parametrize("kind", ["embedded", "libllama"])
+@pytest.mark.parametrize("kind", ["embedded", pytest.param("libllama", marks=pytest.mark.slow)])
 def test_real_engines_show_steps_of_every_length(kind: str, tmp_path: Path) -> None:
     settings = EngineSettings(context=512, threads=1)
     plain = Arm(id="plain", target="target", engine=settings, role="baseline")

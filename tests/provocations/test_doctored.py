@@ -10,7 +10,6 @@ import yaml
 from provocations.doctored import AGREEING, AROUND, DATA, EXPERIMENT, Judged, copied, forged, judge
 from specmeter.cli import invoke
 
-CHANGES = DATA | AGREEING
 TOLD_WITHOUT_CERTIFICATE = (
     *("accepted-raised", "drafted-cut", "tokens-doubled", "forwards-dropped", "decode-halved", "faster-than-arrivals"),
     *("wall-below-decode", "baseline-slowed", "requests-before-their-session", "requests-after-their-session"),
@@ -46,10 +45,10 @@ def test_a_clean_run_is_as_it_was_certified(kept: Judged) -> None:
     assert ("data-changed", "invalid") not in kept.told
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_changed_data_is_not_what_was_certified(name: str, clean: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", AGREEING)
+def test_changed_data_that_agrees_with_itself_is_not_what_was_certified(name: str, clean: Path, tmp_path: Path) -> None:
     copy = copied(clean, tmp_path / "run")
-    CHANGES[name](copy)
+    AGREEING[name](copy)
     found = judge(copy)
     assert found.verdict in ("invalid", "refused")
     assert {check for check, _ in found.told} & {"data-changed", "refused"}, found
@@ -74,4 +73,4 @@ def test_what_lies_around_the_data(name: str, clean: Path, kept: Judged, tmp_pat
 
 
 def test_there_are_more_than_thirty() -> None:
-    assert len(CHANGES) + len(AROUND) >= 30
+    assert len(DATA) + len(AGREEING) + len(AROUND) >= 30

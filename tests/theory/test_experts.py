@@ -90,13 +90,6 @@ def test_overlap_models_stay_between_all_alike_and_all_different(
     assert moe.union_of_draws(tokens, total, used, 1) == pytest.approx(moe.expected_union(tokens, total, used))
 
 
-@moderate
-@given(st.integers(8, 512), st.floats(1, 30))
-def test_effective_draws_invert_the_uniform_model(total: int, draws: float) -> None:
-    used = max(1, total // 16)
-    assert moe.effective_draws(moe.expected_union(draws, total, used), total, used) == pytest.approx(draws, rel=1e-6)
-
-
 def test_mean_load_by_number() -> None:
     assert moe.mean_load(1, 256, 8) == pytest.approx(1)
     assert moe.mean_load(95, 256, 8) == pytest.approx(95 * 8 / moe.expected_union(95, 256, 8))
@@ -137,8 +130,6 @@ def test_fits_recover_their_own_parameter(model: moe.OverlapModel, parameter: fl
         (lambda: moe.expected_union(4, 8.5, 2), "experts"),  # type: ignore[arg-type]
         (lambda: moe.saturation_tokens(8, 2, 1), "share"),
         (lambda: moe.mean_load(0, 8, 2), "tokens"),
-        (lambda: moe.effective_draws(8, 8, 2), "union"),
-        (lambda: moe.effective_draws(1, 8, 2), "union"),
         (lambda: moe.union_of_draws(2, 8, 2, 1.5), "share"),
         (lambda: moe.union_of_power(2, 8, 2, -1), "exponent"),
         (lambda: moe.fit_union([], [], 8, 2), "no point"),

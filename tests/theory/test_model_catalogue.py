@@ -56,7 +56,8 @@ def test_the_totals_that_names_do_not_tell() -> None:
     ],
 )
 def test_routed_share_of_the_bytes_of_one_token(name: str, number: str, share: float) -> None:
-    assert model(name).footprint(number).routed_share == pytest.approx(share, abs=0.0015)
+    one = model(name).footprint(number)
+    assert one.used * one.expert_bytes / one.bytes_per_token == pytest.approx(share, abs=0.0015)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,6 @@ def test_bytes_of_formats() -> None:
     entry = model("Qwen3.5-35B-A3B")
     half = entry.footprint("F16")
     assert half.bytes_per_token == pytest.approx(2 * entry.active_parameters, rel=1e-5)
-    assert entry.active_bytes("q8_0") == pytest.approx(half.bytes_per_token * 8.5 / 16)
-    assert entry.active_bytes("Q4_K_M") < entry.active_bytes("Q6_K") < entry.active_bytes("Q8_0")
     # The file of the 306-run study is 20.6 GB.
     assert entry.file_bytes("Q4_K_M") == pytest.approx(20.6e9, rel=0.04)
     assert model("Llama-3.1-8B").file_bytes("Q4_K_M") == pytest.approx(4.58 * 2**30, rel=0.01)

@@ -6,7 +6,7 @@
     position i was reached     d >= i and k >= i - 1: every token before it was accepted
     position i was accepted    k >= i
 
-    conditional                accepted / reached: what `theory.acceptance.position_rates` estimates
+    conditional                accepted / reached
     unconditional              accepted / all drafts, those too short included: falls with i
     accepted lengths           k of every step that drafted anything
 

@@ -1,4 +1,4 @@
-"""How to serve a model fastest, from Python."""
+"""Advice from Python: `advise` and `schedule`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published results, ruled upon from Python."""
+"""Audits from Python: `audit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs against each other, from Python."""
+"""Comparisons of runs from Python: `compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speculation would gain, predicted from Python."""
+"""Predictions from Python: `predict`."""
 
 from __future__ import annotations
 

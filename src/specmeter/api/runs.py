@@ -1,4 +1,4 @@
-"""Experiments and runs from Python: measure one, or read what was measured."""
+"""Runs from Python: `run` measures an experiment, `load` reads what was measured."""
 
 from __future__ import annotations
 

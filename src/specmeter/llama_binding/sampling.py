@@ -15,7 +15,7 @@ Sums are kept in double precision where llama.cpp adds up floats. So a token tha
 1e-7 may fall on the other side, and of equal logits on the edge of top_k the smaller ids stay, where llama.cpp leaves
 it to its sort.
 
-Read in llama.cpp's src/llama-sampler.cpp and common/speculative.cpp, of the version that this package pins.
+Source: llama.cpp's src/llama-sampler.cpp and common/speculative.cpp, of the version that this package pins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Probes are kept as files (JSON, one each) in a folder of this machine, where runs look for them."""
+"""Keeps probes as files (JSON, one each) in a folder of this machine, and finds those that fit a run."""
 
 from __future__ import annotations
 

@@ -90,21 +90,6 @@ def probabilities(name: str, value: Values) -> float | Floats:
     return plain(values)
 
 
-def distribution(name: str, value: Many) -> Floats:
-    """Probabilities that sum to 1 along the last axis (to 1e-6)."""
-    values = np.asarray(probabilities(name, value))
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise UsageError(f"{name} is not a distribution", fix=f"give {name} as probabilities of all tokens, last axis")
-    sums = values.sum(axis=-1)
-    if not np.allclose(sums, 1, rtol=0, atol=1e-6):
-        worst = float(np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1))])
-        raise UsageError(
-            f"{name} sums to {worst:.6g}: probabilities of all tokens sum to 1",
-            fix=f"normalise {name} over the whole vocabulary (softmax, after the sampler's filters)",
-        )
-    return values
-
-
 def experts_and_used(experts: int, used: int) -> tuple[int, int]:
     """Experts per layer (E) and experts of a token (K), 1 <= K <= E."""
     numbers("experts", experts, least=1, whole=True)

@@ -1,4 +1,4 @@
-"""What a step costs and what it yields: speedup, best draft length, break-even acceptance; and one formula that fails.
+"""What a step costs and what it yields: speedup, break-even acceptance, and what acceptance permits.
 
 Costs are in units of one target forward of one token, T(1):
 
@@ -22,15 +22,12 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from specmeter.errors import UsageError
-from specmeter.theory.acceptance import alpha_from_acceptance_rate, tokens_by_gamma, tokens_per_step
+from specmeter.theory.acceptance import alpha_from_acceptance_rate, tokens_per_step
 from specmeter.theory.arguments import numbers, plain, positive, probabilities
 from specmeter.theory.bounds import cost_bound
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many, Values
-
-LONGEST = 64
-"""Draft lengths that are searched unless another limit is given: beyond it, drafts wait longer than anybody would."""
 
 
 # --- the classical model ---------------------------------------------------------------------------------------------
@@ -52,26 +49,6 @@ def classical_speedup(alpha: Values, gamma: Values, draft_cost: float) -> float 
     c = numbers("draft_cost", draft_cost, least=0)
     tau, g = _tau_and_gamma(alpha, gamma)
     return plain(tau / (g * c + 1))
-
-
-def some_gamma_helps(alpha: float, draft_cost: float) -> bool:
-    """Whether any draft length gains time in the classical model: alpha > c.
-
-    gamma = 1 then gives (1 + alpha) / (1 + c) > 1, and if one token does not pay for its draft, neither does the
-    next, which is accepted more rarely. Leviathan et al. 2023, arXiv 2211.17192, Corollary 3.9 (read in the paper).
-    Necessary, not sufficient, once verification costs more than one token.
-    """
-    return probabilities("alpha", alpha) > numbers("draft_cost", draft_cost, least=0)
-
-
-def optimal_gamma(alpha: float, draft_cost: float, *, longest: int = LONGEST) -> int:
-    """Draft length from 0 to `longest` with the highest classical speedup; the shortest one of equals.
-
-    0 means that no length gains. Without any draft cost every further token gains, and the answer is `longest`. For
-    costs of verification take the largest of `speedup_by_gamma`.
-    """
-    limit = int(numbers("longest", longest, least=0, whole=True))
-    return int(np.argmax(classical_speedup(alpha, np.arange(limit + 1), draft_cost)))
 
 
 # --- the general form ------------------------------------------------------------------------------------------------
@@ -122,22 +99,6 @@ def speedup(
     return plain(t / cost)
 
 
-def speedup_by_gamma(conditional: Many, verification: Many, *, draft_cost: float = 0.0, rest: float = 0.0) -> Floats:
-    """S for draft lengths 0, 1, ..., gamma, from measured rates and costs. Shape (gamma + 1,).
-
-    `conditional` are the acceptance rates by position, shape (gamma,); `verification` is v(0), v(1), ..., v(gamma),
-    shape (gamma + 1,), with v(0) = 1. Length 0 is plain decoding, S = 1: it has neither drafts nor `rest`.
-    """
-    tau = tokens_by_gamma(conditional)
-    if tau.ndim != 1 or np.shape(verification) != tau.shape:
-        raise UsageError(
-            f"verification has shape {np.shape(verification)}, but {tau.shape[-1] - 1} rates need ({tau.shape[-1]},)",
-            fix="give v(0), v(1), ..., v(gamma): one more than there are rates",
-        )
-    gains = speedup(tau, np.arange(len(tau)), verification, draft_cost=draft_cost, rest=rest)
-    return np.concatenate([[1.0], gains[1:]])
-
-
 # --- break-even ------------------------------------------------------------------------------------------------------
 
 
@@ -156,30 +117,13 @@ def break_even_alpha(gamma: int, verification: float = 1.0, *, draft_cost: float
     """The i.i.d. alpha at which S = 1: tau(alpha, gamma) = gamma c + v + r.
 
     `break_even_rate`, turned into an alpha by `alpha_from_acceptance_rate`; infinity where no acceptance suffices.
-    With v = 1, r = 0 and gamma = 1 it is c: the condition of `some_gamma_helps`.
+    With v = 1, r = 0 and gamma = 1 it is c: drafting gains exactly if alpha > c.
     """
     rate = break_even_rate(gamma, verification, draft_cost=draft_cost, rest=rest)
     return rate if rate > 1 else alpha_from_acceptance_rate(rate, gamma)
 
 
-# --- a claim, and what acceptance permits ----------------------------------------------------------------------------
-
-
-def claimed_batch_speedup(gamma: float, sequential_ms: float, draft_ms: float, verify_ms: float) -> float:
-    """gamma T_seq / (T_draft + T_verify): a published formula that is not a speedup. Kept in order to be recognised.
-
-    Eq. 2 of "Does Speculative Decoding Help Mixture-of-Experts?" (AtomGradient, 2026: 306 runs on an M2 Ultra; read)
-    calls it the speedup by "batch verification amortization", said to hold even when all drafts are rejected.
-
-    Why it fails. The numerator is the time to *decode* gamma tokens, the denominator the time to *check* gamma drafts:
-    it counts every drafted token as output. But a rejected draft is not output. A step that accepts nothing emits one
-    token and took T_draft + T_verify >= T_seq for it, so it is slower than plain decoding however cheap checking is.
-    The factor is the speedup only at full acceptance, and not even then: such a step emits gamma + 1 tokens.
-
-    What acceptance permits is `permitted_speedup`. All times in ms, above 0 (`draft_ms` may be 0); `gamma` > 0.
-    """
-    step_ms = numbers("draft_ms", draft_ms, least=0) + positive("verify_ms", verify_ms)
-    return positive("gamma", gamma) * positive("sequential_ms", sequential_ms) / step_ms
+# --- what acceptance permits ------------------------------------------------------------------------------------------
 
 
 def permitted_speedup(acceptance_rate: float, gamma: float, draft_cost: float = 0.0) -> float:

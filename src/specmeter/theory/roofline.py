@@ -68,7 +68,7 @@ def expected_union(tokens: Values, experts: int, used: int) -> float | Floats:
 
     Each token takes K of E experts, all sets equally likely, independently of other tokens; then an expert is left out
     by all of them with probability (1 - K/E)^n. An upper estimate of real unions. `tokens` >= 0, any shape, need not be
-    whole (see `effective_draws`). MoESD, arXiv 2505.19645, Eq. 8 (read in the paper).
+    whole. MoESD, arXiv 2505.19645, Eq. 8 (read in the paper).
     """
     n = np.asarray(numbers("tokens", tokens, least=0))
     total, k = experts_and_used(experts, used)
@@ -117,28 +117,6 @@ def mean_load(tokens: Values, experts: int, used: int) -> float | Floats:
 
 
 # --- routing that overlaps -------------------------------------------------------------------------------------------
-
-
-@overload
-def effective_draws(union: float, experts: int, used: int) -> float: ...
-@overload
-def effective_draws(union: Many, experts: int, used: int) -> Floats: ...
-@overload
-def effective_draws(union: Values, experts: int, used: int) -> float | Floats: ...
-def effective_draws(union: Values, experts: int, used: int) -> float | Floats:
-    """D with N(D) = U: how many independent, uniformly routed tokens would touch as many experts.
-
-    D = ln(1 - U/E) / ln(1 - K/E). 1 where all tokens choose alike, n where they choose independently; above n where
-    they choose *more* differently than by chance. `union` from K up to, but not including, E; any shape. Computed.
-    """
-    total, k = experts_and_used(experts, used)
-    u = np.asarray(numbers("union", union, least=k * (1 - _ROUNDING), most=total))
-    if (u >= total).any():
-        raise UsageError(
-            f"union is {u.max():g}: all {total} experts, which no finite number of draws is expected to touch",
-            fix="measure with fewer tokens, below saturation",
-        )
-    return plain(np.maximum(1.0, np.log1p(-u / total) / math.log1p(-k / total)))
 
 
 @overload
@@ -283,11 +261,6 @@ class Footprint:
         """Weights read by a forward of one token."""
         return self.always_bytes + self.lookup_bytes + self.used * self.expert_bytes
 
-    @property
-    def routed_share(self) -> float:
-        """f: the part of `bytes_per_token` that is routed experts. 0 for dense models."""
-        return self.used * self.expert_bytes / self.bytes_per_token
-
 
 @dataclass(frozen=True)
 class MachineRates:
@@ -379,20 +352,6 @@ def verification(
 
 
 @overload
-def routed_verification(union: float, used: int, routed_share: float) -> float: ...
-@overload
-def routed_verification(union: Many, used: int, routed_share: float) -> Floats: ...
-def routed_verification(union: Values, used: int, routed_share: float) -> float | Floats:
-    """v = (1 - f) + f U / K: the price of verification where only bytes of weights count.
-
-    `union` >= K distinct experts per layer (any shape), `used` = K >= 1, `routed_share` = f in [0, 1]. Computed.
-    """
-    k = numbers("used", used, least=1, whole=True)
-    u, f = np.asarray(numbers("union", union, least=k)), probabilities("routed_share", routed_share)
-    return plain((1 - f) + f * u / k)
-
-
-@overload
 def target_efficiency(verification: float) -> float: ...
 @overload
 def target_efficiency(verification: Many) -> Floats: ...
@@ -403,22 +362,6 @@ def target_efficiency(verification: Values) -> float | Floats:
     ideal; `verification` > 0, any shape.
     """
     return plain(1 / positives("verification", verification))
-
-
-@overload
-def memory_bound_rate(bytes_per_forward: float, bandwidth_bytes_per_s: float, tau: float = 1.0) -> float: ...
-@overload
-def memory_bound_rate(bytes_per_forward: Many, bandwidth_bytes_per_s: float, tau: Values = 1.0) -> Floats: ...
-def memory_bound_rate(bytes_per_forward: Values, bandwidth_bytes_per_s: float, tau: Values = 1.0) -> float | Floats:
-    """Ceiling in tokens per second of one sequence: tau bandwidth / bytes per forward.
-
-    With the peak bandwidth of the device that holds the weights it cannot be exceeded, unless weights stay in caches
-    (`theory.bounds.traffic` is the same, solved for the bandwidth). `tau` >= 1 tokens per forward; with tau > 1 give
-    the bytes of a forward over gamma + 1 tokens. Bytes > 0; shapes broadcast.
-    """
-    t = np.asarray(numbers("tau", tau, least=1))
-    bandwidth = positive("bandwidth_bytes_per_s", bandwidth_bytes_per_s)
-    return plain(t * bandwidth / positives("bytes_per_forward", bytes_per_forward))
 
 
 def _union(model: Footprint, n: Floats, union: Values | None) -> Floats:

@@ -23,11 +23,12 @@ from specmeter.validity.checks.replay import exact, replay_differs
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
+pytestmark = pytest.mark.slow
 Run = tuple[RunData, list[Request], tuple[DraftLength, ...]]
 TOKENS = 48
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("libllama", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["embedded", "libllama"])
 def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A dense and a hybrid core, drafts and lookups, completions and chat; on both engines."""
     folder = tmp_path_factory.mktemp("replay")

@@ -45,7 +45,7 @@ def acting(shown: str) -> set[str]:
         ["list"],
         ["list", "--json"],
         ["report", "RUN", "--tables", "tables"],
-        ["report", "--site", "site", "RUN", "OTHER", "--lang", "en"],
+        ["report", "--site", "site", "RUN", "--lang", "en"],
         ["audit", "evil.csv", "--details"],
         ["audit", "evil.csv", "--json"],
         ["quality", "--plan", "evil.yaml"],

@@ -13,7 +13,7 @@ Counted steps become rates that hold for another gamma by following one step tok
 
 h is 1 for a draft model without `p_min`. It is what n-gram methods live on: h_1 is how often there is a draft at all.
 Steps whose draft ended because gamma was reached say nothing about the next token; they count in h_j only for
-j <= their gamma, as patients who leave a study count until then (`theory.acceptance.position_rates`). Cutting at a
+j <= their gamma, as patients who leave a study count until then. Cutting at a
 smaller gamma is therefore exact as long as acceptance does not depend on where steps begin. What a step costs depends
 on the length of its draft whatever was accepted, so P(drafted >= j) is counted beside it, over all steps.
 

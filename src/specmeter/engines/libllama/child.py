@@ -1,4 +1,4 @@
-"""The instrumented engine's own process. Run by `engine.LibllamaEngine`.
+"""The process of the instrumented engine, started by `engine.LibllamaEngine`.
 
 Requests that are submitted run together, and what became of each is sent as it ends; questions that need the models'
 memories wait meanwhile. What llama.cpp logs goes to standard error. With `--identify` it prints what the library says

@@ -1,4 +1,4 @@
-"""The loop of speculative decoding: draft, verify in one forward, accept, roll back. It says where the time went.
+"""Speculative decoding in a loop: draft, verify in one forward, accept, roll back, and say where the time went.
 
 One step, with h the text so far and t its last token, which is not in the target's memory yet:
 
@@ -9,30 +9,26 @@ One step, with h the text so far and t its last token, which is not in the targe
 
 and a + 1 tokens come out. A memory that cannot forget (recurrent and hybrid models) is saved before the forward; after
 a rejection it is put back, and a forward over t, d_1 ... d_a and the target's own token brings it to where it should
-be; that replay gives one more token. Such a round counts as two steps, as in llama.cpp's server: one that restored, and
-the replay, so that every step is one target forward and emits one token beside those it accepted.
+be; that replay gives one more token. Such a round counts as two steps, as in llama.cpp's server, so that every step is
+one target forward and emits one token beside those it accepted.
 
-Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1.
-
-Verification. One target forward over the last token and a draft of n tokens gives n + 1 rows, of which row i is what
-the target says about place i, given the draft up to there. Every rule walks along the draft, stops at the first token
-that it rejects and puts the target's own token there; where it accepts all, row n gives one more.
+*Verification.* Row i of the n + 1 rows is what the target says about place i, given the draft up to there. Every rule
+walks along the draft, stops at the first token that it rejects and puts the target's own token there; if it accepts
+all, row n gives one more.
 
     greedy         accept while the draft is the target's best token
     rejection      accept x with probability min(1, target(x) / draft(x)), else draw from max(0, target - draft)
     sample match   draw the target's own token, accept while the draft is the same
 
-Greedy text is exactly the target's. The other two leave its *distribution* exactly as it is, whatever the draft: by
-rejection a token x comes out with probability min(draft(x), target(x)), plus the probability of a rejection times
-the residual at x, which is target(x) - min(draft(x), target(x)); by matching, every token that comes out was drawn
-from the target. They differ in how many drafts survive: sum over x of min(target, draft) against sum of
-target x draft (`theory.acceptance`), and the former is never less.
+Greedy text is exactly the target's. The other two leave its *distribution* exactly as it is: by rejection a token x
+comes out with probability min(draft(x), target(x)), plus the probability of a rejection times the residual at x; by
+matching, every token that comes out was drawn from the target. Rejection accepts at least as many drafts
+(`theory.acceptance`).
+A draft is made by a draft model, by n-grams of the text itself, or by an oracle with planted errors.
 
-Sources: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, section 2.3 and appendix A.1; Chen et al. 2023,
+Sources: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1, section 2.3 and appendix A.1; Chen et al. 2023,
 "Accelerating Large Language Model Decoding with Speculative Sampling", arXiv 2302.01318, theorem 1 (rejection).
 Matching is what llama.cpp's server does (common_sampler_sample_and_accept_n).
-
-Where drafted tokens come from: a draft model, n-grams of the text itself, or an oracle with planted errors.
 """
 
 from __future__ import annotations

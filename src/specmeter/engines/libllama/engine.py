@@ -1,4 +1,4 @@
-"""The instrumented engine for experiments: llama.cpp as a library, in a process of its own, every step timed."""
+"""The instrumented engine: llama.cpp as a library, in a process of its own, every step timed."""
 
 from __future__ import annotations
 

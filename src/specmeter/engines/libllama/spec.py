@@ -1,6 +1,6 @@
 """The instrumented engine: what it states about itself, which arms it can run, and with which values.
 
-Several methods together: n-grams are asked first, as in llama.cpp's server.
+Of several methods n-grams are asked first, as in llama.cpp's server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests of one session that share its forwards."""
+"""Runs several requests of one session at once, which share its forwards."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from specmeter.engines.llama_cpp.log_formats import BUILD, SLOT_AND_TASK, STEP, loaded_model
-from specmeter.engines.log_lines import sample, unwrapped
+from specmeter.engines.log_lines import sample
 from specmeter.messages import Message
 
 MAX_SAMPLES = 3
 _MAX_KEPT = 50
-"""Warnings, buffers and context lines kept."""
+"""Buffers kept."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,6 @@ class LogSigns:
     """Draft forwards reported as failed by the drafter itself (`llama_process[i] returned -1`)."""
     speculation_refused: Sign = Sign()
     """Speculation could not be initialised: the engine goes on without it, or ends."""
-    no_drafter: Sign = Sign()
-    """No drafting is configured: as it should be for a baseline, and a loss for anything else."""
     vocabulary_mismatch: Sign = Sign()
     """Target and draft have different vocabularies (`not compatible`, `must match target`)."""
     tokens_translated: Sign = Sign()
@@ -98,12 +96,6 @@ class LogSigns:
     """Weights on remote machines, per model."""
     build: str = ""
     """Build of the engine."""
-    models: tuple[str, ...] = ()
-    """Model files, in order of loading."""
-    context: tuple[tuple[str, int], ...] = ()
-    """`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, in order of printing, for each context that was made."""
-    warnings: tuple[str, ...] = ()
-    """Other lines that warn or report an error, each once."""
 
     @property
     def notes(self) -> tuple[Message, ...]:
@@ -137,12 +129,10 @@ def _may_be_a_sign(line: str) -> bool:
     """
     return (
         "ailed" in line or "returned " in line or "decode: " in line or " batch" in line or "checkpoint" in line
-        or "rror" in line or "warn" in line or "upport" in line or "build" in line or ": n_" in line
-        or "model buffer" in line or "meta data" in line or "required that" in line or "compatible" in line
-        or "match" in line or "translated" in line or "ynthetic " in line or "implementations" in line
-        or "too small" in line or "exceeds" in line or "on refused" in line or "content differs" in line
-        or "context shift" in line or "purging slot" in line
-        or " W " in line[:24] or " E " in line[:24]
+        or "rror" in line or "upport" in line or "build" in line or "disabled" in line or "model buffer" in line
+        or "meta data" in line or "required that" in line or "compatible" in line or "match" in line
+        or "translated" in line or "ynthetic " in line or "on refused" in line or "content differs" in line
+        or "context shift" in line or "purging slot" in line or "retrying with" in line
     )  # fmt: skip
 
 
@@ -170,7 +160,6 @@ _SIMPLE = {
         r"|failed to process speculative|synthetic acceptance requires|draft model is not compatible"
         r"|speculative decoding (?:is |will be )?disabled|context does not support speculative"
     ),
-    "no_drafter": re.compile(r"no implementations specified for speculative"),
     "vocabulary_mismatch": re.compile(
         r"vocabs? (?:are|is) not compatible|not compatible with the target|model vocab (?:type )?must"
         r"|tokens must match target|must closely match target|token \d+ content differs|vocab size \d+ does not match"
@@ -188,13 +177,6 @@ _SIZE = re.compile(r"\b(size|draft) = (\d{1,15}(?:\.\d{1,9})?)( MiB)?")
 _AT = re.compile(r"pos_max = (-?\d{1,12})")
 _RPC = re.compile(r"(RPC\d*\[[^\]\s]{1,100}\]) +model buffer size *= *(\d{1,12}(?:\.\d{1,4})?) MiB")
 _BUILD_JSON = re.compile(r'"build":(\d{1,9}),"commit":"([^"]{1,60})"')
-_CONTEXT = re.compile(r"\b(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch) += *(\d{1,12})$")
-_WARNING = re.compile(
-    r"\b(?:warn(?:ing)?|error|fail(?:ed|ure)?|abort(?:ed)?)\b|exceeds the train|too small|backend offload"
-    r"|not supported|retrying with smaller",
-    re.I,
-)
-_NO_WARNING = re.compile(r"llama_model_loader: - kv|ERROR *= *0|error *= *0|print_info: ")
 
 
 @dataclass
@@ -246,9 +228,7 @@ class SignReader:
         self._longest: tuple[int, str] = (0, "")
         self._rpc: list[RpcBuffer] = []
         self._build = ""
-        self._models: list[str] = []
-        self._context: list[tuple[str, int]] = []
-        self._warnings: dict[str, None] = {}
+        self._model, self._models = "", 0
 
     def feed(self, line: str) -> None:
         """Take the next line."""
@@ -258,12 +238,8 @@ class SignReader:
         found = [name for name, pattern in _SIMPLE.items() if pattern.search(line)]
         for name in found:
             self._tallies[name].add(line)
-        if found or ("checkpoint" in line and self._checkpoint(line)) or self._fact(line):
-            return
-        if len(self._warnings) < _MAX_KEPT:
-            level, text = unwrapped(line)
-            if level in ("W", "E") or (not _NO_WARNING.search(text) and _WARNING.search(text)):
-                self._warnings[sample(text)] = None
+        if not found and not ("checkpoint" in line and self._checkpoint(line)):
+            self._fact(line)
 
     def _failure(self, line: str) -> bool:
         """Failed forwards: a line that only repeats the failure before it is not counted again."""
@@ -307,24 +283,18 @@ class SignReader:
             where = f"slot {key[0]}, task {key[1]}, " if found else ""
             self._longest = (count, f"{where}position {position}")
 
-    def _fact(self, line: str) -> bool:
+    def _fact(self, line: str) -> None:
         if found := _RPC.search(line):
             if len(self._rpc) < _MAX_KEPT:
                 size = round(float(found.group(2)) * 1024 * 1024)
-                self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, len(self._models) - 1)))
-        elif model := sample(loaded_model(line)):
-            if len(self._models) < _MAX_KEPT and self._models[-1:] != [model]:
-                self._models.append(model)
-        elif found := _CONTEXT.search(line.rstrip()):
-            if len(self._context) < _MAX_KEPT:
-                self._context.append((found.group(1), int(found.group(2))))
+                self._rpc.append(RpcBuffer(sample(found.group(1)), size, max(0, self._models - 1)))
+        elif model := loaded_model(line):
+            self._models += model != self._model
+            self._model = model
         elif not self._build and (found := BUILD.search(line)):
             self._build = sample((found.group(1) or found.group(2)).strip())
         elif not self._build and (found := _BUILD_JSON.search(line)):
             self._build = f"{found.group(1)} ({sample(found.group(2))})"
-        else:
-            return False
-        return True
 
     @property
     def failed_decodes(self) -> int:
@@ -359,9 +329,6 @@ class SignReader:
             longest_replay_at=self._longest[1],
             rpc_buffers=tuple(self._rpc),
             build=self._build,
-            models=tuple(self._models),
-            context=tuple(self._context),
-            warnings=tuple(self._warnings),
             **tallies,
         )
 

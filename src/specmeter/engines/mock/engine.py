@@ -1,11 +1,10 @@
-"""`MockEngine` and `MockSession`: the virtual clock and the life of a session.
-
-What the mock engine says, in which steps, and how long each round of them takes.
+"""The mock engine at work: its sessions on a virtual clock, what they say, and how long each round of them takes.
 
 A generation has a script, written before time passes, and a performance, round by round. What is said and drafted
 depends on text and chance alone; how long a round takes depends on all the sequences that take part in it.
 
-Its tokens are 256 bytes, and 256 words for what the mock itself says.
+Its tokens are 256 bytes, and 256 words for what the mock itself says. Clock, script and rounds need each other's state,
+so they share a file.
 """
 
 from __future__ import annotations

@@ -235,10 +235,6 @@ class ModelEntry(_Entry):
         routed = (self.experts.count if self.experts else 0) * self.expert_parameters
         return ((self.total_parameters - routed) * form.bits + routed * form.bits_of_experts) / 8
 
-    def active_bytes(self, format_name: str) -> float:
-        """Weights read for one token in a format."""
-        return self.footprint(format_name).bytes_per_token
-
     def footprint(self, format_name: str, *, kv_bits: float = 16) -> Footprint:
         """What forwards read, for `theory.roofline`; the recurrent state is kept in 32 bits, read and written."""
         form = number_format(format_name)
