@@ -27,8 +27,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.analysis.requests import Tallies, read_tallies
-from specmeter.experiments.schedule import first_id
-from specmeter.experiments.spec import id_without_load
+from specmeter.experiments.cells import first_id
+from specmeter.experiments.names import id_without_load
 from specmeter.messages import Message
 from specmeter.numbers.stats import over_prompts
 from specmeter.record import UNKNOWN_TOKEN, Arm, Estimate, Prompt, Record

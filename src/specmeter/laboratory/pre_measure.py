@@ -23,7 +23,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.experiments.schedule import first_pass
+from specmeter.experiments.cells import first_pass
 from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.messages import Message
@@ -76,9 +76,6 @@ class Shape(NamedTuple):
 Tell = Callable[[Message], None]
 
 
-def _unheard(_: Message) -> None: ...
-
-
 class Scout(Evidence):
     """Collects what predictions need; one instance per invocation."""
 
@@ -91,7 +88,7 @@ class Scout(Evidence):
         *,
         allowance_s: float | None = None,
         longest: int = LONGEST_GAMMA,
-        tell: Tell = _unheard,
+        tell: Tell = lambda _: None,
     ) -> None:
         """`host` is the machine; None where it is simulated.
 

@@ -6,7 +6,7 @@ specmeter-runs/moe-306-20261121-201500/
     ladder.json         a quality measurement
     report.html         what was found
 
-How far a part has come is not written down: it is read from the part itself.
+The progress of a part is not written down: it is read from the part itself.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from specmeter.text import bandwidth, counted, duration, program, quoted, size
 
 if TYPE_CHECKING:
     from specmeter.engines.registry import EngineReport
-    from specmeter.laboratory.doctor import Pair
+    from specmeter.laboratory.pairs import Pair
     from specmeter.laboratory.plan import ModelNeed, Plan
     from specmeter.models.reference import FoundModel
 

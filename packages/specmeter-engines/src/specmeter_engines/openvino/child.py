@@ -4,7 +4,7 @@ The streamer is given the tokens of each step together; the first token comes wi
 was told to be, or as tokens are left. OpenVINO's own counts leave the last step out: the account has to agree with them
 in all others. They are kept beside it.
 
-How many threads compute is OpenVINO's own choice: told to use a single one, it divides by zero.
+The number of threads is OpenVINO's own choice: told to use a single one, it divides by zero.
 """
 
 from __future__ import annotations

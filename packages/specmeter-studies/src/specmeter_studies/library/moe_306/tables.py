@@ -1,6 +1,6 @@
 """moe-306: rows of the paper's Tables 2 to 6 and Figures 1 to 5, and of its equations and section 5.2 done right.
 
-What is drawn of a false speedup is what was claimed, marked as such.
+A false speedup is drawn as it was claimed, and marked.
 """
 
 from __future__ import annotations
