@@ -26,7 +26,7 @@ import numpy as np
 import yaml
 
 from advise_simulated import drawn
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.store import RunStore

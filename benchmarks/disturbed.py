@@ -41,7 +41,7 @@ from unittest.mock import patch
 import numpy as np
 import yaml
 
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.analysis.summary import summarize
 from specmeter.engines import EngineSession, Launch
 from specmeter.engines.mock.engine import MockEngine

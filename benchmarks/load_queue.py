@@ -32,7 +32,7 @@ from unittest.mock import patch
 import numpy as np
 import yaml
 
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.experiments.file import load

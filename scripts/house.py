@@ -114,12 +114,18 @@ class Walk:
     def __init__(self) -> None:
         self.entered: set[CodeType] = set()
         self.deepest = 0
+        self.scans = 0
+        """Reads of a run's whole table of requests."""
+        self.reopened = 0
+        """Openings of a run that is only read."""
         self._ours: dict[CodeType, bool] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG002
         if event != "call" or frame.f_code.co_name.startswith("<") or not self._is_ours(frame.f_code):
             return
         self.entered.add(frame.f_code)
+        self.scans += frame.f_code.co_qualname == "RunReader.rows"
+        self.reopened += frame.f_code.co_qualname == "GuardedDatabase.__init__"
         depth, above = 0, frame
         while above is not None:
             depth += self._is_ours(above.f_code) and not above.f_code.co_name.startswith("<")
@@ -134,7 +140,10 @@ class Walk:
 
     def told(self) -> str:
         files = {code.co_filename for code in self.entered}
-        return f"{len(files)} files, {len(self.entered)} functions, depth {self.deepest}"
+        return (
+            f"{len(files)} files, {len(self.entered)} functions, depth {self.deepest}, {self.scans} scans of requests, "
+            f"{self.reopened} runs opened to read"
+        )
 
 
 def walked(*argv: str) -> str:
@@ -161,6 +170,9 @@ def walks() -> Iterator[tuple[str, object]]:
         commands = {
             "mock run": ("run", "demo", "--set", "engine.kind=mock", "--out", f"{folder}/run"),
             "advise": ("advise", "mock:dense", "--draft", "mock:small", "--out", f"{folder}/advice"),
+            "advise, an hour": (
+                *("advise", "mock:dense", "--draft", "mock:small", "--budget", "60m", "--out", f"{folder}/longer"),
+            ),
             "audit": ("audit", str(rows)),
         }
         for name, argv in commands.items():

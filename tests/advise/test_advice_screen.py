@@ -11,9 +11,10 @@ import pytest
 from measure.test_measure import Silent
 from said import said_of
 from specmeter.advise.advice import AdviceQuestion, Fate
-from specmeter.advise.question import changed, grid
+from specmeter.advise.grid import grid
 from specmeter.advise.race import without_room
 from specmeter.advise.screen import HAIR, Outlook, Shortlist, choose, explore, look, pilots, simplicity
+from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.messages import Message
 from specmeter.numbers.estimates import of_draws
@@ -74,7 +75,6 @@ def test_a_grid_takes_prompts_settings_and_files(tmp_path: Path) -> None:
     loaded = grid(asked)
     assert [spec.source for spec in loaded.experiment.workloads] == ["file"]
     assert (loaded.experiment.engine.threads, loaded.experiment.generation.max_tokens) == (2, 33)
-    assert changed(loaded, "design.blocks=7").experiment.design.blocks == 7
     file = tmp_path / "mine.yaml"
     file.write_text("target: mock:dense\ndraft: mock:small\narms: [{gamma: [2, 4]}]\nengine: {kind: mock}\n", "utf-8")
     mine = grid(AdviceQuestion(target="", from_file=str(file)), ["mock:other"])
@@ -91,7 +91,7 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
     assert len(chosen.kept) + len(chosen.fates) == len(found) == len(whole.work.arms) - 1
     # The truth: every arm measured, on a machine without noise.
     truth = tmp_path / "truth"
-    run(prepare(changed(whole.loaded, "engine.mock.noise=0")), truth, Silent())
+    run(prepare(load(whole.loaded.experiment, ["engine.mock.noise=0"])), truth, Silent())
     with RunStore.open(truth, readonly=True) as store:
         times: dict[str, float] = {}
         for request in store.requests():

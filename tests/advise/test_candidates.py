@@ -15,7 +15,10 @@ from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.errors import ModelError, UsageError
 from specmeter.messages import Message
 from specmeter.models import bench
+from specmeter.models.facts import describe
+from specmeter.models.gguf import read_parts
 from specmeter.models.reference import FoundModel
+from specmeter.record import EngineSettings
 
 
 def put(name: str, path: Path, pad: int = 0) -> Path:
@@ -67,8 +70,6 @@ def test_drafts_beside_the_target_and_elsewhere_are_found_and_the_others_are_tol
     assert why["broken.gguf"].code == "left-out.unreadable"
     assert set(candidates.lookups) == {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
     assert candidates.heads == ()
-    assert candidates.needed_bytes is not None
-    assert candidates.needed_bytes > target.stat().st_size + large.stat().st_size
 
 
 def test_a_head_of_the_targets_own_is_named_where_its_header_has_one(tmp_path: Path) -> None:
@@ -155,13 +156,12 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, small = put("dense", tmp_path / "target.gguf"), put("draft-small", tmp_path / "small.gguf")
-    needed = find_candidates(asked(target), found=[]).needed_bytes
-    assert needed is not None
-    free = needed - 1
-    monkeypatch.setattr(module, "memory_free_bytes", lambda: free)
+    facts = [describe(read_parts(it)) for it in (target, small)]
+    needed = sum(it.file_bytes + it.memory.kv_bytes(EngineSettings().full_context) for it in facts if it.memory)
+    monkeypatch.setattr(module, "memory_free_bytes", lambda: needed - 1)
     candidates = find_candidates(asked(target), found=[])
     assert candidates.drafts == ()
-    assert reasons(candidates)[small.name].code == "left-out.memory"
+    assert reasons(candidates)[small.name] == Message("left-out.memory", needed=needed, free=needed - 1)
     longer = asked(target, settings=("engine.context=1000000",))
     with pytest.raises(UsageError, match=r"weights and KV cache need .* are free here"):
         find_candidates(longer, found=[])

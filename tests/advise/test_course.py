@@ -15,7 +15,9 @@ import pytest
 
 import specmeter
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice, write_advice
-from specmeter.advise.pipeline import Silent, advise, choose_folder
+from specmeter.advise.advise import advise
+from specmeter.advise.folder import choose_folder
+from specmeter.advise.observer import Silent
 from specmeter.advise.schedule import find_single_run, runs_of
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError

@@ -9,9 +9,11 @@ import pytest
 
 from advise.test_course import ASKED, Heard
 from specmeter.advise.advice import AdviceQuestion, read_advice
+from specmeter.advise.advise import advise
+from specmeter.advise.again import again
 from specmeter.advise.duel import in_turn, ruled
 from specmeter.advise.examination import examined
-from specmeter.advise.pipeline import Silent, advise, again
+from specmeter.advise.observer import Silent
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.numbers.estimates import between
 from specmeter.record import Estimate, Prompt

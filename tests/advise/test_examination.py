@@ -16,9 +16,11 @@ from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
 from specmeter.advise import examination
 from specmeter.advise.advice import AdviceOfKind, read_advice, write_advice
+from specmeter.advise.advise import advise
+from specmeter.advise.again import again
 from specmeter.advise.confirm import Confirmed, Shown, decide, preferred, ruled
 from specmeter.advise.examination import amend, certify_advice, differences, examined
-from specmeter.advise.pipeline import Silent, advise, again
+from specmeter.advise.observer import Silent
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate

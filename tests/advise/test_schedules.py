@@ -15,8 +15,11 @@ import specmeter
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates
 from specmeter.advise.export_commands import also_for
-from specmeter.advise.pipeline import Silent, advise_loads, again_loads, choose_again, choose_folder
-from specmeter.advise.question import MOST_PER_KIND, ask, grid
+from specmeter.advise.folder import choose_again, choose_folder
+from specmeter.advise.grid import MOST_PER_KIND, grid
+from specmeter.advise.loads import advise_loads, again_loads
+from specmeter.advise.observer import Silent
+from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, amend_schedule, clients_of, folder_of, read_schedule
 from specmeter.cli import invoke
 from specmeter.errors import EngineError, StoreError, UsageError

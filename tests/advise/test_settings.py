@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from specmeter.advise import race
+from specmeter.advise import settings
 from specmeter.advise.advice import DRAFTS, AdviceQuestion
-from specmeter.advise.pipeline import Silent, advise
-from specmeter.advise.race import alternatives
+from specmeter.advise.advise import advise
+from specmeter.advise.observer import Silent
+from specmeter.advise.settings import alternatives
 from specmeter.engines.mock.engine import Player
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
@@ -42,7 +43,7 @@ KEYS = {
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine has."""
-    monkeypatch.setattr(race, "default_threads", lambda: 4)
+    monkeypatch.setattr(settings, "default_threads", lambda: 4)
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, **speeds: float) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specmeter.engines import check_arm
 from specmeter.errors import ExperimentError
-from specmeter.experiments.experiment import Described, Experiment
+from specmeter.experiments.described import Described
+from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.spec import DRAFTING_AXES, ArmSpec, Exclusion, split_methods
 from specmeter.record import Arm, Generation
 

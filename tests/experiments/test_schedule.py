@@ -74,19 +74,13 @@ def test_three_blocks_are_much_better_than_a_fixed_order(ids: list[str], seed: i
 
 
 def test_fixed_order_scores_zero() -> None:
-    balance = balance_of(plan(["a", "b", "c"], 4, 1, "as-written", 1))
-    assert balance.score == 0
-    assert balance.mean_position == {"a": 0, "b": 1, "c": 2}
-    assert balance.positions == {"a": (4, 0, 0), "b": (0, 4, 0), "c": (0, 0, 4)}
-    assert balance.precedes == {"a": {"b": 4}, "b": {"c": 4}}
+    assert balance_of(plan(["a", "b", "c"], 4, 1, "as-written", 1)).score == 0
 
 
 def test_balance_is_read_from_the_clock_not_from_the_plan() -> None:
     # Block 1 was interrupted after "a"; the rest of it ran later, so there "a" was still first.
     starts = [("a", 0, 10.0), ("b", 0, 20.0), ("a", 1, 40.0), ("b", 1, 30.0), ("b", 1, 90.0)]
-    balance = achieved_balance(starts)
-    assert balance.positions == {"a": (2, 0), "b": (0, 2)}
-    assert balance.score == 0
+    assert achieved_balance(starts).score == 0
 
 
 @pytest.mark.parametrize("starts", [[], [("a", 0, 1.0), ("a", 1, 2.0)]])

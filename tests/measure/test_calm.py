@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from advise.test_course import Heard
-from specmeter.advise import pipeline
+from specmeter.advise import screening
 from specmeter.advise.advice import AdviceQuestion
-from specmeter.advise.pipeline import advise
-from specmeter.advise.session import PATIENCE, Silent
+from specmeter.advise.advise import advise
+from specmeter.advise.observer import Silent
+from specmeter.advise.session import PATIENCE
 from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
@@ -462,9 +463,9 @@ def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_progr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Work, "simulated", False)
-    monkeypatch.setattr(pipeline, "disturbance", lambda *_: of_block(0).model_copy(update={"programs": ("blender",)}))
+    monkeypatch.setattr(screening, "disturbance", lambda *_: of_block(0).model_copy(update={"programs": ("blender",)}))
     limits: list[float] = []
-    monkeypatch.setattr(pipeline, "wait_for_calm", lambda limit_s, _: limits.append(limit_s))
+    monkeypatch.setattr(screening, "wait_for_calm", lambda limit_s, _: limits.append(limit_s))
     with pytest.raises(UsageError, match="busy machine: blender took 51% of the machine") as error:
         advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", Heard())
     assert "SPECMETER_DISTURBED=keep" in error.value.fix

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from records import header, identity
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.engines.llama_cpp.log_signs import LogSigns
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load as load_experiment

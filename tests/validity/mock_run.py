@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.errors import SpecmeterError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run

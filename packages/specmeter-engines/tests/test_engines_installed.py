@@ -6,7 +6,7 @@ import pytest
 
 from specmeter.engines.registry import installed, load_engine, spec_of, survey
 from specmeter.errors import EngineStartError, ModelError
-from specmeter.experiments.experiment import Described
+from specmeter.experiments.described import Described
 from specmeter_engines.installed import needed
 
 OURS = [name for name, it in installed().items() if it.package.startswith("specmeter-engines ")]

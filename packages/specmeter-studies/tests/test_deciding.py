@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import ratio_data
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message

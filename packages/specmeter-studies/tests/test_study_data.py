@@ -10,7 +10,7 @@ import yaml
 
 from claims_of import values
 from said import all_said
-from specmeter.advise.session import Silent
+from specmeter.advise.observer import Silent
 from specmeter.analysis.reading import read_run
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim

@@ -1,7 +1,4 @@
-"""The records of an advice: what was asked, what became of every arm, and what is advised.
-
-The file of an advice: read with distrust, since its folder may be a stranger's, and written whole or not at all.
-"""
+"""The records of an advice: what was asked, what became of every arm, and what is advised."""
 
 from __future__ import annotations
 
@@ -189,13 +186,13 @@ class Advice(Record):
     asked: AdviceQuestion
     made_at: float
     """Seconds since the epoch."""
-    finished: bool
+    finished: bool = False
     """False: it was interrupted, or goes on; what is said is the best so far."""
-    decision: Decision
-    basis: Basis
-    arm: Arm | None
+    decision: Decision = "undecided"
+    basis: Basis = "predicted"
+    arm: Arm | None = None
     """The arm to use, or the best so far; None for plain decoding."""
-    speedup: Estimate | None
+    speedup: Estimate | None = None
     """Of `arm` over plain decoding (of the best other arm where it is left off), by `basis`."""
     over_prompts: Estimate | None = None
     """The same speedup with the interval for other prompts like those of the confirmation; None for fewer than four of
@@ -206,7 +203,7 @@ class Advice(Record):
     """Id of the arm that `speedup` is of, where it is not `arm`: the best of those that do not help."""
     tau: Estimate | None = None
     """Tokens that each step of this arm emits; over `speedup`, what a step costs in plain ones."""
-    verdict: Verdict | None
+    verdict: Verdict | None = None
     """Of the stage that `basis` names; None for a prediction."""
     doubts: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
     """Checks that make it worse than valid."""

@@ -17,10 +17,11 @@ from pathlib import Path
 from specmeter.advise.advice import AdviceQuestion, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import ModelError, UsageError
-from specmeter.experiments.experiment import LOOKUP, name_of
+from specmeter.experiments.defaults import name_of
+from specmeter.experiments.described import LOOKUP
 from specmeter.experiments.file import load
 from specmeter.host.machine import memory_free_bytes
-from specmeter.laboratory.doctor import SMALLER
+from specmeter.laboratory.pairs import SMALLER
 from specmeter.messages import Message
 from specmeter.models.facts import ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, first_part, read_parts
@@ -83,10 +84,6 @@ class Candidates:
     """False: drafts are looked for once the target is here."""
     target_bytes: int | None = None
     """Of its files; None where they are not here, or there is none."""
-    needed_bytes: int | None = None
-    """Memory for target, largest draft and their KV caches; None where a size is unknown."""
-    free_bytes: int | None = None
-    """Memory that is free now; None where models are simulated."""
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -139,8 +136,6 @@ def find_candidates(
         left_out=tuple(search.left_out),
         looked=not asked.find_drafts or search.can_look,
         target_bytes=search.size_bytes,
-        needed_bytes=search.needed_bytes(drafts),
-        free_bytes=search.free_bytes,
     )
 
 
@@ -187,13 +182,6 @@ class _Search:
     def can_look(self) -> bool:
         """Whether enough is known about the target to look for drafts."""
         return self._path is not None or origin_of(self._target) == "bench"
-
-    def needed_bytes(self, drafts: Sequence[CandidateDraft]) -> int | None:
-        """Memory for the target with the draft that needs most."""
-        names = [self._target, *(it.reference for it in drafts)]
-        if any(it not in self._needs for it in names):
-            return None
-        return self._needs[self._target] + max((self._needs[it] for it in names[1:]), default=0)
 
     def named(self, reference: str) -> CandidateDraft | None:
         """A draft that the user named; None, told, when it cannot work."""

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from specmeter.advise.advice import DRAFTS, AdviceOfKind
-from specmeter.advise.race import CONFIRMATION, best_other, rates_in
-from specmeter.advise.session import StagePlan
+from specmeter.advise.race import CONFIRMATION, best_other
+from specmeter.advise.stage import StagePlan
+from specmeter.advise.standing import rates_in
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
@@ -40,8 +41,8 @@ from specmeter.store import RunStore
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Decision, Goal
-    from specmeter.advise.race import Answered
     from specmeter.advise.session import AdviseSession
+    from specmeter.advise.standing import Answered
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
     from specmeter.numbers.stats import Floats
@@ -270,25 +271,14 @@ def measured(
         name,
         (*ledger.with_baselines(arms), *arms),
         ledger.halves.other,
-        (
-            f"design.blocks={max(least, min(blocks or expected, room))}",
-            "design.probe=off",
-            "design.controls=false",
-            ledger.warming,
-            *ledger.patience,
-            *ledger.shorter,
-        ),
+        {"blocks": max(least, min(blocks or expected, room)), **ledger.warming, **ledger.patience},
+        max_tokens=ledger.shorter,
     )
     ledger.servers.renew()  # each block has new ones, with a memory layout of their own, and memory to itself
     ledger.carry_out(plan, thorough=True)
     report = read_run(ledger.folder / name)
     found = {it: confirmed(report, name, it, ledger.advice.asked.goal) for it in arms}
-    ledger.set_fates(
-        [
-            it.model_copy(update={"confirmed": found[it.arm_id].speedup}) if it.arm_id in found else it
-            for it in ledger.advice.fates
-        ]
-    )
+    ledger.change_fates({arm: {"confirmed": it.speedup} for arm, it in found.items()})
     if not rival:
         return found[arm]
     ratio = over_halves(ledger.folder, ledger.advice.asked.goal, until(name), arm, rival)
@@ -309,15 +299,9 @@ def finish(
     """Tell what the confirmation decides; the advice is finished then."""
     arm = found.arm_id
     won = decision in DRAFTS
-    fates = [
-        it.model_copy(update={"code": "winner"})
-        if won and it.arm_id == arm
-        else it.model_copy(update={"code": "open"})
-        if it.code == "winner"
-        else it
-        for it in ledger.advice.fates
-    ]
-    ledger.set_fates(sorted(fates, key=lambda it: it.arm_id != arm))
+    ledger.change_fates({it.arm_id: {"code": "open"} for it in ledger.advice.fates if it.code == "winner"})
+    ledger.change_fates({arm: {"code": "winner"}} if won else {})
+    ledger.set_fates(sorted(ledger.advice.fates, key=lambda it: it.arm_id != arm))
     ledger.answer(
         decision,
         "confirmed",

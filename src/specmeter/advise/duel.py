@@ -16,7 +16,6 @@ for others like them. What is decided:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.advise.advice import LEAVES_OFF, AdviceOfKind
 from specmeter.advise.confirm import DECISIONS, FIRST, Confirmed, Ruling, ends, finish
-from specmeter.advise.race import counted
 from specmeter.advise.screen import explore, look
-from specmeter.advise.session import StagePlan, keeps_servers, prepared_for
+from specmeter.advise.stage import StagePlan, keeps_servers
+from specmeter.advise.standing import counted
 from specmeter.analysis.reading import read_run
 from specmeter.numbers.estimates import from_log
 from specmeter.numbers.margin import MARGIN
@@ -98,23 +97,12 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
         FIRST,
         (*ledger.with_baselines(arms), *arms),
         tuple(dict.fromkeys(prompt for turn in turns for prompt in turn)),
-        (
-            f"design.blocks={len(turns)}",
-            f"only.turns={json.dumps(turns)}",
-            "design.probe=off",
-            "design.controls=false",
-            *ledger.keeping,
-            *ledger.patience,
-        ),
+        {"blocks": len(turns), **ledger.keeping, **ledger.patience},
+        turns,
     )
     found = found_of(ledger, measure(ledger, plan), arms, ledger.folder / "screen")
-    ledger.set_fates(
-        [
-            it.model_copy(update={"confirmed": found[it.arm_id].told.speedup, "code": "open", "stage": "confirm"})
-            if it.arm_id in found
-            else it
-            for it in ledger.advice.fates
-        ]
+    ledger.change_fates(
+        {arm: {"confirmed": it.told.speedup, "code": "open", "stage": "confirm"} for arm, it in found.items()}
     )
     best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
     decision, why = decide(best, found, () if best.gains else missed(ledger, found))
@@ -124,7 +112,7 @@ def duel(ledger: AdviseSession, answer_s: float) -> None:
 def measure(ledger: AdviseSession, plan: StagePlan) -> Prepared:
     """Carry out a confirmation, and say what it measured; draft models read its answers, so that each has an expected
     speedup."""
-    part = prepared_for(ledger.whole, plan, ledger.folder)
+    part = ledger.part(plan)
 
     def read(store: RunStore) -> Sequence[Turn] | None:
         explore(part, store, host=None, priced=False)

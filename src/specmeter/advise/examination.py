@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from specmeter import __version__
 from specmeter.advise.advice import GRID_NAME, read_advice, write_advice
-from specmeter.advise.session import line_by
+from specmeter.advise.stage import line_by
 from specmeter.analysis.reading import read_run
 from specmeter.errors import SpecmeterError, StoreError
 from specmeter.files import oddity, remove_inside

@@ -1,9 +1,9 @@
 """The screen: every arm of the grid priced from one block of plain decoding, and what cannot win left out.
 
-Texts are those of the baseline, so an arm's drafts on them are known by replay, exactly; what its steps cost comes from
-a short probe of whole steps (`pre_measure.Scout`). What cannot be replayed follows from a *pilot*: one arm of its kind,
-measured in the same block, whose counted steps are cut to the other lengths. Where nothing is known of what drafts
-cost (the target's own head), every length is a pilot, and what it was seen to gain is its prediction.
+Outputs are those of the baseline, so an arm's drafts on them are known by replay, exactly. What its steps cost comes
+from a short probe of whole steps (`laboratory.pre_measure`). What cannot be replayed follows from a *pilot*: one arm of
+its kind, measured in the same block, whose counted steps are cut to the other lengths. If nothing is known of what
+drafts cost (the target's own head), every length is a pilot, and what it was seen to gain is its prediction.
 
 Every prediction is a set of draws. Arms of one drafter share those of its costs, so how they compare is known better
 than how each compares with plain decoding; `ARM` is what they do not share, and what no input explains.
@@ -400,23 +400,23 @@ def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Shortlist:
             continue
         ratio = of_draws(it.draws / leader.draws, "x", level=LEVEL)
         if it.predicted.high is not None and it.predicted.high <= 1:
-            fates.append(_fate(it, "cannot-gain"))
+            fates.append(fate_of(it, "cannot-gain"))
         elif it is not leader and ratio.high is not None and ratio.high < 1:
-            fates.append(_fate(it, "cannot-win", than=leader, ratio=ratio))
+            fates.append(fate_of(it, "cannot-win", than=leader, ratio=ratio))
         else:
             alive.append(it)
     kept: list[Outlook] = []
-    fates += [_fate(it, "cannot-gain") for it in outlooks if it.hopeless]
+    fates += [fate_of(it, "cannot-gain") for it in outlooks if it.hopeless]
     unknown = [it for it in outlooks if it.predicted is None and not it.hopeless]
     for it in (*_in_turn(alive, leader), *unknown):
         like = next((other for other in kept if _within_a_hair(it, other)), None)
         if like is not None and like.draws is not None and it.draws is not None:
             ratio = of_draws(it.draws / like.draws, "x", level=LEVEL)
-            fates.append(_fate(it, "as-good", than=like, ratio=ratio))
+            fates.append(fate_of(it, "as-good", than=like, ratio=ratio))
         elif len(kept) < most:
             kept.append(it)
         else:
-            fates.append(_fate(it, "no-room"))
+            fates.append(fate_of(it, "no-room"))
     fates = _with_kinds(outlooks, kept, fates, most)
     return Shortlist(tuple(it.arm.id for it in kept), tuple(fates))
 
@@ -463,7 +463,8 @@ def _with_kinds(outlooks: Sequence[Outlook], kept: list[Outlook], fates: list[Fa
     return [fate for fate in fates if fate.arm_id not in ids]
 
 
-def _fate(it: Outlook, code: str, *, than: Outlook | None = None, ratio: Estimate | None = None) -> Fate:
+def fate_of(it: Outlook, code: str, *, than: Outlook | None = None, ratio: Estimate | None = None) -> Fate:
+    """What became of an arm in the screen; `ratio` is its speed over that of `than`."""
     return Fate.model_validate(
         {
             "arm_id": it.arm.id,

@@ -1,98 +1,37 @@
-"""What an advice knows so far, what it has used of its budget, and how its stages are carried out.
-
-One instance per invocation; its state is saved before observers are notified.
-
-Who hears how an advice goes on.
-
-One stage of an advice: a run folder that is measured or resumed, and what it says when it is done.
-"""
+"""What an advice knows so far, what it has used of its budget, and how its stages are carried out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, StageRun, write_advice
-from specmeter.advise.question import Halves, changed, kinds_by_length, prompts_of_half, split
-from specmeter.analysis.reading import line_to_paste, made_in
+from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, write_advice
+from specmeter.advise.halves import Halves, kinds_by_length, prompts_of_half, split
+from specmeter.advise.stage import cells_s, is_done, keeps_servers, line_by, prepared_for, stage_run
+from specmeter.analysis.reading import made_in
 from specmeter.errors import StoreError, UsageError
+from specmeter.experiments.cells import first_pass
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import first_pass
 from specmeter.host.limits import memory_available_bytes
 from specmeter.laboratory.run import kept, part_of, prepare, run
-from specmeter.measure import Observer as MeasureObserver
 from specmeter.messages import Message
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.record import Arm, Estimate, Prediction
 from specmeter.store import RunStore
-from specmeter.store.run import EXPERIMENT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from specmeter.advise.advice import Advice, Basis, Decision, Stage
+    from specmeter.advise.observer import AdviseObserver
+    from specmeter.advise.stage import StagePlan
+    from specmeter.experiments.experiment import Experiment
     from specmeter.laboratory.run import Prepared, Then
-    from specmeter.record import ModelIdentity, Prompt, Request, Verdict
-    from specmeter.store import RunReader
-
-
-class AdviseObserver(MeasureObserver, Protocol):
-    """Observer for progress displays; must not change the run."""
-
-    def load_starting(self, clients: int, budget_s: float) -> None:
-        """The question of a schedule at so many clients, and what it may take."""
-
-    def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
-        """A stage begins, or a further block of the race: its arms, and what is left of the budget."""
-
-    def told(self, advice: Advice) -> None:
-        """The best answer so far."""
-
-    def note(self, text: str) -> None:
-        """Something that a person wants to know."""
-
-
-class Silent(AdviseObserver):
-    """Hears all and says nothing."""
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """What a stage measures."""
-
-    stage: Stage
-    name: str
-    """Of its folder within the advice's."""
-    arms: tuple[str, ...]
-    """Ids, baselines among them."""
-    prompts: tuple[str, ...]
-    changes: tuple[str, ...]
-    """What is changed in the design, as `--set` takes it."""
-
-
-def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
-    """The part of the grid that a stage measures: as it was begun, where it was. Raises `ExperimentError`."""
-    place = folder / plan.name
-    if RunStore.exists(place):
-        loaded = replace(load(str(place / EXPERIMENT_NAME)), base_dir=whole.loaded.base_dir)
-    else:
-        only = (f"only.arms={json.dumps(plan.arms)}", f"only.prompts={json.dumps(plan.prompts)}")
-        loaded = changed(whole.loaded, *only, *plan.changes)
-    return part_of(whole, loaded)
-
-
-def is_done(folder: Path) -> bool:
-    """Whether a stage came to its end: a certificate is issued last, and taken away when a run goes on."""
-    if not RunStore.exists(folder):
-        return False
-    with RunStore.open(folder, readonly=True) as store:
-        return store.certificate() is not None
+    from specmeter.record import Prompt, Request, Verdict
 
 
 @dataclass(frozen=True)
@@ -118,9 +57,6 @@ CELL_S = 8.0
 """What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
 length was not asked for."""
 LEAST_TOKENS = 24
-LEAST_KEPT_BYTES = 64_000_000
-"""Of a target whose servers are kept: a smaller one starts at once, and its speed depends on where in the caches each
-server lies (7% of CPU time between servers of a 1 MB model, 0.4% at 100 MB, `benchmarks/servers_differ.py`)."""
 MOST_PROMPTS_MIB = 1024
 PROMPTS_SHARE = 32
 """A server's room for prompts is at most that part of what memory is available."""
@@ -141,7 +77,8 @@ class _Timer:
 
 
 class AdviseSession:
-    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out."""
+    """One start of an advice. `whole` is the grid with all of its prompts, `halves` how these are shared out; its state
+    is saved before observers are notified."""
 
     def __init__(
         self,
@@ -149,10 +86,10 @@ class AdviseSession:
         folder: Path,
         observer: AdviseObserver,
         *,
-        changes: Sequence[str] = (),
+        trial: Callable[[Experiment], Experiment] | None = None,
         fetching: Fetching = ONLINE,
     ) -> None:
-        """Bring the models here, for the grid with the settings that were chosen for it, and `changes`.
+        """Bring the models here, for the grid with the settings that were chosen for it, changed into a `trial`.
 
         Raises `ExperimentError`, `ModelError` or `EngineError`.
         """
@@ -161,8 +98,11 @@ class AdviseSession:
         self._timer: _Timer | None = None
         asked = advice.asked
         base_dir = Path(asked.from_file).parent if asked.from_file else Path.cwd()
-        loaded = replace(load(str(folder / GRID_NAME)), base_dir=base_dir)
-        found = prepare(changed(loaded, *in_force(advice), *changes), fetching=fetching)
+        loaded = load(str(folder / GRID_NAME))
+        grid = with_chosen(loaded.experiment, advice)
+        grid = grid if trial is None else trial(grid)
+        found = prepare(replace(loaded, value=grid, base_dir=base_dir), fetching=fetching)
+        self._parts: dict[str, Prepared] = {}
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
             raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
@@ -219,10 +159,16 @@ class AdviseSession:
 
     def on(self, prompts: Sequence[str]) -> Prepared:
         """The whole grid on some prompts; for whole answers each of them by itself."""
-        only = [f"only.prompts={json.dumps(prompts)}"]
-        if self.whole_answers:
-            only.append(f"only.turns={json.dumps([[it] for it in prompts])}")
-        return part_of(self.whole, changed(self.whole.loaded, *only))
+        grid = self.whole.experiment
+        turns = tuple((it,) for it in prompts) if self.whole_answers else grid.only.turns
+        only = grid.only.model_copy(update={"prompts": tuple(prompts), "turns": turns})
+        return part_of(self.whole, grid.model_copy(update={"only": only}))
+
+    def part(self, plan: StagePlan) -> Prepared:
+        """The part of the grid that a stage measures. Raises `ExperimentError`."""
+        if plan.name not in self._parts:
+            self._parts[plan.name] = prepared_for(self.whole, plan, self.folder)
+        return self._parts[plan.name]
 
     def carry_out(self, plan: StagePlan, *, then: Then | None = None, thorough: bool = False) -> None:
         """Measure what is missing of a stage, and write down how far it has come, whatever ends it.
@@ -230,7 +176,7 @@ class AdviseSession:
         Raises as `laboratory.run` does.
         """
         place = self.folder / plan.name
-        prepared = prepared_for(self.whole, plan, self.folder)
+        prepared = self.part(plan)
         before = next((it.seconds for it in self.advice.stages if it.folder == plan.name), 0.0)
         self._timer = _Timer(plan.stage, plan.name, self.whole.engine.clock(), before)
         by_decoding = self.advice.asked.goal == "throughput"
@@ -274,21 +220,22 @@ class AdviseSession:
         return max(0.0, self.advice.asked.budget_s - self.spent())
 
     @property
-    def warming(self) -> str:
-        """How servers are warmed up, as `--set` takes it: a few words do where only decoding counts."""
+    def warming(self) -> dict[str, object]:
+        """How servers are warmed up, as a design has it: a few words do if only decoding counts."""
         alone = self.advice.asked.goal == "throughput" and self.advice.asked.load is None
-        return f"design.warmup={'brief' if alone else 'short'}"
+        return {"warmup": "brief" if alone else "short"}
 
     @property
-    def keeping(self) -> tuple[str, ...]:
-        """That servers go on from block to block and stage to stage, where they do, as `--set` takes it."""
-        return (*(("design.session=run",) if keeps_servers(self.whole) else ()), self.warming)
+    def keeping(self) -> dict[str, object]:
+        """That servers go on from block to block and stage to stage, if they do, as a design has it."""
+        return ({"session": "run"} if keeps_servers(self.whole) else {}) | self.warming
 
     @property
-    def repeating(self) -> tuple[str, ...]:
-        """The same for a stage that asks each prompt again and again: where only decoding counts it is read once."""
-        *keeping, warming = self.keeping
-        return (*keeping, "design.warmup=prompts") if keeping and "brief" in warming else (*keeping, warming)
+    def repeating(self) -> dict[str, object]:
+        """The same for a stage that asks each prompt again and again: if only decoding counts, it is read once."""
+        keeping = self.keeping
+        once = keeping == {"session": "run", "warmup": "brief"}
+        return {**keeping, "warmup": "prompts"} if once else keeping
 
     @property
     def patience_s(self) -> float:
@@ -296,28 +243,24 @@ class AdviseSession:
         return PATIENCE * self.advice.asked.budget_s
 
     @property
-    def patience(self) -> tuple[str, str]:
-        """The same as `--set` takes it."""
-        return f"design.wait_s={self.patience_s:.0f}", f"design.repeat_s={self.patience_s:.0f}"
+    def patience(self) -> dict[str, object]:
+        """The same as a design has it."""
+        return dict.fromkeys(("wait_s", "repeat_s"), float(round(self.patience_s)))
 
     @cached_property
     def plain_cell_s(self) -> float:
         """Seconds that a session of plain decoding takes in race and confirmation."""
-        cell, tokens = self._screened_cell_s, self._tokens
-        return cell if tokens is None else cell * tokens / self.whole.work.experiment.generation.max_tokens
-
-    @cached_property
-    def shorter(self) -> tuple[str, ...]:
-        """What makes texts shorter in race and confirmation than in the screen, as `--set` takes it; often nothing."""
-        return () if self._tokens is None else (f"generation.max_tokens={self._tokens}",)
+        cell, tokens = self._screened_cell_s, self.shorter
+        return cell if tokens is None else cell * tokens / self.whole.experiment.generation.max_tokens
 
     @cached_property
     def _screened_cell_s(self) -> float:
         with RunStore.open(self.folder / "screen", readonly=True) as store:
-            return cell_s(store, self.baseline.id)
+            return cells_s(store, [self.baseline.id])
 
-    @property
-    def _tokens(self) -> int | None:
+    @cached_property
+    def shorter(self) -> int | None:
+        """Most tokens of an answer in race and confirmation, if it is shorter there than in the screen."""
         asked, generation = self.advice.asked, self.whole.work.experiment.generation
         usual = generation.max_tokens
         given = asked.max_tokens is not None or any(it.startswith("generation.max_tokens=") for it in asked.settings)
@@ -330,6 +273,10 @@ class AdviseSession:
 
     def fate(self, arm_id: str) -> Fate:
         return next(it for it in self.advice.fates if it.arm_id == arm_id)
+
+    def change_fates(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+        """Change what became of some arms, by their ids."""
+        self.set_fates([it.model_copy(update=dict(changes.get(it.arm_id, {}))) for it in self.advice.fates])
 
     def set_fates(self, fates: Sequence[Fate]) -> None:
         self._change(fates=tuple(fates))
@@ -396,60 +343,12 @@ class AdviseSession:
         return next(begun, self._timer.name if self._timer else "")
 
 
-def stage_run(store: RunReader, stage: Stage, name: str, seconds: float) -> StageRun:
-    """What is on record of a stage, by its run."""
-    rows, certificate = list(store.rows()), store.certificate()
-    texts = {prompt.id: prompt.of or prompt.id for prompt in store.prompts()}  # a load repeats them
-    return StageRun(
-        stage=stage,
-        folder=name,
-        verdict=certificate.verdict if certificate else None,
-        certificate_sha256=store.certificate_sha256() if certificate else None,
-        seconds=seconds,
-        blocks=len({row.block for row in rows}),
-        sessions=sum(1 for _ in store.sessions()),
-        prompts=len({texts.get(row.prompt_id, row.prompt_id) for row in rows}),
-        disturbed=max(store.disturbances(), key=lambda it: it.mean_percent, default=None),
-    )
-
-
-def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, ModelIdentity]) -> tuple[str, ...]:
-    """The line to paste for an arm, in the manner of the server that a stage started for plain decoding."""
-    session = next((it for it in store.sessions() if it.arm_id == baseline.id), None)
-    return () if session is None else line_to_paste(arm, models, session)
-
-
 def _prompts_mib() -> int:
     """Room that each server has for prompts that it has read; servers end it with what does not fit."""
     return min(MOST_PROMPTS_MIB, memory_available_bytes() // (PROMPTS_SHARE * 2**20))
 
 
-def keeps_servers(whole: Prepared) -> bool:
-    """Whether servers are worth keeping; never those of an experiment that has one for each request."""
-    targets = {whole.work.models[arm.target].size_bytes for arm in whole.work.arms.values()}
-    return whole.experiment.design.session != "request" and min(targets) >= LEAST_KEPT_BYTES
-
-
-def in_force(advice: Advice) -> tuple[str, ...]:
-    """Settings of the engine that an advice has chosen, as `--set` takes them."""
-    chosen = (it.engine for it in advice.settings if it.code == "chosen")
-    return tuple(f"engine.{name}={json.dumps(value)}" for engine in chosen for name, value in engine.items())
-
-
-def cell_s(store: RunReader, arm_id: str) -> float:
-    """Seconds that a session of an arm takes, by the median of what its sessions and requests took, under load its
-    cells: one that was held up does not count. Of all arms where it had none."""
-    sessions, rows = list(store.sessions()), [row for row in store.rows() if row.wall_ms is not None]
-    own = [it for it in sessions if it.arm_id == arm_id] or sessions
-    cells = [it for it in store.load_cells() if it.complete]
-    if own and cells:
-        lengths = [it.ended_at - it.began_at for it in cells if it.arm_id == arm_id]
-        lengths = lengths or [it.ended_at - it.began_at for it in cells]
-        return median(it.ready_ms + it.warmup_ms for it in own) / 1000 + median(lengths)
-    answered = [row for row in rows if row.arm_id == arm_id] or rows
-    if not own or not answered:
-        return 0.0
-    requests = len({row.prompt_id for row in answered})
-    return (
-        median(it.ready_ms + it.warmup_ms for it in own) + requests * median(row.wall_ms or 0.0 for row in answered)
-    ) / 1000
+def with_chosen(grid: Experiment, advice: Advice) -> Experiment:
+    """The grid with the settings of the engine that an advice has chosen."""
+    chosen = {name: it for tried in advice.settings if tried.code == "chosen" for name, it in tried.engine.items()}
+    return grid.model_copy(update={"engine": grid.engine.model_copy(update=chosen)})

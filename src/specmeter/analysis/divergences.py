@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.experiments.schedule import first_id
-from specmeter.experiments.spec import id_without_load
+from specmeter.experiments.cells import first_id
+from specmeter.experiments.names import id_without_load
 from specmeter.record import UNKNOWN_TOKEN, Arm, Prompt
 from specmeter.store import RequestKey
 from specmeter.store.integrity import output_digest

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import get_args
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
-from specmeter.advise.candidates import Candidates, find_candidates
-from specmeter.advise.pipeline import advise as carry_out
-from specmeter.advise.pipeline import advise_loads, choose_folder, with_budget
-from specmeter.advise.question import ask, grid_of
+from specmeter.advise.advise import advise as carry_out
+from specmeter.advise.budget import ready
+from specmeter.advise.folder import choose_folder
+from specmeter.advise.loads import advise_loads
+from specmeter.advise.observer import Silent
+from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule
-from specmeter.advise.session import Silent
 from specmeter.api.arguments import is_number, need, need_type, path_of, several
-from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching
 from specmeter.show.notebook import ShownAdvice, ShownSchedule
 
@@ -56,15 +56,9 @@ def advise(
         wide=wide,
     )
     fetching = Fetching(offline)
-    asked, candidates, folder = _prepared(asked, out, fetching, new=new)
-    found = carry_out(
-        asked,
-        grid_of(asked, candidates),
-        folder,
-        _Told(progress),
-        left_out=candidates.left_out,
-        fetching=fetching,
-    )
+    asked, candidates, grid = ready(asked, fetching)
+    folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
+    found = carry_out(asked, grid, folder, _Told(progress), left_out=candidates.left_out, fetching=fetching)
     return ShownAdvice(**vars(found))
 
 
@@ -97,7 +91,8 @@ def schedule(
         *(target, drafts, find_drafts, prompts, kinds, from_file, budget_s, max_tokens, overrides), clients=counts
     )
     fetching = Fetching(offline)
-    asked, candidates, folder = _prepared(asked, out, fetching, new=new)
+    asked, candidates, _ = ready(asked, fetching)
+    folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
     found = advise_loads(asked, candidates, folder, _Told(progress), fetching=fetching)
     return ShownSchedule(**vars(found))
 
@@ -146,15 +141,3 @@ def _asked(
         max_tokens=max_tokens,
         settings=several("overrides", overrides, str),
     )
-
-
-def _prepared(
-    asked: AdviceQuestion, out: str | Path | None, fetching: Fetching, *, new: bool
-) -> tuple[AdviceQuestion, Candidates, Path]:
-    """The question with its budget, what can be tried, and the folder; refuses what the command refuses."""
-    candidates = find_candidates(asked, fetching=fetching)
-    grid = grid_of(asked, candidates)
-    fit(grid, grid.experiment.targets, fetching)
-    asked = with_budget(asked, grid, offline=fetching.offline)
-    folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
-    return asked, candidates, folder

@@ -10,20 +10,17 @@ from typing import Any, cast
 import click
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
+from specmeter.advise.advise import advise
+from specmeter.advise.again import again as measure_again
+from specmeter.advise.budget import ready, refuse_small_budget, with_budget
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
-from specmeter.advise.pipeline import (
-    advise,
-    advise_loads,
-    again_loads,
-    choose_again,
-    choose_folder,
-    refuse_small_budget,
-    with_budget,
-)
-from specmeter.advise.pipeline import again as measure_again
-from specmeter.advise.question import ask, grid_of, outline
+from specmeter.advise.folder import choose_again, choose_folder
+from specmeter.advise.grid import grid_of
+from specmeter.advise.loads import advise_loads, again_loads
+from specmeter.advise.outline import outline
+from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
@@ -37,7 +34,6 @@ from specmeter.cli.settings import (
     url_options,
 )
 from specmeter.errors import UsageError
-from specmeter.laboratory.run import fit
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
 from specmeter.show import advice_report, schedule_report
@@ -284,12 +280,7 @@ def _advise(
 ) -> tuple[Advice | Schedule, Path]:
     """What is advised, and the folder that it lies in."""
     with model_progress(screen) as progress:
-        shown = replace(fetching, progress=progress)
-        candidates = find_candidates(asked, fetching=shown)
-        grid = grid_of(asked, candidates)  # of all loads
-        fit(grid, grid.experiment.targets, shown)
-        asked = with_budget(asked, grid, offline=fetching.offline)
-
+        asked, candidates, grid = ready(asked, replace(fetching, progress=progress))
     folder, resumed = choose_folder(asked, out=out, new=new)
     screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()

@@ -16,7 +16,8 @@ from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, rem
 from specmeter.host.energy import EnergyMeter, find_sources
 from specmeter.host.limits import memory_available_bytes
 from specmeter.host.machine import read_host
-from specmeter.laboratory.doctor import Diagnosis, can_measure, examine, pair
+from specmeter.laboratory.doctor import Diagnosis, can_measure, examine
+from specmeter.laboratory.pairs import pair
 from specmeter.models.reference import found_models
 from specmeter.record import Estimate, Host
 from specmeter.show.table import Table, Tone, numbers, row, text

@@ -30,7 +30,8 @@ from specmeter.cli.settings import (
 )
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError, ask_to_stop
-from specmeter.experiments.experiment import Described, Experiment, refuse_absent_prompts, refuse_engine
+from specmeter.experiments.described import Described, refuse_absent_prompts, refuse_engine
+from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, self_drafting, swapped, too_few

@@ -4,35 +4,22 @@ A file names targets and drafts, describes arms (any list is expanded to a matri
 generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
 setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
 compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into it before
-anything of this happens (`experiment_file`).
-
-An experiment described by the options of `specmeter run`: the keys that a file would hold, and no others.
-
-What an experiment is taken to mean where it says nothing: names of models, its own name, and its prompts.
-
-target: models/Qwen3-8B-Q4_K_M.gguf        targets: {Qwen3-8B-Q4_K_M: models/Qwen3-8B-Q4_K_M.gguf}
-draft: models/Qwen3-0.6B-Q8_0.gguf         drafts: {Qwen3-0.6B-Q8_0: models/Qwen3-0.6B-Q8_0.gguf}
-arms: [{gamma: [2, 4, 8]}]                 name: Qwen3-8B-Q4_K_M
-                                           workloads: [{source: studies, per_kind: 1}]
+anything of this happens (`experiments.file`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import os
-import re
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from specmeter.engines.llama_cpp.spec import any_remote
-from specmeter.engines.registry import KV_FIELDS, late, own_options, spec_of, unknown_method
-from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
-from specmeter.errors import ExperimentError, UsageError
+from specmeter.engines.registry import KV_FIELDS, own_options, spec_of, unknown_method
+from specmeter.errors import ExperimentError
+from specmeter.experiments.defaults import completed
+from specmeter.experiments.names import arm_id, id_under
 from specmeter.experiments.schedule import in_turn
 from specmeter.experiments.spec import (
     DRAFTING_AXES,
@@ -44,9 +31,7 @@ from specmeter.experiments.spec import (
     ExperimentEngine,
     LoadSpec,
     Only,
-    arm_id,
     as_tuple,
-    id_under,
     split_methods,
 )
 from specmeter.record import (
@@ -62,254 +47,17 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import first_fault
-from specmeter.workloads.spec import STRUCTURED, Name, WorkloadSpec
-
-GAMMA = (2, 4, 8)
-"""Draft lengths that are tried where none is named."""
-DRAFTED, LOOKUP = "draft-simple", "ngram-simple"
-"""What `--draft` and `--ngram` mean, where the engine knows them."""
-LOOKED_UP = 6
-"""Tokens of an n-gram, whatever the lengths of drafts: llama.cpp never drafts fewer than it looks up."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Described:
-    """Models, how drafts are made, and what is generated."""
-
-    targets: Sequence[str]
-    """Model references, as those of drafts; by path from here."""
-    drafts: Sequence[str] = ()
-    methods: Sequence[str] = ()
-    """None: `draft-simple`, or else the engine's own with a model, with the drafts; n-grams where there are none."""
-    gamma: Sequence[int] = ()
-    ngram: bool = False
-    """N-grams of the text as well, at the longest of the draft lengths, or `LOOKED_UP`."""
-    engine: str | None = None
-    """The engine that is named, if one is."""
-    prompts: Sequence[str] = ()
-    """Files; of text files every line is a prompt."""
-    load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """Keys of `load`; none: one request after the other."""
-    servers: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """`url` of a server that runs, perhaps `others` and `baseline_url`; targets are then what it calls its models."""
-
-    def keys(self, folder: Path = Path()) -> dict[str, Any]:
-        """The keys of a file that lies in `folder`."""
-        keys = self._served() if self.servers else self._started(folder)
-        if self.prompts:
-            keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
-        if self.load:
-            keys["load"] = dict(self.load)
-        return keys
-
-    def _served(self) -> dict[str, Any]:
-        alone: dict[str, Any] = {} if "baseline_url" in self.servers else {"baseline": False}
-        models = called(UrlOptions.model_validate(self.servers))
-        names = {
-            url: _as_name(models.get(url) or url.partition("://")[2])
-            for url in (self.servers["url"], *self.servers.get("others", ()))
-        }
-        one = next(iter(names.values())) if len(set(names.values())) == 1 else "servers"
-        if len(set(names.values())) < len(names):
-            told = places(names)
-            names = {url: _as_name(f"{name[:40]}-{told[url].lstrip(':')}") for url, name in names.items()}
-        arms: list[dict[str, Any]] = [
-            {"name": name, "method": SERVED, "engine": {"options": {"url": url}}, **alone}
-            for url, name in names.items()
-        ]
-        return {
-            "targets": {name_of(it): it for it in self.targets} or {one: ANY},
-            "arms": arms if len(arms) > 1 else [{"method": SERVED, **alone}],
-            "engine": {"kind": "url", "options": dict(self.servers)},
-        }
-
-    def _started(self, folder: Path) -> dict[str, Any]:
-        gamma = tuple(dict.fromkeys(self.gamma)) or GAMMA
-        arms: list[dict[str, Any]] = []
-        if self.methods or self.drafts:
-            methods = {"method": _one_or_several(self.methods)} if self.methods else self._own("model", DRAFTED)
-            arms.append({**methods, "gamma": _one_or_several(gamma)})
-        if self.ngram or not arms:
-            looked_up = {"gamma": max(LOOKED_UP, *gamma), "ngram_n": LOOKED_UP}
-            arms.append({"method": LOOKUP, **self._own("lookup", LOOKUP), **looked_up})
-        keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
-        if self.drafts:
-            keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
-        keys["arms"] = arms
-        return keys
-
-    def _own(self, drafter: str, usual: str) -> dict[str, Any]:
-        """The method that the engine has in the place of the usual one; nothing where it knows that."""
-        traits = spec_of(self.engine).traits if self.engine else EngineTraits()
-        own = [it.name for it in traits.methods if it.drafter == drafter]
-        return {"method": own[0]} if own and usual not in own else {}
-
-
-def file_workload(paths: Sequence[str]) -> dict[str, Any]:
-    """Prompts of files as a workload: of text files every line is one."""
-    lines = {} if all(it.lower().endswith(STRUCTURED) for it in paths) else {"per_line": True}
-    return {"source": "file", "paths": list(paths), **lines}
-
-
-def refuse_absent_prompts(prompts: Sequence[str]) -> None:
-    """Raise `UsageError` for a file of prompts that is not there."""
-    for file in prompts:
-        if not Path(file).is_file():
-            wrong = "not a file" if Path(file).exists() else "no such file"
-            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
-
-
-def refuse_engine(kind: str, references: Sequence[str]) -> None:
-    """Raise `UsageError` for models of the mock engine beside an engine of another kind."""
-    simulated = _simulated(references)
-    if simulated and kind != "mock":
-        raise UsageError(
-            f"{simulated[0]}: a model of the mock engine, and the engine {kind} is named",
-            fix="leave the engine out, or name a GGUF file",
-        )
-
-
-def _simulated(references: Sequence[str]) -> list[str]:
-    return [it for it in references if it.startswith("mock:")]
-
-
-def _one_or_several(values: Sequence[Any]) -> Any:
-    return values[0] if len(values) == 1 else list(values)
-
-
-def _from(folder: Path, reference: str) -> str:
-    """A path from here as it is written in a file of that folder; any other reference as it is."""
-    if reference.startswith(("hf:", "bench:", "mock:", "~")) or Path(reference).is_absolute() or folder == Path():
-        return reference
-    try:
-        return Path(os.path.relpath(reference, folder)).as_posix()
-    except ValueError:  # another drive
-        return str(Path(reference).absolute())
-
-
-called = late("specmeter.engines.url.engine:called")
-_LONGEST = 64
-"""Characters of a name."""
-_REVISION = re.compile(r"@[^/@]*$")
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
-
-
-COUNTED: Mapping[str, Any] = {"max_tokens": 256, "ignore_eos": True}
-"""What is generated where answers have no end of their own, unless the file says otherwise."""
-
-
-def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's keys with `target` and `draft` among `targets` and `drafts`, with `name` and `workloads`, with
-    the mock engine where models of it are named and no engine is, and with what is generated where answers have no end.
-
-    What is malformed stays as it is, to be refused where it stands.
-    """
-    full = dict(keys)
-    known: dict[str, str] = {}
-    for one, several in (("target", "targets"), ("draft", "drafts")):
-        named = full.get(several)
-        if named is not None and not _is_named(named):
-            continue
-        given = cast("Mapping[str, str]", named or {})
-        known |= given
-        references = (full[one],) if isinstance(full.get(one), str) else full.get(one)
-        if _are_references(references):
-            full[several] = {**_named(references, given, known), **given}
-            known |= full[several]
-            del full[one]
-    targets = full.get("targets")
-    if _is_named(targets) and targets:
-        full.setdefault("name", _own_name(targets))
-        if "workloads" not in full:
-            bench = all(reference.startswith("bench:") for reference in targets.values())
-            full["workloads"] = [{"source": "bench" if bench else "studies", "per_kind": 1}]
-    engine = full.get("engine", {})
-    references = [
-        it for several in ("targets", "drafts") if _is_named(full.get(several)) for it in full[several].values()
-    ]
-    if isinstance(engine, Mapping) and "kind" not in engine and _simulated(references):
-        full["engine"] = {**cast("Mapping[str, Any]", engine), "kind": "mock"}
-    generation = full.get("generation", {})
-    given = generation.model_dump(exclude_unset=True) if isinstance(generation, Generation) else generation
-    if isinstance(given, Mapping) and _endless(full):
-        full["generation"] = {**COUNTED, **cast("Mapping[str, Any]", given)}
-    return full
-
-
-def _endless(keys: Mapping[str, Any]) -> bool:
-    """Whether answers have no end of their own: those of bench and mock models, and to prompts of an exact length."""
-    if _field(keys.get("engine"), "kind") == "mock":
-        return True
-    targets, workloads = keys.get("targets"), keys.get("workloads")
-    if _is_named(targets) and targets and all(it.startswith(("bench:", "mock:")) for it in targets.values()):
-        return True
-    listed = cast("Sequence[object]", workloads) if isinstance(workloads, list | tuple) else ()
-    return bool(listed) and all(_field(it, "source") in ("length", "random") for it in listed)
-
-
-def _field(of: object, name: str) -> object:
-    """A field of a record, or of what is to become one."""
-    return cast("Mapping[str, Any]", of).get(name) if isinstance(of, Mapping) else getattr(of, name, None)
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(it, str) for pair in cast("Mapping[object, object]", value).items() for it in pair
-    )
-
-
-def _are_references(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(it, str) for it in cast("list[object]", value))
-
-
-def _named(references: Any, given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Name -> reference. A name that another model has gets a number; one of `given` stays with what it has there."""
-    taken, found = dict(known), dict[str, str]()
-    for reference in dict.fromkeys(cast("tuple[str, ...]", references)):
-        plain = name_of(reference)
-        name, number = plain, 1
-        while name not in given and taken.get(name, reference) != reference:
-            number += 1
-            name = f"{plain[: _LONGEST - 4]}-{number}"
-        found[name] = taken[name] = reference
-    return found
-
-
-def name_of(reference: str) -> str:
-    """A name for the model behind a reference: that of its file, or of the bench model."""
-    plain = reference.partition("?")[0] if reference.startswith("bench:") else reference
-    plain = _REVISION.sub("", plain) if plain.startswith("hf:") else plain
-    file = re.split(r"[/\\:]", plain)[-1]
-    stem = file[: -len(".gguf")] if file.lower().endswith(".gguf") else file
-    return _as_name(_PART.sub("", stem)) or "model"
-
-
-def _own_name(targets: Mapping[str, str]) -> str:
-    first, *others = targets
-    return _as_name(f"{first[: _LONGEST - 16]}-and-{len(others)}-more" if others else first) or "experiment"
-
-
-def _as_name(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss"))  # letters without their accents
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[\u0300-\u036f]", "", plain)).strip("._-")[:_LONGEST]
-
+from specmeter.workloads.spec import Name, WorkloadSpec
 
 MAX_ARMS = 2_000
 """More arms than this in one experiment are refused: that is never meant."""
-
-
 MAX_VARIANTS = 64
-
 ON_RECORD = "on record"
 """The context in which a stored run's experiment is validated: its engine may not be installed here."""
-
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
-
-
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
 """Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
 none where the target stays here; where it does not, its baseline goes to the same.)"""
-
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
 

@@ -20,29 +20,21 @@ the first row begins with: they are measured first, once, and the square is as b
 
 Shuffles sort by SHA-256 of seed and place, so a schedule is the same on every machine and Python version. Nothing
 here reads a clock: `achieved_balance` is computed from start times that were measured.
-
-The prompts of a cell under load: as many as it has requests, each under an id of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
 
-if TYPE_CHECKING:
-    from specmeter.record import Load, Prompt
-
-
 Order = Literal["latin", "williams", "random", "as-written", "grouped"]
-
 T = TypeVar("T")
 
 
@@ -64,12 +56,6 @@ class Balance(Record):
     """1 - sum over arms |sum over blocks c| / sum over both |c|, where c is an arm's place in a block counted from the
     block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever
     shared a block."""
-    mean_position: dict[str, float]
-    """Arm -> mean place in its blocks, from 0."""
-    positions: dict[str, tuple[int, ...]]
-    """Arm -> how often it was in place 0, 1, 2, ..."""
-    precedes: dict[str, dict[str, int]]
-    """Arm a -> arm b -> how often a came directly before b within a block."""
 
 
 def plan(
@@ -159,27 +145,14 @@ def achieved_balance(starts: Iterable[tuple[str, Hashable, float]]) -> Balance:
         total, count = totals[block].get(arm_id, (0.0, 0))
         totals[block][arm_id] = (total + started_at, count + 1)
     rows = [sorted(block, key=lambda arm_id: block[arm_id][0] / block[arm_id][1]) for block in totals.values()]
-
-    places: dict[str, list[int]] = defaultdict(list)
     offsets: dict[str, float] = defaultdict(float)
-    precedes: dict[str, dict[str, int]] = defaultdict(dict)
     spread = 0.0
     for row in rows:
         for place, arm_id in enumerate(row):
             offset = place - (len(row) - 1) / 2
-            places[arm_id].append(place)
             offsets[arm_id] += offset
             spread += abs(offset)
-        for before, after in pairwise(row):
-            precedes[before][after] = precedes[before].get(after, 0) + 1
-    width = max(map(len, rows), default=0)
-    counts = {arm_id: Counter(seen) for arm_id, seen in sorted(places.items())}
-    return Balance(
-        score=1 - sum(map(abs, offsets.values())) / spread if spread > 0 else None,
-        mean_position={arm_id: sum(seen) / len(seen) for arm_id, seen in sorted(places.items())},
-        positions={arm_id: tuple(count[place] for place in range(width)) for arm_id, count in counts.items()},
-        precedes={before: dict(sorted(after.items())) for before, after in sorted(precedes.items())},
-    )
+    return Balance(score=1 - sum(map(abs, offsets.values())) / spread if spread > 0 else None)
 
 
 def _rows(k: int, blocks: int, order: Order, salt: str, first: Sequence[int]) -> list[tuple[int, ...]]:
@@ -226,39 +199,3 @@ def _offsets(k: int, salt: str) -> tuple[int, ...]:
 def _shuffled(items: Iterable[T], salt: str, key: Callable[[T], str] = str) -> tuple[T, ...]:
     """A permutation drawn by `salt`, the same everywhere; `key` names an item."""
     return tuple(sorted(items, key=lambda item: sha256(f"{salt}:{key(item)}".encode()).digest()))
-
-
-def ids_under(prompt_ids: Sequence[str], load: Load | None) -> tuple[str, ...]:
-    """Ids of a cell's prompts: whole passes over `prompt_ids`, until a load has its requests.
-
-    `code/3` behind 512 tokens of other text is `code/3@512`, and `code/3#2` the second time.
-    """
-    if load is None or not prompt_ids:
-        return tuple(prompt_ids)
-    named = [f"{name}@{load.depth}" for name in prompt_ids] if load.depth else list(prompt_ids)
-    passes = -(-load.requests // len(named))
-    return tuple(name if number == 1 else f"{name}#{number}" for number in range(1, passes + 1) for name in named)
-
-
-def prompts_under(prompts: Sequence[Prompt], load: Load | None) -> tuple[Prompt, ...]:
-    """The prompts of a cell, those of `load.depth` with the other text before them already."""
-    if load is None or not prompts:
-        return tuple(prompts)
-    ids = ids_under([prompt.of or prompt.id for prompt in prompts], load)
-    return tuple(
-        prompt if name == prompt.id else prompt.model_copy(update={"id": name, "of": prompt.of or prompt.id})
-        for name, prompt in zip(ids, tuple(prompts) * (len(ids) // len(prompts)), strict=True)
-    )
-
-
-def first_id(prompt: Prompt) -> str:
-    """What the same prompt is called in the first pass: `code/3@512` for `code/3@512#2`."""
-    return prompt.id if prompt.of is None else prompt.of + prompt.id.removeprefix(prompt.of).partition("#")[0]
-
-
-def first_pass(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """What `prompts_under` made the prompts of a cell from: each once."""
-    once: dict[str, Prompt] = {}
-    for prompt in prompts:
-        once.setdefault(prompt.of or prompt.id, prompt)
-    return tuple(once.values())

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.build import drives, gpu_fix
@@ -17,8 +16,6 @@ from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import EngineError, SpecmeterError
 from specmeter.host.gpus import read_gpus
 from specmeter.models.bench import shipped
-from specmeter.models.preflight import compare
-from specmeter.models.reference import FoundModel
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "limited", "missing"]
 Area = Literal["engines", "devices", "models", "host"]
-
 _GIB = 2**30
 # The bench models of the demo take about half of this.
 _DISK_BYTES = 3 * _GIB
@@ -220,37 +216,3 @@ def _short(path: Path) -> str:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):
         return str(path)
-
-
-TIME_S = 0.4
-"""For comparing vocabularies: a hint has to come at once."""
-SMALLER = 3
-"""A draft is worth trying from here on: so many times smaller than its target."""
-
-
-class Pair(NamedTuple):
-    """A target, and a draft of its vocabulary."""
-
-    target: FoundModel
-    draft: FoundModel
-
-
-def pair(models: Sequence[FoundModel], memory_bytes: int) -> Pair | None:
-    """The largest target that fits into memory with a draft of its vocabulary, and the smallest such draft; None where
-    there is none, or none was found in time. `models` begin with the largest."""
-
-    until = time.monotonic() + TIME_S
-    for target in models:
-        drafts = [it for it in reversed(models) if SMALLER * it.size_bytes <= target.size_bytes]
-        for draft in sorted(drafts, key=lambda it: it.name[:4].lower() != target.name[:4].lower()):
-            if target.size_bytes + draft.size_bytes > memory_bytes:
-                continue
-            if time.monotonic() > until:
-                return None
-            try:
-                found = compare(target.path, draft.path)
-            except SpecmeterError:
-                continue
-            if found.accepted and found.method == "draft-simple":
-                return Pair(target, draft)
-    return None

@@ -109,7 +109,7 @@ def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions:
         return loaded
     each = -(-each // STEP) * STEP
     context = (each if most is None else min(each, most)) * experiment.engine.slots
-    return replace(loaded, experiment=experiment.with_context(context))
+    return replace(loaded, value=experiment.with_context(context))
 
 
 def _fit(texts: Sequence[_Text], arm: Arm, room: int, trained: int | None) -> None:

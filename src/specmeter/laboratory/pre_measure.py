@@ -23,11 +23,12 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.experiments.schedule import first_pass
+from specmeter.experiments.cells import first_pass
 from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.messages import Message
-from specmeter.probe.profile import drafts_ends_of, profile_texts
+from specmeter.probe.profile import profile_texts
+from specmeter.probe.replay import drafts_ends_of
 from specmeter.probe.steps import WHOLE_STEPS, RoundSpec, change_costs, measure_round, pricing, routed, tokens_of
 from specmeter.record import Arm, ChatMessage, EngineTraits, StepProbe, StepRound
 from specmeter.text import duration
@@ -76,9 +77,6 @@ class Shape(NamedTuple):
 Tell = Callable[[Message], None]
 
 
-def _unheard(_: Message) -> None: ...
-
-
 class Scout(Evidence):
     """Collects what predictions need; one instance per invocation."""
 
@@ -91,7 +89,7 @@ class Scout(Evidence):
         *,
         allowance_s: float | None = None,
         longest: int = LONGEST_GAMMA,
-        tell: Tell = _unheard,
+        tell: Tell = lambda _: None,
     ) -> None:
         """`host` is the machine; None where it is simulated.
 

@@ -20,8 +20,9 @@ from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, heard_stops
 from specmeter.experiments import schedule
+from specmeter.experiments.cells import first_pass, prompts_under
 from specmeter.experiments.file import LoadedExperiment, parse
-from specmeter.experiments.schedule import Turn, first_pass, prompts_under
+from specmeter.experiments.schedule import Turn
 from specmeter.host.limits import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
 from specmeter.laboratory.fitting import fitted, most_tokens
@@ -105,17 +106,16 @@ def prepare(
     return Prepared(loaded, work, engine, identity, pairs)
 
 
-def part_of(prepared: Prepared, loaded: LoadedExperiment) -> Prepared:
-    """The part of a prepared experiment that `loaded`, the same with another design or `only` some of its arms and
+def part_of(prepared: Prepared, experiment: Experiment) -> Prepared:
+    """The part of a prepared experiment that `experiment`, the same with another design or `only` some of its arms and
     prompts, measures: with the models, prompts and engine that are at hand already. Raises `ExperimentError`."""
     work = prepared.work
-    if loaded.experiment.engine.context is None:
-        loaded = replace(loaded, experiment=loaded.experiment.with_context(work.experiment.engine.context))
-    experiment = loaded.experiment
+    if experiment.engine.context is None:
+        experiment = experiment.with_context(work.experiment.engine.context)
     arms = experiment.expand()
     return replace(
         prepared,
-        loaded=loaded,
+        loaded=replace(prepared.loaded, value=experiment),
         work=replace(
             work,
             experiment=experiment,
@@ -256,7 +256,7 @@ def fit(loaded: LoadedExperiment, targets: Collection[str], fetching: Fetching =
 def absent(
     loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool = False, ask: bool = True
 ) -> tuple[AbsentModel, ...]:
-    """Models of the arms that are not on this machine; see `models.absent`."""
+    """Models of the arms that are not on this machine; see `absent_models`."""
     experiment = loaded.experiment
     if not spec_of(experiment.engine.kind).traits.model_formats:
         return ()

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from specmeter.engines.libllama.decoder import greedy
+from specmeter.engines.libllama.verification import greedy
 from specmeter.errors import UsageError
 from specmeter.llama_binding.context import Context, Forward
 from specmeter.llama_binding.model import Model

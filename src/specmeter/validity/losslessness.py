@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specmeter.analysis.divergences import Divergence, alone, find_divergences, read_texts
 from specmeter.engines import Candidate, Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineProtocolError
-from specmeter.experiments.schedule import first_id
+from specmeter.experiments.cells import first_id
 from specmeter.record import Margin
 
 if TYPE_CHECKING:

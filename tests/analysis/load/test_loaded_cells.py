@@ -15,7 +15,7 @@ import yaml
 from specmeter.engines.mock.engine import MockEngine, MockSession
 from specmeter.engines.session import Ended
 from specmeter.errors import EngineError, ExperimentError, UsageError
-from specmeter.experiments.experiment import Described
+from specmeter.experiments.described import Described
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import arrivals
 from specmeter.laboratory.plan import make_plan, queueing

@@ -10,16 +10,8 @@ from scipy.stats import chisquare
 
 from engines.libllama.contexts import Opened
 from engines.llama_fixtures import TEXT
-from specmeter.engines.libllama.decoder import (
-    Decoder,
-    Draft,
-    Drafter,
-    FirstOf,
-    Generated,
-    ModelDrafter,
-    NgramDrafter,
-    Oracle,
-)
+from specmeter.engines.libllama.decoder import Decoder, Generated
+from specmeter.engines.libllama.drafters import Draft, Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.llama_cpp.draft_rules import NgramLookup
 from specmeter.llama_binding.context import Context, RoutingTap, Work, alone
 from specmeter.llama_binding.sampling import probabilities
@@ -204,7 +196,7 @@ class _Certain:
 
 
 def _forced(text: Sequence[int]):
-    from specmeter.engines.libllama.decoder import Verification
+    from specmeter.engines.libllama.verification import Verification
 
     done = 0
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats as distributions
 
-from specmeter.engines.libllama.decoder import greedy, rejection, sample_match
+from specmeter.engines.libllama.verification import greedy, rejection, sample_match
 from specmeter.errors import EngineProtocolError, UsageError
 from specmeter.llama_binding.sampling import draw, probabilities
 from specmeter.record import Generation

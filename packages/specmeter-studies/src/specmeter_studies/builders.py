@@ -113,7 +113,9 @@ def _point(row: Row, form: FigureForm) -> Point | None:
         "name": _text(row, form.name),
         "verdict": None if form.verdict is None else value(row, form.verdict),
     }
-    return Point.of(y, **told) if isinstance(y, Estimate) else Point(y=y, **told)
+    if isinstance(y, Estimate):
+        return Point(y=y.point, low=y.low, high=y.high, **told)
+    return Point(y=y, **told)
 
 
 def _axis(form: AxisForm, rows: list[Row]) -> Axis:

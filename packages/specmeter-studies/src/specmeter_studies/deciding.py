@@ -40,7 +40,7 @@ class Deciding:
     def after_block(self, store: RunStore) -> Sequence[Turn] | None:
         """The next block; None where claims are decided, or there is no more time."""
         from specmeter.advise.race import next_block
-        from specmeter.advise.session import cell_s
+        from specmeter.advise.stage import cells_s
 
         measured = max(turn.block for turn in store.cells()) + 1
         if measured >= self.experiment.design.blocks or any(not it.again for it in store.disturbances()):
@@ -48,7 +48,7 @@ class Deciding:
         arms = list(store.arms())
         if measured in LOOKS and not self._open():
             return None
-        needed_s = sum(cell_s(store, arm.id) for arm in arms)
+        needed_s = cells_s(store, [arm.id for arm in arms])
         self.out_of_time = measured >= LOOKS[0] and time.monotonic() - self.began + needed_s > self.budget_s
         if self.out_of_time:
             return None

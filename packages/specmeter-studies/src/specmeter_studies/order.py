@@ -195,7 +195,7 @@ def _experiment_with(loaded: LoadedExperiment, models: Mapping[str, str]) -> Loa
     data: dict[str, Any] = yaml.safe_load(loaded.text)
     data.pop("variants", None)
     text = yaml.safe_dump({**data, **sections}, sort_keys=False, allow_unicode=True)
-    return replace(loaded, experiment=experiment.model_copy(update=sections), text=text)
+    return replace(loaded, value=experiment.model_copy(update=sections), text=text)
 
 
 def _refuse_unknown(flag: str, given: Sequence[str], known: Sequence[str], study: str) -> None:

@@ -31,12 +31,8 @@ Row = Any
 """A record or a dataclass, whose fields and properties are quantities; or a mapping of names to them."""
 
 
-def _arms(data: StudyData) -> Iterable[Row]:
-    return (line for line in data.arms if line.prompt is None and line.prompt_tokens is None)
-
-
 KINDS: Mapping[str, Callable[[StudyData], Iterable[Row]]] = {
-    "arms": _arms,
+    "arms": lambda data: data.whole,
     "arms_by_text": lambda data: (line for line in data.arms if line.prompt is not None),
     "arms_by_length": lambda data: sorted(
         (line for line in data.arms if line.prompt_tokens is not None), key=lambda line: line.prompt_tokens or 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
+from specmeter_studies.machines import bandwidth_of
 from specmeter_studies.study import ModelUsed
 
 if TYPE_CHECKING:
@@ -72,19 +73,5 @@ def distinct(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def bandwidth(hosts: Sequence[Host], *, on_gpu: bool) -> float | None:
-    """Bytes per second of the memory that weights were read from; None for several machines, or where nothing is known.
-
-    Of processors, what was measured on that machine (`specmeter doctor --bandwidth`), else the peak that the maker
-    states. Of GPUs the peak.
-    """
-    from specmeter.host.bandwidth import remembered
-    from specmeter.theory.catalogue import devices as catalogue
-
-    if len(distinct(hosts)) != 1:
-        return None
-    host = hosts[-1]
-    if not on_gpu and (measured := remembered(host)) is not None:
-        return measured.read.point * 1e9
-    names = ", ".join(gpu.name for gpu in host.gpus) if on_gpu else host.cpu
-    peak = catalogue.peak(names) if names else None
-    return peak.low if peak is not None and peak.low == peak.high else None
+    """Bytes per second of the memory that weights were read from; None for several machines, or if nothing is known."""
+    return bandwidth_of(hosts[-1], on_gpu=on_gpu)[0] if len(distinct(hosts)) == 1 else None

@@ -306,6 +306,11 @@ class StudyData:
     """Whether speedups have the interval to cite: claims widen the arm's own by what they compare."""
 
     @property
+    def whole(self) -> tuple[ArmResult, ...]:
+        """The lines over all prompts."""
+        return tuple(line for line in self.arms if line.prompt is None and line.prompt_tokens is None)
+
+    @property
     def stands_in(self) -> bool:
         """Whether other models than the document's were measured."""
         return any(model.stand_in for model in self.models)
@@ -367,31 +372,6 @@ class Point(Record):
     name: str = ""
     """Written beside the mark: the name of a rung, its bits."""
     verdict: Standing | None = None
-
-    @classmethod
-    def of(
-        cls,
-        estimate: Estimate,
-        *,
-        x: float | str,
-        series: str = "",
-        facet: str | Message = "",
-        label: str = "",
-        name: str = "",
-        verdict: Standing | None = None,
-    ) -> Point:
-        """The point of an estimate, with its interval where it has one."""
-        return cls(
-            series=series,
-            facet=facet,
-            x=x,
-            y=estimate.point,
-            low=estimate.low,
-            high=estimate.high,
-            label=label,
-            name=name,
-            verdict=verdict,
-        )
 
 
 class Axis(Record):

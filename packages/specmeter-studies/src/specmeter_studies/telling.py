@@ -40,6 +40,11 @@ def resting_on(what: RestsOn, found: Found) -> Found:
     return made
 
 
+def decided(*, supported: bool, contradicted: bool) -> RulingWord:
+    """The ruling of evidence for a claim and against it; what contradicts it counts more."""
+    return "contradicted" if contradicted else "supported" if supported else "cannot tell"
+
+
 def by_counts(ruling: RulingWord, found: Message) -> Found:
     """A finding from exact numbers."""
     return resting_on("counts", (ruling, found))

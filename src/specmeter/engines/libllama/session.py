@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from specmeter.engines import Candidate
-from specmeter.engines.libllama.decoder import (
-    Decoder,
-    Drafter,
-    FirstOf,
-    Generated,
-    ModelDrafter,
-    NgramDrafter,
-    Oracle,
-    Progress,
-)
+from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
+from specmeter.engines.libllama.drafters import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.libllama.spec import longest, parameters
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_GAMMA, NGRAM_N, NgramLookup
 from specmeter.engines.llama_cpp.server import split_reasoning

@@ -19,7 +19,7 @@ from specmeter.text import counted, duration, printable, rate, size
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Stage
-    from specmeter.advise.question import Outline
+    from specmeter.advise.outline import Outline
     from specmeter.experiments.schedule import Turn
     from specmeter.record import Arm, Request
 
@@ -69,7 +69,7 @@ _DOES = {
 
 
 class AdviceProgress(LiveProgress):
-    """Observer of an advice (`pipeline.advise`) that reports to stderr: a live display on a terminal, else lines."""
+    """Observer of an advice (`advise.advise`) that reports to stderr: a live display on a terminal, else lines."""
 
     def __init__(self, screen: Screen, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(screen, budget_s, ("{task.fields[left]}",), clock)

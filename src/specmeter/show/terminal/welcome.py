@@ -10,7 +10,7 @@ from specmeter.show.terminal.console import Screen
 from specmeter.text import counted, program, quoted, size
 
 if TYPE_CHECKING:
-    from specmeter.laboratory.doctor import Pair
+    from specmeter.laboratory.pairs import Pair
     from specmeter.models.reference import FoundModel
 
 

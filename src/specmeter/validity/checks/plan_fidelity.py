@@ -12,9 +12,9 @@ from specmeter import __version__
 from specmeter.engines.llama_cpp.options import OPTIONS
 from specmeter.engines.llama_cpp.spec import METHOD_OPTIONS, any_remote
 from specmeter.errors import ExperimentError
+from specmeter.experiments.cells import ids_under
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
-from specmeter.experiments.schedule import ids_under
 from specmeter.messages import Message
 from specmeter.record import Arm, Prompt, Severity
 from specmeter.record.verdict import Findings

@@ -17,7 +17,7 @@ import specmeter_studies as studies
 from specmeter.audit import published as tables
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below, exceeds
-from specmeter.record import Estimate
+from specmeter.record import Estimate, Record
 from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, Tone, estimate_cell
@@ -35,8 +35,7 @@ _LOGS, _RUNS = "apple/logs.csv", "apple/sd_runs.csv"
 _TONES: dict[str, Tone] = {"supported": "good", "contradicted": "bad", "cannot tell": "doubtful"}
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Record):
     """A configuration of a run of our own on bench models."""
 
     id: str
@@ -69,29 +68,11 @@ def measured() -> list[Measured]:
 
 
 def _measured(cells: Mapping[str, str]) -> Measured:
-    one, several = cells["experts_one"], cells["experts_step"]
-    return Measured(
-        id=cells["id"],
-        device=cells["device"],
-        run=cells["run"],
-        by=cells["by"],
-        verdict=cells["verdict"],
-        target=cells["target"],
-        model=cells["model"],
-        gamma=int(cells["gamma"]),
-        clients=int(cells["clients"]),
-        speedup=Estimate(
-            point=float(cells["speedup"]),
-            low=float(cells["low"]),
-            high=float(cells["high"]),
-            n=int(cells["blocks"]),
-            unit="x",
-            of="blocks",
-            method=cells["method"],
-        ),
-        acceptance=float(cells["acceptance"]),
-        experts=(float(one), float(several)) if one else None,
-    )
+    ends = {"point": cells["speedup"], "low": cells["low"], "high": cells["high"], "n": cells["blocks"]}
+    experts = (cells["experts_one"], cells["experts_step"]) if cells["experts_one"] else None
+    made = {"speedup": {**ends, "unit": "x", "of": "blocks", "method": cells["method"]}, "experts": experts}
+    kept = {name: cells[name] for name in Measured.model_fields if name not in made}
+    return Measured.model_validate(kept | made)
 
 
 @dataclass(frozen=True)
@@ -364,8 +345,10 @@ def _here() -> Table:
 def _chart(*, by_clients: bool) -> Figure | None:
     """Speedup by draft length or by number of clients: dense beside mixture, a panel for each machine."""
     points = tuple(
-        Point.of(
-            it.speedup,
+        Point(
+            y=it.speedup.point,
+            low=it.speedup.low,
+            high=it.speedup.high,
             x=float(it.clients if by_clients else it.gamma),
             series=f"bench {it.target}",
             facet=it.device,
@@ -509,5 +492,5 @@ def _data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], colu
 def _as_data(claims: Sequence[tuple[str, ClaimRuling]]) -> dict[str, object]:
     return {
         "claims": [{"study": name, **claim.model_dump(mode="json")} for name, claim in claims],
-        "measured": [{**it.__dict__, "speedup": it.speedup.model_dump(mode="json")} for it in measured()],
+        "measured": [it.model_dump(mode="json") for it in measured()],
     }

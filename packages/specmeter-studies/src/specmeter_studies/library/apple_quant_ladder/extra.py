@@ -17,7 +17,7 @@ from specmeter.record import Estimate
 from specmeter_studies.rules import lies
 from specmeter_studies.rungs import Rung, bandwidth, faster, named, percent_change, rungs, worse
 from specmeter_studies.study import StudyCell, StudyData
-from specmeter_studies.telling import quoted
+from specmeter_studies.telling import decided, quoted
 
 if TYPE_CHECKING:
     from specmeter_studies.study import Found
@@ -232,9 +232,10 @@ def memory_bound(data: StudyData) -> Found:
         most=SAME[1],
         of_peak=Message("apple-quant-ladder.of_peak", share=best / peak) if peak else "",
     )
-    if below(read, SAME[0]) or above(read, SAME[1]):
-        return "contradicted", text
-    return ("supported" if above(read, SAME[0]) and below(read, SAME[1]) else "cannot tell"), text
+    return decided(
+        supported=above(read, SAME[0]) and below(read, SAME[1]),
+        contradicted=below(read, SAME[0]) or above(read, SAME[1]),
+    ), text
 
 
 def suits(data: StudyData) -> Found:
@@ -246,9 +247,7 @@ def suits(data: StudyData) -> Found:
         return "cannot tell", Message("apple-quant-ladder.not_both", name="Q4_K_M")
     share = rung.size_bytes / full.size_bytes
     text = Message("apple-quant-ladder.suits", told=found.told, share=share, full=full.title, suits=SUITS - 1)
-    if above(found.loss, SUITS):
-        return "contradicted", text
-    return ("supported" if below(found.loss, SUITS) and share <= 1 / 3 else "cannot tell"), text
+    return decided(supported=below(found.loss, SUITS) and share <= 1 / 3, contradicted=above(found.loss, SUITS)), text
 
 
 def dominates(data: StudyData) -> Found:
@@ -267,9 +266,7 @@ def dominates(data: StudyData) -> Found:
         by_size=Message("apple-quant-ladder.q6_loses" if larger else "apple-quant-ladder.q6_wins"),
         half="" if quicker == better else Message(f"apple-quant-ladder.half.{'speed' if quicker else 'quality'}"),
     )
-    if below(speed, 1) or above(loss, 1):
-        return "contradicted", text
-    return ("supported" if quicker and better else "cannot tell"), text
+    return decided(supported=bool(quicker and better), contradicted=below(speed, 1) or above(loss, 1)), text
 
 
 def q6(data: StudyData) -> Found:
@@ -289,6 +286,7 @@ def q6(data: StudyData) -> Found:
         perplexity=quoted(percent_change(loss), " %"),
         near=NEAR - 1,
     )
-    if below(speed, 1) or share > SMALLER or above(loss, NEAR):
-        return "contradicted", text
-    return ("supported" if above(speed, 1) and below(loss, NEAR) else "cannot tell"), text
+    return decided(
+        supported=above(speed, 1) and below(loss, NEAR),
+        contradicted=below(speed, 1) or share > SMALLER or above(loss, NEAR),
+    ), text

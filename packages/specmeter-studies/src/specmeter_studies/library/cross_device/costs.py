@@ -181,32 +181,18 @@ class Backend:
 
 def backends(data: StudyData, *, withdrawn: bool = False) -> tuple[Backend, ...]:
     """The places of the study's draft, the local one first; `withdrawn`: in the runs that the document withdrew."""
-    lines = [
-        line
-        for line in data.arms
-        if line.speculates
-        and line.prompt is None
-        and line.prompt_tokens is None
-        and (line.suite == WITHDRAWN) == withdrawn
-    ]
+    lines = [line for line in data.whole if line.speculates and (line.suite == WITHDRAWN) == withdrawn]
     places = {place.config: place for place in data.places}
     rows: dict[str, list[PromptResult]] = defaultdict(list)
     for row in data.results:
         rows[row.config].append(row)
     known = [line for line in lines if line.config in places]
-    local = next(
-        (
-            Backend(line, places[line.config], None, tuple(rows[line.config]))
-            for line in known
-            if not places[line.config].machine
-        ),
-        None,
-    )
-    remote = [
-        Backend(line, places[line.config], local, tuple(rows[line.config]))
-        for line in known
-        if places[line.config].machine
-    ]
+
+    def made(line: ArmResult, local: Backend | None) -> Backend:
+        return Backend(line, places[line.config], local, tuple(rows[line.config]))
+
+    local = next((made(line, None) for line in known if not places[line.config].machine), None)
+    remote = [made(line, local) for line in known if places[line.config].machine]
     return (*((local,) if local else ()), *remote)
 
 

@@ -46,7 +46,7 @@ from specmeter_studies.library.moe_306.rulings import (
 from specmeter_studies.library.moe_306.tables import Configuration, baselines
 from specmeter_studies.rules import exceeded
 from specmeter_studies.study import ArmResult, Found, RulingWord, StudyData
-from specmeter_studies.telling import by_counts, by_values, denied_by, quoted, resting_on, where_any
+from specmeter_studies.telling import by_counts, by_values, decided, denied_by, quoted, resting_on, where_any
 
 # --- acceptance ------------------------------------------------------------------------------------------------------
 
@@ -268,9 +268,7 @@ def smallest_draft(data: StudyData) -> Found:
         for_it = [faster(data, a, b) for a, b in usable]
         against = [faster(data, b, a, among=len(usable)) for a, b in usable]
         mean = mean_ratio(data, usable)
-        ruling: RulingWord = "supported" if above(mean, 1) or all(for_it) else "cannot tell"
-        if below(mean, 1) or any(against):
-            ruling = "contradicted"
+        ruling = decided(supported=above(mean, 1) or all(for_it), contradicted=below(mean, 1) or any(against))
         found = Message(
             "moe-306.smaller",
             better=sum(for_it),
@@ -338,11 +336,7 @@ def quantization(data: StudyData) -> Found:
     four, eight = (at(data, target, SMALL, GAMMAS[-1]) for target in MOE)
     lines = [line for line in (four, eight) if line is not None]
     if four is not None and eight is not None and len(believable(lines)) == 2:
-        ruling: RulingWord = "cannot tell"
-        if faster(data, eight, four):
-            ruling = "supported"
-        elif faster(data, four, eight):
-            ruling = "contradicted"
+        ruling = decided(supported=faster(data, eight, four), contradicted=faster(data, four, eight))
         found = Message("moe-306.at_gamma", gamma=GAMMAS[-1], arms=listed(lines))
     else:
         ruling, found = undecided(lines)
@@ -453,9 +447,7 @@ def _rising(data: StudyData, targets: Sequence[str]) -> Found:
         or any(faster(data, a, b, among=steps) for a, b in pairwise(curve))
     ]
     mean = mean_ratio(data, [(curve[-1], curve[0]) for curve in curves])
-    ruling: RulingWord = "supported" if len(rising) == len(curves) else "cannot tell"
-    if falling or below(mean, 1):
-        ruling = "contradicted"
+    ruling = decided(supported=len(rising) == len(curves), contradicted=bool(falling or below(mean, 1)))
     return ruling, Message(
         "moe-306.curves",
         n=len(curves),

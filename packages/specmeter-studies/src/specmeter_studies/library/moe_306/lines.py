@@ -86,8 +86,7 @@ def named(line: ArmResult) -> Message | str:
 
 def overall(data: StudyData, *suites: str) -> tuple[ArmResult, ...]:
     """Lines over all prompts of a suite; of all suites where none is named."""
-    whole = (line for line in data.arms if line.prompt is None and line.prompt_tokens is None)
-    return tuple(line for line in whole if not suites or line.suite in suites)
+    return tuple(line for line in data.whole if not suites or line.suite in suites)
 
 
 def speculative(

@@ -108,14 +108,8 @@ def few_active(data: StudyData) -> Found:
     """Whether the rate shows that not all weights are read: all of them at that rate would exceed the memory."""
     moe = _mixtures(data)
     for model in data.models:
-        rate = next(
-            (
-                line.decode_rate
-                for line in data.arms
-                if line.target == model.name and not line.speculates and line.prompt is None
-            ),
-            None,
-        )
+        plain = (line.decode_rate for line in data.whole if line.target == model.name and not line.speculates)
+        rate = next(plain, None)
         if model.name not in moe or rate is None or model.size_bytes is None:
             continue
         if data.bandwidth_bytes_per_s is None:

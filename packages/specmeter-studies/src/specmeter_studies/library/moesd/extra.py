@@ -34,7 +34,7 @@ class ArmAtLoad:
 
 def loads(data: StudyData) -> tuple[ArmAtLoad, ...]:
     """Every drafting arm at every number of clients, by target and clients."""
-    lines = (it for it in data.arms if it.speculates and it.clients and it.prompt is None and it.prompt_tokens is None)
+    lines = (it for it in data.whole if it.speculates and it.clients)
     found = sorted(lines, key=lambda it: (it.target, it.draft or "", it.method, it.gamma or 0, it.clients or 0))
     return tuple(ArmAtLoad(line) for line in found)
 

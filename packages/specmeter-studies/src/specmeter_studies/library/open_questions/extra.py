@@ -62,7 +62,7 @@ def part(data: StudyData, name: str) -> StudyData:
 
 def drafting(data: StudyData) -> tuple[ArmResult, ...]:
     """Lines over all prompts that speculate."""
-    return tuple(line for line in data.arms if line.speculates and line.prompt is None and line.prompt_tokens is None)
+    return tuple(line for line in data.whole if line.speculates)
 
 
 # --- gamma -----------------------------------------------------------------------------------------------------------
@@ -323,8 +323,7 @@ def _row(line: ArmResult) -> Mapping[str, object]:
 
 
 def _whole(data: StudyData, name: str) -> list[Mapping[str, object]]:
-    lines = (it for it in part(data, name).arms if it.prompt is None and it.prompt_tokens is None)
-    return [_row(line) for line in sorted(lines, key=_by_models)]
+    return [_row(line) for line in sorted(part(data, name).whole, key=_by_models)]
 
 
 def _by_models(line: ArmResult) -> tuple[str, str, int, int]:
@@ -365,8 +364,7 @@ def drafting_contexts(data: StudyData) -> list[Mapping[str, object]]:
 
 def energy(data: StudyData) -> list[Mapping[str, object]]:
     """Arms of all parts whose energy was read."""
-    whole = (line for line in data.arms if line.prompt is None and line.prompt_tokens is None)
-    return [_row(line) for line in whole if line.energy is not None and line.energy.per_token]
+    return [_row(line) for line in data.whole if line.energy is not None and line.energy.per_token]
 
 
 def prices(data: StudyData) -> Iterator[Mapping[str, object]]:

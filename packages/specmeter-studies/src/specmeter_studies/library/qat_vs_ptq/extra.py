@@ -16,7 +16,7 @@ from specmeter.numbers.estimates import above, below, scaled
 from specmeter_studies.library.apple_quant_ladder import published as quant_published
 from specmeter_studies.rungs import Rung, faster, rungs, spread
 from specmeter_studies.study import StudyCell
-from specmeter_studies.telling import by_intervals, by_values, denied_by, quoted
+from specmeter_studies.telling import by_intervals, by_values, decided, denied_by, quoted
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -121,9 +121,9 @@ def span(data: StudyData) -> Found:
         wide=family[0].bits,
         ratio=quoted(faster(family[-1], family[0]), "x"),
     )
-    if any(below(step, 1) for step in steps):
-        return "contradicted", text
-    return ("supported" if all(above(step, 1) for step in steps) else "cannot tell"), text
+    return decided(
+        supported=all(above(step, 1) for step in steps), contradicted=any(below(step, 1) for step in steps)
+    ), text
 
 
 def narrow(data: StudyData) -> Found:
@@ -152,9 +152,10 @@ def narrow(data: StudyData) -> Found:
         )
         return by_values("contradicted", text) if over else ("supported" if inside else "cannot tell", text)
     limits = [(found, share * rung.generation.rate.point) for rung, found in known if rung.generation]
-    if any(above(found, limit) for found, limit in limits):
-        return "contradicted", text
-    return ("supported" if all(below(found, limit) for found, limit in limits) else "cannot tell"), text
+    return decided(
+        supported=all(below(found, limit) for found, limit in limits),
+        contradicted=any(above(found, limit) for found, limit in limits),
+    ), text
 
 
 def wide(data: StudyData) -> Found:
@@ -196,6 +197,6 @@ def against(data: StudyData) -> Found:
     if not pairs:
         return "cannot tell", text
     ratios = [faster(ours, theirs, among=len(pairs)) for ours, theirs in pairs]
-    if any(below(ratio, 1) for ratio in ratios):
-        return "contradicted", text
-    return ("supported" if all(above(ratio, 1) for ratio in ratios) else "cannot tell"), text
+    return decided(
+        supported=all(above(ratio, 1) for ratio in ratios), contradicted=any(below(ratio, 1) for ratio in ratios)
+    ), text

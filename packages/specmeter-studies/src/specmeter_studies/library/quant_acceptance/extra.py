@@ -21,7 +21,7 @@ from specmeter_studies.library.apple_quant_ladder import published as quant_publ
 from specmeter_studies.pairings import Pairing, believable, pairings
 from specmeter_studies.rungs import Rung, named, percent_change, rungs, worse
 from specmeter_studies.study import StudyCell
-from specmeter_studies.telling import quoted
+from specmeter_studies.telling import decided, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,9 +106,7 @@ def follows(data: StudyData) -> Found:
         perplexity=quoted(far.perplexity, "x"),
         lost=quoted(far.lost),
     )
-    if against:
-        return "contradicted", told
-    return ("supported" if len(agree) == len(steps) else "cannot tell"), told
+    return decided(supported=len(agree) == len(steps), contradicted=bool(against)), told
 
 
 def _steps(data: StudyData, pairs: Sequence[Pairing], ladder: Sequence[Rung]) -> list[_FormatPair]:
@@ -169,9 +167,7 @@ def fewest(data: StudyData) -> Found:
         )
         told += [Message("study.row", name=it.line.draft, number=quoted(it.line.speedup, "x")) for it, _ in rest]
     said = Message("quant-acceptance.fewest", ahead=ahead, others=others, behind=behind, told=told)
-    if behind:
-        return "contradicted", said
-    return ("supported" if ahead == others else "cannot tell"), said
+    return decided(supported=ahead == others, contradicted=bool(behind)), said
 
 
 def _nothing(pairs: Sequence[Pairing], otherwise: Message) -> Message:
@@ -213,9 +209,9 @@ def varied(data: StudyData) -> Iterator[Mapping[str, object]]:
 def rates(data: StudyData) -> Iterator[Mapping[str, object]]:
     """Arms and baselines with the file of their target; baselines are named by its bits per weight."""
     ladder = rungs(data)
-    for line in data.arms:
+    for line in data.whole:
         rung = named(ladder, line.target)
-        if line.prompt is None and line.prompt_tokens is None and rung is not None:
+        if rung is not None:
             yield {
                 "line": line,
                 "rung": rung,

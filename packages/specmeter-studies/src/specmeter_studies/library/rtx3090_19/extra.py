@@ -46,7 +46,7 @@ from specmeter_studies.library.rtx3090_19.mechanism import (
     saturation,
 )
 from specmeter_studies.study import Found, RulingWord, StudyData
-from specmeter_studies.telling import by_counts, quoted, where_any
+from specmeter_studies.telling import by_counts, decided, quoted, where_any
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
@@ -66,11 +66,7 @@ def no_gain(data: StudyData) -> Found:
     faster = [line for line in compared if above(strict[line.name], 1)]
     slower = [line for line in compared if below(ratios[line.name], 1)]
     open_ = [line for line in compared if line not in slower and line not in faster]
-    ruling: RulingWord = "cannot tell"
-    if faster:
-        ruling = "contradicted"
-    elif compared and not open_:
-        ruling = "supported"
+    ruling = decided(supported=bool(compared and not open_), contradicted=bool(faster))
     best = max(compared, key=lambda line: found.point if (found := ratios[line.name]) else 0.0, default=None)
     out = [line for line in known.values() if line.drafts and not line.believable]
     return ruling, Message(
@@ -265,11 +261,7 @@ def output_length(data: StudyData) -> Found:
     pairs = _lengths(known)
     lost = [longer for longer, _ in pairs if below(ratio(known, longer), 1)]
     gaining = [longer for longer, _ in pairs if above(ratio(known, longer, among=len(pairs)), 1)]
-    ruling: RulingWord = "cannot tell"
-    if gaining:
-        ruling = "contradicted"
-    elif pairs and len(lost) == len(pairs):
-        ruling = "supported"
+    ruling = decided(supported=bool(pairs and len(lost) == len(pairs)), contradicted=bool(gaining))
     told = [
         Message(
             "rtx3090-19.lengths.of",
@@ -297,11 +289,7 @@ def length_unchanged(data: StudyData) -> Found:
         if found and (below(found, 1 / (1 + MARGIN)) or above(found, 1 + MARGIN))
     ]
     near = [longer.name for longer, _, found in changes if found and _near(found.low, found.high)]
-    ruling: RulingWord = "cannot tell"
-    if far:
-        ruling = "contradicted"
-    elif changes and len(near) == len(changes):
-        ruling = "supported"
+    ruling = decided(supported=bool(changes and len(near) == len(changes)), contradicted=bool(far))
     told = [
         Message("rtx3090-19.lengths.change", longer=longer.name, shorter=shorter.name, change=percent(found))
         for longer, shorter, found in changes
@@ -344,11 +332,7 @@ def draft_choice(data: StudyData) -> Found:
             of_draft.setdefault(line.arm.draft, []).append(line)
     lost = {draft for draft, own in of_draft.items() if all(below(ratio(known, line), 1) for line in own)}
     won = {draft for draft, own in of_draft.items() if any(above(ratio(known, line), 1) for line in own)}
-    ruling: RulingWord = "cannot tell"
-    if lost and won:
-        ruling = "contradicted"
-    elif len(of_draft) > 1 and len(lost) == len(of_draft):
-        ruling = "supported"
+    ruling = decided(supported=len(of_draft) > 1 and len(lost) == len(of_draft), contradicted=bool(lost and won))
     refuted = [line for line in known.values() if not line.believable and line.sums and line.sums.drafted]
     refuted = [line for line in refuted if line.arm.draft and line.arm.draft not in of_draft]
     more = ""
@@ -395,11 +379,10 @@ def threshold(data: StudyData) -> Found:
     if found is None or not gammas:
         return "cannot tell", Message("rtx3090-19.no_experts")
     union = found.model.union and union_at(found.model.union, found.threshold)
-    ruling: RulingWord = "cannot tell"
-    if any(value + 1 >= found.threshold for value in gammas) or below(union, SATURATED * found.experts):
-        ruling = "contradicted"
-    elif above(union, SATURATED * found.experts):
-        ruling = "supported"
+    ruling = decided(
+        supported=above(union, SATURATED * found.experts),
+        contradicted=any(value + 1 >= found.threshold for value in gammas) or below(union, SATURATED * found.experts),
+    )
     told = Message(
         "rtx3090-19.threshold",
         used=found.used,
@@ -451,11 +434,9 @@ def explains(data: StudyData) -> Found:
     full = [line for line in losing if line.acceptance >= FULL]
     if counted and not beyond and not gaining:
         full_anyway = Message("rtx3090-19.explains.full", full=len(full), losing=len(losing), share=FULL)
-    ruling: RulingWord = "cannot tell"
-    if beyond or gaining:
-        ruling = "contradicted"
-    elif counted and full and len(full) == len(losing):
-        ruling = "supported"
+    ruling = decided(
+        supported=bool(counted and full and len(full) == len(losing)), contradicted=bool(beyond or gaining)
+    )
     return ruling, Message(
         "rtx3090-19.explains",
         tokens=NINE,

@@ -89,11 +89,10 @@ def lines(data: StudyData) -> Lines:
     for result in data.results:
         of_config.setdefault(result.config, []).append(result)
     found: dict[str, Line] = {}
-    for arm in data.arms:
-        if arm.prompt is None and arm.prompt_tokens is None:
-            name, results = _name(arm.config, arm.target), tuple(of_config.get(arm.config, ()))
-            reference = _name(arm.baseline, arm.target) if arm.baseline else name
-            found[name] = Line(name, arm, results, arm.one_by_one or summed(results), reference)
+    for arm in data.whole:
+        name, results = _name(arm.config, arm.target), tuple(of_config.get(arm.config, ()))
+        reference = _name(arm.baseline, arm.target) if arm.baseline else name
+        found[name] = Line(name, arm, results, arm.one_by_one or summed(results), reference)
     return found
 
 

@@ -228,8 +228,7 @@ class InMatrix:
 
 def matrix(data: StudyData) -> list[InMatrix]:
     """The configurations over all prompts: of what was published, those in nine blocks."""
-    whole = [line for line in data.arms if line.prompt is None and line.prompt_tokens is None]
-    return [InMatrix(line) for line in whole if data.origin != "published" or line.suite in BLOCKED]
+    return [InMatrix(line) for line in data.whole if data.origin != "published" or line.suite in BLOCKED]
 
 
 def _of(data: StudyData, *methods: str) -> list[InMatrix]:

@@ -1,0 +1,90 @@
+"""The course of an advice: screen, race, confirmation; within a budget; it resumes where it stopped.
+
+specmeter-runs/advise-dense-20261121-201500/
+    advice.json     what was asked, what became of every arm, and what is advised: written again after every block
+    grid.yaml       the experiment whose arms are the grid
+    settings/       ordinary run folders; this one if settings of the engine are tried as well
+    screen/
+    race/
+    confirm/
+
+Whatever is decided is decided by what lies in these folders: a course that was interrupted reads them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.advise.advice import Advice, AdviceQuestion
+from specmeter.advise.budget import refuse_small_budget
+from specmeter.advise.confirm import FIRST, confirm
+from specmeter.advise.duel import by_prediction, duel
+from specmeter.advise.examination import certify_advice, examined
+from specmeter.advise.folder import begun
+from specmeter.advise.race import race, reserved_s
+from specmeter.advise.screening import screen, screen_answers
+from specmeter.advise.session import AdviseSession
+from specmeter.advise.settings import settle, to_try
+from specmeter.models.reference import ONLINE, Fetching
+from specmeter.store import RunStore
+from specmeter.store.locate import ADVICE_NAME
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import LeftOutDraft
+    from specmeter.advise.observer import AdviseObserver
+    from specmeter.experiments.file import LoadedExperiment
+
+
+def advise(
+    asked: AdviceQuestion,
+    grid: LoadedExperiment,
+    folder: Path,
+    observer: AdviseObserver,
+    *,
+    left_out: Sequence[LeftOutDraft] = (),
+    fetching: Fetching = ONLINE,
+) -> Advice:
+    """Find the best arm of a grid, or that none helps; or go on with it where `folder` was left.
+
+    An advice that was begun keeps the grid that it was begun with. Ctrl-C ends it with the best answer so far, which
+    says that it is interrupted. Raises `UsageError` for a budget that is too small, `ExperimentError`, `ModelError`,
+    `StoreError` for a folder that does not belong to this question or to these models, and `EngineError` where plain
+    decoding does not work.
+    """
+    if not (folder / ADVICE_NAME).is_file():
+        refuse_small_budget(asked, grid, offline=fetching.offline)
+    advice = begun(asked, grid, folder, left_out)
+    if advice.finished:
+        return examined(advice, folder)
+    wide = asked.wide and not advice.settings
+    ledger = AdviseSession(advice, folder, observer, trial=to_try if wide else None, fetching=fetching)
+    try:
+        if wide:
+            settle(ledger)
+            ledger.servers.close()
+            ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
+        if ledger.whole_answers:
+            duel(ledger, screen_answers(ledger))
+        else:
+            _race_and_confirm(ledger)
+        if ledger.advice.finished:  # otherwise more time would decide it, and the same command goes on
+            certify_advice(ledger.advice, folder)
+    except KeyboardInterrupt:
+        ledger.interrupted()
+    finally:
+        ledger.servers.close()
+    return ledger.advice
+
+
+def _race_and_confirm(ledger: AdviseSession) -> None:
+    """Text that is the same all along, or several clients: what is promising is raced, and the winner confirmed."""
+    screen(ledger)
+    raced = race(ledger)
+    if not raced and any(it.stage == "race" for it in ledger.advice.stages):
+        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
+    elif not raced and ledger.left() < reserved_s(ledger) and not RunStore.exists(ledger.folder / FIRST):
+        by_prediction(ledger)
+    else:
+        confirm(ledger, raced)

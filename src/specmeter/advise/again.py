@@ -1,0 +1,168 @@
+"""Whether an older advice still holds: its arm is confirmed again, on today's machine, build and models.
+
+Nothing is looked for a second time: if the advice does not hold, what is best now is another question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from specmeter.advise.advice import DRAFTS, GRID_NAME, Advice, Again, Changed, read_advice
+from specmeter.advise.confirm import DECISIONS, Confirmed, confirmed
+from specmeter.advise.duel import found_of, measure
+from specmeter.advise.examination import certify_advice, examined
+from specmeter.advise.folder import beginning
+from specmeter.advise.session import AdviseSession
+from specmeter.advise.stage import StagePlan
+from specmeter.analysis.answer import least_units
+from specmeter.analysis.reading import read_run
+from specmeter.errors import StoreError, UsageError
+from specmeter.experiments.file import load, parse
+from specmeter.models.reference import ONLINE, Fetching
+from specmeter.store import RunStore
+from specmeter.store.locate import ADVICE_NAME
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Decision
+    from specmeter.advise.confirm import Ruling
+    from specmeter.advise.observer import AdviseObserver
+    from specmeter.record import ModelIdentity
+
+Holds = Literal["holds", "does-not-hold", "cannot-tell"]
+NAME = "confirm"
+
+
+def again(
+    before: Path,
+    folder: Path,
+    observer: AdviseObserver,
+    *,
+    fetching: Fetching = ONLINE,
+) -> Advice:
+    """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
+
+    Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
+    are gone, `StoreError`, and `EngineError` where nothing can be measured.
+    """
+    old = examined(read_advice(before), before)
+    arm = old.best
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
+            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
+        )
+    if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
+        raise UsageError(
+            f"{before}: this advice decided nothing that could hold again",
+            fix="finish it with the command that it was begun with, or ask anew",
+        )
+    advice = _begun(old, before, folder, confirmation.certificate_sha256)
+    if advice.finished:
+        return examined(advice, folder)
+    ledger = AdviseSession(advice, folder, observer, fetching=fetching)
+    with RunStore.open(before / confirmation.folder, readonly=True) as store:
+        experiment = parse(store.experiment_yaml)
+        turns, blocks = experiment.only.turns, experiment.design.blocks
+        plan = StagePlan(
+            "confirm",
+            NAME,
+            (*ledger.with_baselines([arm]), arm),
+            tuple(prompt.id for prompt in store.prompts()),
+            {"blocks": blocks if turns else least_units(1), **(ledger.keeping if turns else ledger.warming)},
+            turns,
+            experiment.generation.max_tokens,
+        )
+    try:
+        if turns:
+            found = found_of(ledger, measure(ledger, plan), [arm], before / "screen", place=NAME)[arm].told
+        else:
+            ledger.carry_out(plan, thorough=True)
+            found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
+        _finish_again(ledger, old, found)
+        certify_advice(ledger.advice, folder)
+    except KeyboardInterrupt:
+        ledger.interrupted()
+    finally:
+        ledger.servers.close()
+    return ledger.advice
+
+
+def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> Advice:
+    if (folder / ADVICE_NAME).is_file():
+        there = read_advice(folder)
+        if there.again_of != certificate:
+            raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
+        return there
+    advice = Advice(
+        asked=old.asked,
+        made_at=time.time(),
+        basis="confirmed",
+        settings=old.settings,
+        fates=tuple(it.model_copy(update={"confirmed": None}) for it in old.fates if it.confirmed is not None),
+        again_of=certificate,
+    )
+    return beginning(advice, load(str(before / GRID_NAME)), folder)
+
+
+def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
+    decision = DECISIONS.get(found.ruling, "undecided")
+    code = "winner" if decision in DRAFTS else "open"
+    mine = {"confirmed": found.speedup, "code": code}
+    ledger.set_fates([it.model_copy(update=mine) for it in ledger.advice.fates if it.arm_id == found.arm_id])
+    ledger.answer(
+        decision,
+        "confirmed",
+        found.arm_id,
+        found.speedup,
+        found.verdict,
+        doubts=found.doubts,
+        tau=found.tau,
+        over_prompts=found.over_prompts,
+        confirmation=NAME,
+        finished=True,
+        why_undecided=found.why_open if decision == "undecided" else "",
+        again=Again(
+            holds=holds(old.decision, found.ruling),
+            before=old.speedup,
+            made_at=old.made_at,
+            changed=tuple(changes(old, ledger.advice, _draft(old, ledger))),
+        ),
+    )
+
+
+def holds(decision: Decision, ruling: Ruling) -> Holds:
+    """Whether what was decided is what is found now."""
+    now = DECISIONS.get(ruling)
+    return "cannot-tell" if now is None else "holds" if (now in DRAFTS) == (decision in DRAFTS) else "does-not-hold"
+
+
+def _draft(old: Advice, ledger: AdviseSession) -> ModelIdentity | None:
+    """The draft model of the arm that was advised, as it is now."""
+    return None if old.arm is None else ledger.whole.work.models.get(old.arm.draft or "")
+
+
+def changes(old: Advice, new: Advice, draft: ModelIdentity | None) -> Iterator[Changed]:
+    """What an advice rests on, and is not what it was; `draft` is that of its arm now."""
+    if old.host is not None and new.host is not None:
+        if (old.host.hostname_sha256, old.host.cpu) != (new.host.hostname_sha256, new.host.cpu):
+            yield Changed(what="host", before=old.host.cpu, now=new.host.cpu)
+        if old.host.specmeter != new.host.specmeter:
+            yield Changed(what="specmeter", before=old.host.specmeter, now=new.host.specmeter)
+    if old.engine is not None and new.engine is not None:
+        was, is_ = old.engine, new.engine
+        if (was.kind, was.binary_sha256, was.libraries) != (is_.kind, is_.binary_sha256, is_.libraries):
+            before, now = f"{was.kind} {was.version} {was.build}", f"{is_.kind} {is_.version} {is_.build}"
+            if before == now:
+                before, now = (f"{it.version}, {it.binary_sha256[:12]}" for it in (was, is_))
+            yield Changed(what="engine", before=before, now=now)
+    models: tuple[tuple[Literal["target", "draft"], ModelIdentity | None, ModelIdentity | None], ...] = (
+        ("target", old.target, new.target),
+        ("draft", old.draft, draft),
+    )
+    for what, was, is_ in models:
+        if was is not None and is_ is not None and was.sha256 != is_.sha256:
+            yield Changed(what=what, before=was.sha256[:12], now=is_.sha256[:12])

@@ -1,0 +1,163 @@
+"""The stage of an advice that screens: the model answers without speculation, and every configuration is predicted.
+
+Bench models and several clients have their prompts answered all at once; whole answers come one prompt after the other,
+as many as a share of the budget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from specmeter.advise.budget import FEWEST_SCREENED
+from specmeter.advise.duel import in_turn, promise
+from specmeter.advise.race import next_block
+from specmeter.advise.screen import choose, explore, fate_of, look, owed_to_luck, pilots
+from specmeter.advise.session import AdviseSession
+from specmeter.advise.stage import StagePlan
+from specmeter.advise.standing import refuse_failing
+from specmeter.errors import UsageError
+from specmeter.host.telemetry import wait_for_calm
+from specmeter.measure.calm import disturbance, gate_of
+from specmeter.numbers.estimates import above, bare, scaled
+from specmeter.record.measured import threads_beside
+from specmeter.store import RunStore
+from specmeter.text import duration
+
+if TYPE_CHECKING:
+    from specmeter.advise.advice import Decision
+    from specmeter.experiments.schedule import Turn
+    from specmeter.laboratory.run import Prepared
+    from specmeter.store import RunReader
+
+MOST_RACED = 3
+"""Arms beside plain decoding, and one more where there are several kinds of text: most time of a race goes into arms
+within a hair of one another."""
+
+
+def screen(ledger: AdviseSession) -> None:
+    """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
+    whole = ledger.searched
+    baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
+    plan = StagePlan(
+        "screen",
+        "screen",
+        (*baselines, *pilots(whole)),
+        ledger.halves.search,
+        {"blocks": 1, "disturbed": "keep", **ledger.keeping},
+    )
+
+    def then(store: RunStore) -> None:
+        refuse_failing(store, store.rows(), ledger.baseline.id)
+        refuse_busy(ledger, store)
+        price(ledger, whole, store)
+
+    ledger.carry_out(plan, then=then)
+    shortlist(ledger, whole)
+
+
+def price(ledger: AdviseSession, whole: Prepared, store: RunStore) -> None:
+    """What steps cost, and what draft models say of the answers, on record of a screen."""
+    host = None if whole.work.simulated else whole.host
+    explore(whole, store, host=host, budget_s=ledger.advice.asked.budget_s, tell=ledger.observer.looking_ahead)
+
+
+SCREENED = 0.3
+"""Share of the budget after which no further prompt is answered to search by."""
+MOST_SCREENED = 8
+
+
+def screen_answers(ledger: AdviseSession) -> float:
+    """Write whole answers without speculation, one prompt of each type after the other, as many as a share of the
+    budget allows, and price every configuration on them. Seconds that an answer takes, in the median."""
+    prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.search)])
+    kinds = len({it.kind for it in ledger.prompts})
+    prompts = prompts[: max(MOST_SCREENED, kinds)]
+    whole = ledger.on(prompts)
+    baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
+    plan = StagePlan(
+        "screen",
+        "screen",
+        (*baselines, *(() if ledger.advice.asked.urls else pilots(whole))),
+        tuple(prompts),
+        {"blocks": len(prompts), "stopping": "decided", "disturbed": "keep", **ledger.keeping},
+        tuple((it,) for it in prompts),
+    )
+    experiment = ledger.part(plan).experiment
+    before = sum(it.seconds for it in ledger.advice.stages if it.stage == "settings")
+
+    def then(store: RunStore) -> Sequence[Turn] | None:
+        refuse_failing(store, store.rows(), ledger.baseline.id)
+        block = max(turn.block for turn in store.cells()) + 1
+        spent = ledger.spent() - before
+        late = spent + spent / block > SCREENED * (ledger.advice.asked.budget_s - before)
+        if block < experiment.design.blocks and (block < FEWEST_SCREENED or not late):
+            return next_block(experiment, list(store.arms()), block)
+        refuse_busy(ledger, store)
+        price(ledger, ledger.on(answered(store)), store)
+        return None
+
+    ledger.carry_out(plan, then=then)
+    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
+        names = answered(store)
+        times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == ledger.baseline.id and row.wall_ms]
+    shortlist(ledger, ledger.on(names))
+    return median(times)
+
+
+def answered(store: RunReader) -> list[str]:
+    """Prompts that a screen has an answer to."""
+    return list(dict.fromkeys(row.prompt_id for row in store.rows() if row.status == "ok"))
+
+
+def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
+    """What is expected of every configuration by the screen, and which ones may win."""
+    if ledger.advice.fates:
+        return
+    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
+        outlooks = look(whole, store, goal=ledger.advice.asked.goal)
+    kinds = {kind for it in outlooks for kind in it.by_kind}
+    choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
+    known = {it.arm.id: it for it in outlooks}
+    kept = [fate_of(known[arm_id], "open") for arm_id in choice.kept]
+    ledger.set_fates([*kept, *choice.fates])
+    best = next(iter(kept), None) or max(choice.fates, key=promise, default=None)
+    best_of_many = (
+        None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
+    )
+    gains = bool(kept) and above(best_of_many, 1)
+    decision: Decision = "speculate" if gains else "undecided" if kept else "off"
+    told = known[best.arm_id] if best else None
+    ledger.answer(
+        decision,
+        "predicted",
+        best.arm_id if best else None,
+        best_of_many,
+        tau=None if told is None or told.tau is None else bare(told.tau, "tokens/forward", "expected by the screen"),
+    )
+
+
+def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
+    """Wait for calm where others disturbed the screen, which counts all the same: it only says what is worth a race.
+
+    Raises `UsageError` that says who takes the machine, where that does not end.
+    """
+    host, design = ledger.advice.host, ledger.whole.experiment.design
+    if host is None or design.disturbed == "keep":
+        return
+    found = disturbance(store, (0, 0), ledger.arms, host)
+    if found is None:
+        return
+    who = str(found.what)
+    most = f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
+    ledger.observer.note(f"{who}; waiting for calm, {most}")
+    if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
+        now = max((it.engine.threads or host.logical_cores for it in ledger.arms.values()), default=None)
+        threads = threads_beside(found.mean_percent, host, now) if found.cause == "others" else 0
+        raise UsageError(
+            f"busy machine: {who} while plain decoding was measured, and goes on",
+            fix="wait until it ends and give the same command"
+            + (f", or leave it its cores with -t {threads}" if threads else "")
+            + ", or measure all the same with SPECMETER_DISTURBED=keep (the answer is suspect then)",
+        )

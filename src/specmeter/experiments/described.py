@@ -1,0 +1,137 @@
+"""An experiment described by the options of `specmeter run`: the keys that a file would hold, and no others."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specmeter.engines.registry import late, spec_of
+from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
+from specmeter.errors import UsageError
+from specmeter.experiments.defaults import as_name, name_of, simulated
+from specmeter.record import EngineTraits
+from specmeter.workloads.spec import STRUCTURED
+
+GAMMA = (2, 4, 8)
+"""Draft lengths that are tried where none is named."""
+DRAFTED, LOOKUP = "draft-simple", "ngram-simple"
+"""What `--draft` and `--ngram` mean, where the engine knows them."""
+LOOKED_UP = 6
+"""Tokens of an n-gram, whatever the lengths of drafts: llama.cpp never drafts fewer than it looks up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """Models, how drafts are made, and what is generated."""
+
+    targets: Sequence[str]
+    """Model references, as those of drafts; by path from here."""
+    drafts: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    """None: `draft-simple`, or else the engine's own with a model, with the drafts; n-grams where there are none."""
+    gamma: Sequence[int] = ()
+    ngram: bool = False
+    """N-grams of the text as well, at the longest of the draft lengths, or `LOOKED_UP`."""
+    engine: str | None = None
+    """The engine that is named, if one is."""
+    prompts: Sequence[str] = ()
+    """Files; of text files every line is a prompt."""
+    load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """Keys of `load`; none: one request after the other."""
+    servers: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """`url` of a server that runs, perhaps `others` and `baseline_url`; targets are then what it calls its models."""
+
+    def keys(self, folder: Path = Path()) -> dict[str, Any]:
+        """The keys of a file that lies in `folder`."""
+        keys = self._served() if self.servers else self._started(folder)
+        if self.prompts:
+            keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
+        if self.load:
+            keys["load"] = dict(self.load)
+        return keys
+
+    def _served(self) -> dict[str, Any]:
+        alone: dict[str, Any] = {} if "baseline_url" in self.servers else {"baseline": False}
+        models = called(UrlOptions.model_validate(self.servers))
+        names = {
+            url: as_name(models.get(url) or url.partition("://")[2])
+            for url in (self.servers["url"], *self.servers.get("others", ()))
+        }
+        one = next(iter(names.values())) if len(set(names.values())) == 1 else "servers"
+        if len(set(names.values())) < len(names):
+            told = places(names)
+            names = {url: as_name(f"{name[:40]}-{told[url].lstrip(':')}") for url, name in names.items()}
+        arms: list[dict[str, Any]] = [
+            {"name": name, "method": SERVED, "engine": {"options": {"url": url}}, **alone}
+            for url, name in names.items()
+        ]
+        return {
+            "targets": {name_of(it): it for it in self.targets} or {one: ANY},
+            "arms": arms if len(arms) > 1 else [{"method": SERVED, **alone}],
+            "engine": {"kind": "url", "options": dict(self.servers)},
+        }
+
+    def _started(self, folder: Path) -> dict[str, Any]:
+        gamma = tuple(dict.fromkeys(self.gamma)) or GAMMA
+        arms: list[dict[str, Any]] = []
+        if self.methods or self.drafts:
+            methods = {"method": _one_or_several(self.methods)} if self.methods else self._own("model", DRAFTED)
+            arms.append({**methods, "gamma": _one_or_several(gamma)})
+        if self.ngram or not arms:
+            looked_up = {"gamma": max(LOOKED_UP, *gamma), "ngram_n": LOOKED_UP}
+            arms.append({"method": LOOKUP, **self._own("lookup", LOOKUP), **looked_up})
+        keys: dict[str, Any] = {"target": _one_or_several([_from(folder, it) for it in self.targets])}
+        if self.drafts:
+            keys["draft"] = _one_or_several([_from(folder, it) for it in self.drafts])
+        keys["arms"] = arms
+        return keys
+
+    def _own(self, drafter: str, usual: str) -> dict[str, Any]:
+        """The method that the engine has in the place of the usual one; nothing where it knows that."""
+        traits = spec_of(self.engine).traits if self.engine else EngineTraits()
+        own = [it.name for it in traits.methods if it.drafter == drafter]
+        return {"method": own[0]} if own and usual not in own else {}
+
+
+def file_workload(paths: Sequence[str]) -> dict[str, Any]:
+    """Prompts of files as a workload: of text files every line is one."""
+    lines = {} if all(it.lower().endswith(STRUCTURED) for it in paths) else {"per_line": True}
+    return {"source": "file", "paths": list(paths), **lines}
+
+
+def refuse_absent_prompts(prompts: Sequence[str]) -> None:
+    """Raise `UsageError` for a file of prompts that is not there."""
+    for file in prompts:
+        if not Path(file).is_file():
+            wrong = "not a file" if Path(file).exists() else "no such file"
+            raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+
+
+def refuse_engine(kind: str, references: Sequence[str]) -> None:
+    """Raise `UsageError` for models of the mock engine beside an engine of another kind."""
+    others = simulated(references)
+    if others and kind != "mock":
+        raise UsageError(
+            f"{others[0]}: a model of the mock engine, and the engine {kind} is named",
+            fix="leave the engine out, or name a GGUF file",
+        )
+
+
+def _one_or_several(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _from(folder: Path, reference: str) -> str:
+    """A path from here as it is written in a file of that folder; any other reference as it is."""
+    if reference.startswith(("hf:", "bench:", "mock:", "~")) or Path(reference).is_absolute() or folder == Path():
+        return reference
+    try:
+        return Path(os.path.relpath(reference, folder)).as_posix()
+    except ValueError:  # another drive
+        return str(Path(reference).absolute())
+
+
+called = late("specmeter.engines.url.engine:called")
