@@ -186,8 +186,6 @@ def test_controls_and_cost_probes_are_not_results() -> None:
 
 
 def test_balance_comes_from_start_times() -> None:
-    rows = [fake(arm.id, 0, "p", 1.0, started_at=when) for arm, when in ((BASE, 9.0), (DRAFT, 3.0))]
-    assert summarize(rows, ARMS).balance.mean_position == {BASE.id: 1.0, DRAFT.id: 0.0}
     starts = ((BASE, 0, 9.0), (DRAFT, 0, 3.0), (BASE, 1, 11.0), (DRAFT, 1, 13.0))
     rows = [fake(arm.id, block, "p", 1.0, started_at=when) for arm, block, when in starts]
     assert summarize(rows, ARMS).balance.score == 1
