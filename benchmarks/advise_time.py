@@ -125,7 +125,7 @@ def _times(row: Any) -> tuple[float, float]:
 
 def _speedups(advice: dict[str, Any]) -> Iterator[float]:
     """Of each arm of the grid."""
-    predicted = {it["arm_id"]: it["predicted"]["point"] for it in advice["fates"] if it["predicted"]}
+    predicted = {it["arm_id"]: it["predicted"]["point"] for it in advice["outcomes"] if it["predicted"]}
     yield from [1.0] * (1 + LOOKUPS)
     drafts = {it["draft"] for it in advice["arms"] if it["draft"]}
     for draft in drafts:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import specmeter
 import specmeter_studies
 from specmeter import errors
-from specmeter.analysis.answer import Answer, OfKind
+from specmeter.analysis.answer import Answer, BestForKind
 from specmeter.analysis.comparison import ArmComparison, Difference, RunComparison
 from specmeter.analysis.gain import Gain
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
@@ -37,7 +37,7 @@ CLASSES = (
 )
 STUDIES = (specmeter_studies.names, specmeter_studies.published, specmeter_studies.load)
 RECORDS = (
-    *(Estimate, Answer, OfKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
+    *(Estimate, Answer, BestForKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
     *(Certificate, Finding, PredictionOutcome, Request),
     *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
 )

@@ -37,7 +37,7 @@ QWEN = "hf:Qwen/Qwen2.5-Coder-{0}-Instruct-GGUF/qwen2.5-coder-{1}-instruct-q4_k_
 TARGET, DRAFT = QWEN.format("1.5B", "1.5b"), QWEN.format("0.5B", "0.5b")
 ALIKE = 0.02
 """What is less than this apart counts as equal."""
-MOST_TOKENS = 1024
+MAX_TOKENS = 1024
 Line = dict[str, Any]
 """A line of arms, as experiments have them."""
 SETTINGS = {"gamma": "g", "gamma_min": "min", "p_min": "p", "ngram_n": "n", "ngram_min_hits": "hits"}
@@ -121,7 +121,7 @@ def measure(
     workloads: Sequence[Mapping[str, Any]],
     *,
     blocks: int,
-    tokens: int = MOST_TOKENS,
+    tokens: int = MAX_TOKENS,
     probe: str = "off",
 ) -> list[Row]:
     """One balanced run of these lines and of no speculation on whole answers; the fastest first."""
@@ -293,7 +293,7 @@ def main() -> int:
     lines += [it for it in (in_question(advice), chosen(advice)) if it is not None]
     unique = list({named(it): it for it in lines}.values())
     workload = {"source": "file", "name": "mine", "paths": [str(PROMPTS)]}
-    tokens = advice["asked"]["max_tokens"] or MOST_TOKENS
+    tokens = advice["asked"]["max_tokens"] or MAX_TOKENS
     began = time.monotonic()
     table = measure(args.out / "duel", models, unique, [workload], blocks=args.blocks, tokens=tokens)
     duel_s = time.monotonic() - began

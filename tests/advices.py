@@ -9,8 +9,8 @@ from specmeter.advise.advice import (
     AdviceOfKind,
     AdviceQuestion,
     Again,
+    ArmOutcome,
     Changed,
-    Fate,
     LeftOutDraft,
     Stage,
     StageRun,
@@ -63,8 +63,8 @@ def stage(name: Stage, **more: Any) -> StageRun:
     return StageRun.model_validate({"stage": name, "folder": name, "sessions": 8, "prompts": 4} | facts | more)
 
 
-FATES = (
-    Fate(
+OUTCOMES = (
+    ArmOutcome(
         arm_id=BEST.id,
         predicted=est(1.95, 0.1),
         raced=est(1.93),
@@ -74,7 +74,7 @@ FATES = (
         stage="confirm",
         blocks=4,
     ),
-    Fate(
+    ArmOutcome(
         arm_id=drafts(6).id,
         predicted=est(1.93, 0.1),
         raced=est(1.92),
@@ -85,7 +85,7 @@ FATES = (
         ratio=est(0.99, 0.01),
         blocks=4,
     ),
-    Fate(
+    ArmOutcome(
         arm_id=drafts(3).id,
         predicted=est(1.88, 0.1),
         raced=est(1.7),
@@ -96,7 +96,7 @@ FATES = (
         ratio=est(0.91, 0.02),
         blocks=2,
     ),
-    Fate(
+    ArmOutcome(
         arm_id=drafts(8).id,
         predicted=est(1.80, 0.1),
         by_kind={"code": est(2.2), "chat": est(1.1)},
@@ -105,7 +105,7 @@ FATES = (
         than=drafts(6).id,
         ratio=est(0.99, 0.02),
     ),
-    Fate(
+    ArmOutcome(
         arm_id=drafts(2).id,
         predicted=est(1.60, 0.05),
         by_kind={"code": est(1.7), "chat": est(1.3)},
@@ -114,9 +114,9 @@ FATES = (
         than=BEST.id,
         ratio=est(0.82, 0.03),
     ),
-    Fate(arm_id=drafts(1).id, predicted=est(1.4, 0.05), code="no-room", stage="screen"),
-    Fate(arm_id=GRID[6].id, code="failed", stage="race", why="the server ended with exit code 1"),
-    Fate(arm_id=NGRAM.id, predicted=est(0.9, 0.02), code="cannot-gain", stage="screen"),
+    ArmOutcome(arm_id=drafts(1).id, predicted=est(1.4, 0.05), code="no-room", stage="screen"),
+    ArmOutcome(arm_id=GRID[6].id, code="failed", stage="race", why="the server ended with exit code 1"),
+    ArmOutcome(arm_id=NGRAM.id, predicted=est(0.9, 0.02), code="cannot-gain", stage="screen"),
 )
 
 
@@ -137,7 +137,7 @@ def confirmed(**more: Any) -> Advice:
         "baseline": PLAIN,
         "command": ("llama-server", "-m", "/models/my dense.gguf", "-md", "/models/small.gguf"),
         "arms": (PLAIN, *GRID),
-        "fates": FATES,
+        "outcomes": OUTCOMES,
         "stages": (stage("screen", blocks=1), stage("race"), stage("confirm")),
         "seconds": 200.0,
     }
@@ -146,8 +146,8 @@ def confirmed(**more: Any) -> Advice:
 
 def off(**more: Any) -> Advice:
     """Nothing helps, and the best other arm was confirmed not to."""
-    fates = (
-        Fate(
+    outcomes = (
+        ArmOutcome(
             arm_id=BEST.id,
             predicted=est(0.95),
             raced=est(0.94),
@@ -156,10 +156,10 @@ def off(**more: Any) -> Advice:
             stage="confirm",
             blocks=4,
         ),
-        Fate(arm_id=NGRAM.id, predicted=est(0.9, 0.02), code="cannot-gain", stage="screen"),
+        ArmOutcome(arm_id=NGRAM.id, predicted=est(0.9, 0.02), code="cannot-gain", stage="screen"),
     )
     facts: dict[str, Any] = {"decision": "off", "arm": None, "speedup": est(0.93, 0.03), "speedup_of": BEST.id}
-    return confirmed(**(facts | {"fates": fates, "tau": est(1.8)} | more))
+    return confirmed(**(facts | {"outcomes": outcomes, "tau": est(1.8)} | more))
 
 
 def undecided(why: str, **more: Any) -> Advice:
@@ -171,9 +171,9 @@ def undecided(why: str, **more: Any) -> Advice:
 
 def predicted(**more: Any) -> Advice:
     """The first answer, of the screen alone."""
-    fates = tuple(it.model_copy(update={"raced": None, "confirmed": None, "code": "open"}) for it in FATES[:5])
+    outcomes = tuple(it.model_copy(update={"raced": None, "confirmed": None, "code": "open"}) for it in OUTCOMES[:5])
     facts: dict[str, Any] = {"basis": "predicted", "speedup": est(1.95, 0.1), "verdict": None, "finished": False}
-    return confirmed(**(facts | {"fates": fates, "stages": (stage("screen", blocks=1),)} | more))
+    return confirmed(**(facts | {"outcomes": outcomes, "stages": (stage("screen", blocks=1),)} | more))
 
 
 def per_kind(**more: Any) -> Advice:
@@ -190,18 +190,18 @@ def repeated(holds: str, **more: Any) -> Advice:
     """An earlier advice, held against today."""
     changed = (Changed(what="engine", before="b4567", now="b5678"),)
     again = Again.model_validate({"holds": holds, "before": est(1.9), "made_at": 1_780_000_000.0, "changed": changed})
-    return confirmed(**({"again": again, "again_of": "c" * 64, "fates": FATES[:1]} | more))
+    return confirmed(**({"again": again, "again_of": "c" * 64, "outcomes": OUTCOMES[:1]} | more))
 
 
 def hostile() -> Advice:
     """Of a stranger who tries everything."""
     arm = drafts(4).model_copy(update={"id": HOSTILE, "draft": HOSTILE, "target": HOSTILE})
-    fate = FATES[0].model_copy(update={"arm_id": HOSTILE})
-    failed = Fate(arm_id=f"{HOSTILE}2", code="failed", stage="race", why=HOSTILE, than=HOSTILE)
+    outcome = OUTCOMES[0].model_copy(update={"arm_id": HOSTILE})
+    failed = ArmOutcome(arm_id=f"{HOSTILE}2", code="failed", stage="race", why=HOSTILE, than=HOSTILE)
     return confirmed(
         arm=arm,
         arms=(PLAIN, arm),
-        fates=(fate, failed),
+        outcomes=(outcome, failed),
         target=model(HOSTILE),
         command=(HOSTILE, "--x"),
         programs=(HOSTILE,),
@@ -227,10 +227,12 @@ ALL: dict[str, Advice] = {
     "suspect": confirmed(verdict="suspect"),
     "invalid": undecided("invalid", verdict="invalid", basis="confirmed"),
     "off": off(),
-    "nothing": off(speedup=None, speedup_of=None, fates=(), tau=None),
+    "nothing": off(speedup=None, speedup_of=None, outcomes=(), tau=None),
     **{why: undecided(why) for why in ("interrupted", "budget", "too-noisy")},
     "not-confirmed": undecided("not-confirmed", basis="confirmed"),
-    "at-once": undecided("interrupted", arm=None, speedup=None, fates=(), stages=(), basis="predicted", verdict=None),
+    "at-once": undecided(
+        "interrupted", arm=None, speedup=None, outcomes=(), stages=(), basis="predicted", verdict=None
+    ),
     "predicted": predicted(),
     "predicted-off": predicted(decision="off", arm=None, speedup=est(0.9), speedup_of=BEST.id),
     "predicted-open": predicted(decision="undecided", speedup=est(1.02, 0.1)),

@@ -97,7 +97,7 @@ def forget_stop() -> None:
 
 
 @contextmanager
-def heard_stops() -> Generator[None]:
+def interruptible() -> Generator[None]:
     """Within it no Ctrl-C is lost where Python's own handler would raise it, as in notebooks; the command line
     and programs with a handler of their own keep theirs."""
     if (

@@ -10,10 +10,10 @@ import pytest
 
 from measure.test_measure import Silent
 from said import said_of
-from specmeter.advise.advice import AdviceQuestion, Fate
+from specmeter.advise.advice import AdviceQuestion, ArmOutcome
 from specmeter.advise.grid import grid
 from specmeter.advise.race import without_room
-from specmeter.advise.screen import HAIR, Outlook, Shortlist, choose, explore, look, pilots, simplicity
+from specmeter.advise.screen import TIE_MARGIN, ArmForecast, Shortlist, choose, explore, look, pilots, simplicity
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.messages import Message
@@ -30,7 +30,7 @@ MOCK = (
 MADE_UP = Message("text.outside", text="made up")
 
 
-def screened(whole: Prepared, folder: Path) -> tuple[Outlook, ...]:
+def screened(whole: Prepared, folder: Path) -> tuple[ArmForecast, ...]:
     """What the screen's run and a look at it say."""
     wanted = {arm.id for arm in whole.work.arms.values() if arm.role == "baseline"} | set(pilots(whole))
     measured = prepare(whole.loaded, leave_out=[arm_id for arm_id in whole.work.arms if arm_id not in wanted])
@@ -41,17 +41,17 @@ def screened(whole: Prepared, folder: Path) -> tuple[Outlook, ...]:
         return look(whole, store)
 
 
-def outlook(arm_id: str, point: float, noise: float = 0.01, draft: str | None = "d", **fields: Any) -> Outlook:
+def forecast(arm_id: str, point: float, noise: float = 0.01, draft: str | None = "d", **fields: Any) -> ArmForecast:
     """One whose draws are its own."""
     rng = np.random.default_rng(sum(arm_id.encode()))
     draws = point * np.exp(noise * rng.standard_normal(2000))
     draws[0] = point
     arm = Arm(id=arm_id, target="t", draft=draft, methods=("draft-simple",), engine=EngineSettings(), **fields)
-    return Outlook(arm, of_draws(draws, "x", level=0.95), {}, MADE_UP, draws)
+    return ArmForecast(arm, of_draws(draws, "x", level=0.95), {}, MADE_UP, draws)
 
 
 def codes(choice: Shortlist) -> dict[str, str]:
-    return {fate.arm_id: fate.code for fate in choice.fates}
+    return {outcome.arm_id: outcome.code for outcome in choice.outcomes}
 
 
 def test_a_grid_of_hundreds_and_only_what_the_engine_knows() -> None:
@@ -88,7 +88,7 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
     assert set(found[0].by_kind) == {"code", "edit"}
     chosen = choose(found)
     assert 1 <= len(chosen.kept) <= 5
-    assert len(chosen.kept) + len(chosen.fates) == len(found) == len(whole.work.arms) - 1
+    assert len(chosen.kept) + len(chosen.outcomes) == len(found) == len(whole.work.arms) - 1
     # The truth: every arm measured, on a machine without noise.
     truth = tmp_path / "truth"
     run(prepare(load(whole.loaded.experiment, ["engine.mock.noise=0"])), truth, Silent())
@@ -103,7 +103,7 @@ def test_the_screen_finds_the_best_arm_of_the_mock(tmp_path: Path) -> None:
         near = 0.1 if it.arm.draft is None else 0.08
         assert it.point == pytest.approx(plain / times[it.arm.id], rel=near), it.arm.id
     best = min(times, key=lambda arm_id: times[arm_id])
-    assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * HAIR) * times[best]
+    assert min(times[arm_id] for arm_id in chosen.kept) <= (1 + 2 * TIE_MARGIN) * times[best]
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         slower = {it.arm.id: it.point for it in look(whole, store, goal="latency")}
     assert all(1 < slower[it.arm.id] < it.point for it in found[:5]), "the prompt takes as long as before"
@@ -128,13 +128,13 @@ def test_the_targets_own_head_is_seen_at_every_length_before_it_is_left_out(tmp_
 
 
 def test_what_is_left_out_and_why() -> None:
-    leader, near, far = outlook("g4", 2.0, gamma=4), outlook("g5", 1.99, gamma=5), outlook("g16", 1.5, gamma=16)
-    other, loser = outlook("n", 1.97, draft=None), outlook("bad", 0.8, gamma=1)
-    blind = Outlook(loser.arm.model_copy(update={"id": "blind"}), None, {}, MADE_UP, None)
+    leader, near, far = forecast("g4", 2.0, gamma=4), forecast("g5", 1.99, gamma=5), forecast("g16", 1.5, gamma=16)
+    other, loser = forecast("n", 1.97, draft=None), forecast("bad", 0.8, gamma=1)
+    blind = ArmForecast(loser.arm.model_copy(update={"id": "blind"}), None, {}, MADE_UP, None)
     chosen = choose([leader, near, other, far, loser, blind])
     assert chosen.kept == ("g4", "n", "blind")
     assert codes(chosen) == {"g5": "as-good", "g16": "cannot-win", "bad": "cannot-gain"}
-    by_id = {fate.arm_id: fate for fate in chosen.fates}
+    by_id = {outcome.arm_id: outcome for outcome in chosen.outcomes}
     assert by_id["g5"].than == by_id["g16"].than == "g4"
     ratio = by_id["g16"].ratio
     assert ratio is not None
@@ -144,11 +144,11 @@ def test_what_is_left_out_and_why() -> None:
 
 
 def test_the_simplest_of_neighbours_leads_and_nothing_that_may_win_is_called_a_loser() -> None:
-    doubting = outlook("g6/p0.5", 2.01, gamma=6, p_min=0.5)
-    plain = outlook("g4", 2.0, gamma=4)
+    doubting = forecast("g6/p0.5", 2.01, gamma=6, p_min=0.5)
+    plain = forecast("g4", 2.0, gamma=4)
     assert simplicity(plain.arm) < simplicity(doubting.arm)
     assert choose([doubting, plain]).kept == ("g4",)
-    spread = [outlook(f"g{gamma}", 2.0 - 0.03 * gamma, noise=0.2, gamma=gamma) for gamma in range(1, 10)]
+    spread = [forecast(f"g{gamma}", 2.0 - 0.03 * gamma, noise=0.2, gamma=gamma) for gamma in range(1, 10)]
     chosen = choose(spread)
     assert len(chosen.kept) == 5
     assert set(codes(chosen).values()) == {"no-room"}
@@ -156,12 +156,12 @@ def test_the_simplest_of_neighbours_leads_and_nothing_that_may_win_is_called_a_l
 
 @pytest.mark.parametrize(("point", "code"), [(0.88, "cannot-gain"), (1.0, "no-room")])
 def test_what_is_not_raced_for_want_of_room_follows_its_interval(point: float, code: str) -> None:
-    fate = Fate(arm_id="n", predicted=outlook("n", point).predicted, code="open", stage="screen")
-    assert without_room(fate).code == code
+    outcome = ArmOutcome(arm_id="n", predicted=forecast("n", point).predicted, code="open", stage="screen")
+    assert without_room(outcome).code == code
 
 
 def test_nothing_is_raced_where_nothing_gains() -> None:
-    chosen = choose([outlook("g1", 0.9, gamma=1), outlook("g2", 0.8, gamma=2)])
+    chosen = choose([forecast("g1", 0.9, gamma=1), forecast("g2", 0.8, gamma=2)])
     assert chosen.kept == ()
     assert codes(chosen) == {"g1": "cannot-gain", "g2": "cannot-gain"}
     assert choose([]) == Shortlist((), ())

@@ -11,8 +11,8 @@ import pytest
 from specmeter.advise.advice import Advice, AdviceQuestion
 from specmeter.advise.advise import advise
 from specmeter.advise.again import again, changes, holds
-from specmeter.advise.examination import certify_advice
 from specmeter.advise.observer import Silent
+from specmeter.advise.verify_advice import certify_advice
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.record import Request

@@ -109,23 +109,23 @@ def test_the_fastest_arm_is_confirmed_on_other_prompts(whole: tuple[Advice, Path
     assert read_advice(folder) == advice
 
 
-def test_every_arm_has_a_fate_with_what_was_measured(whole: tuple[Advice, Path, Heard]) -> None:
+def test_every_arm_has_an_outcome_with_what_was_measured(whole: tuple[Advice, Path, Heard]) -> None:
     advice, _, _ = whole
-    fates = {fate.arm_id: fate for fate in advice.fates}
-    assert fates.keys() == {arm.id for arm in advice.arms if arm.speculates}
-    assert advice.fates[0].code == "winner"
-    assert advice.fates[0].confirmed == advice.speedup
-    for fate in advice.fates[1:]:
-        if fate.stage == "race":
-            assert fate.code in ("slower", "equivalent", "open")
-            assert fate.raced is not None
+    outcomes = {outcome.arm_id: outcome for outcome in advice.outcomes}
+    assert outcomes.keys() == {arm.id for arm in advice.arms if arm.speculates}
+    assert advice.outcomes[0].code == "winner"
+    assert advice.outcomes[0].confirmed == advice.speedup
+    for outcome in advice.outcomes[1:]:
+        if outcome.stage == "race":
+            assert outcome.code in ("slower", "equivalent", "open")
+            assert outcome.raced is not None
 
 
 def test_predictions_of_all_arms_are_on_one_scale(tmp_path: Path) -> None:
     heard = Heard()
     advice = advise(ASKED, grid_of(gamma=range(1, 17)), tmp_path / "a", heard)
-    predicted = {fate.arm_id: fate.predicted.point for fate in advice.fates if fate.predicted}
-    held = [it for it in advice.fates if it.stage == "screen" and it.than and it.ratio]
+    predicted = {outcome.arm_id: outcome.predicted.point for outcome in advice.outcomes if outcome.predicted}
+    held = [it for it in advice.outcomes if it.stage == "screen" and it.than and it.ratio]
     assert held
     for it in held:
         assert it.ratio is not None
@@ -202,14 +202,14 @@ def test_a_budget_that_cannot_be_enough_has_predictions_and_one_that_can_is_kept
     advice = advise(tight, grid_of(), tmp_path / "b", Silent())
     assert advice.finished
     assert advice.seconds < 1.3 * tight.budget_s
-    assert {fate.code for fate in advice.fates} & {"no-room", "open", "winner"}
+    assert {outcome.code for outcome in advice.outcomes} & {"no-room", "open", "winner"}
 
 
 def test_an_arm_that_does_not_start_fails_alone(tmp_path: Path) -> None:
     faults = [{"kind": "start-fails", "arm": "*/g4"}]
     advice = advise(ASKED, grid_of(gamma=(1, 2, 4), faults=faults), tmp_path / "a", Silent())
-    failed = [fate for fate in advice.fates if fate.code == "failed"]
-    assert [fate.arm_id for fate in failed] == ["t/draft-simple/small/g4"]
+    failed = [outcome for outcome in advice.outcomes if outcome.code == "failed"]
+    assert [outcome.arm_id for outcome in failed] == ["t/draft-simple/small/g4"]
     assert "did not start" in failed[0].why
     assert advice.decision == "speculate"
     assert advice.arm is not None

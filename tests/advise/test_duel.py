@@ -12,8 +12,8 @@ from specmeter.advise.advice import AdviceQuestion, read_advice
 from specmeter.advise.advise import advise
 from specmeter.advise.again import again
 from specmeter.advise.duel import in_turn, ruled
-from specmeter.advise.examination import examined
 from specmeter.advise.observer import Silent
+from specmeter.advise.verify_advice import examined
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.numbers.estimates import between
 from specmeter.record import Estimate, Prompt

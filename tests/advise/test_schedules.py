@@ -16,7 +16,7 @@ from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates
 from specmeter.advise.export_commands import also_for
 from specmeter.advise.folder import choose_again, choose_folder
-from specmeter.advise.grid import MOST_PER_KIND, grid
+from specmeter.advise.grid import MAX_PER_KIND, grid
 from specmeter.advise.loads import advise_loads, again_loads
 from specmeter.advise.observer import Silent
 from specmeter.advise.question import ask
@@ -94,9 +94,9 @@ def test_each_load_has_its_own_answer_against_plain_decoding_at_that_load(told: 
 
 def test_the_expected_speedup_counts_prompts_which_no_draft_shortens(told: tuple[Schedule, Path, Heard]) -> None:
     for advice in told[0].advices:
-        for fate in advice.fates:
-            if fate.predicted is not None and fate.raced is not None:
-                assert fate.predicted.point == pytest.approx(fate.raced.point, rel=0.06), fate.arm_id
+        for outcome in advice.outcomes:
+            if outcome.predicted is not None and outcome.raced is not None:
+                assert outcome.predicted.point == pytest.approx(outcome.raced.point, rel=0.06), outcome.arm_id
 
 
 def test_an_interrupted_schedule_goes_on_with_the_load_it_was_at(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_every_load_is_measured_on_the_same_prompts() -> None:
     assert {arm.load.clients for arm in both if arm.load} == {1, 8}
 
 
-@pytest.mark.parametrize("source", MOST_PER_KIND)
+@pytest.mark.parametrize("source", MAX_PER_KIND)
 def test_there_are_so_many_prompts_of_each_kind(source: Any) -> None:
     kinds = ("fact", "code", "reason", "zh", "edit")
-    count = MOST_PER_KIND[source]
+    count = MAX_PER_KIND[source]
     assert len(list(packaged(source, kinds, count, 0))) == len(kinds) * count
     with pytest.raises(UsageError, match="per_kind"):
         list(packaged(source, kinds, count + 1, 0))

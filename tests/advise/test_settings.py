@@ -108,7 +108,7 @@ def test_a_faster_setting_is_in_force_for_all_that_follows(monkeypatch: pytest.M
     assert not chosen.changes_text
     assert advice.decision in DRAFTS
     assert all(arm.engine.threads == 3 for arm in advice.arms)
-    assert all(fate.code != "failed" for fate in advice.fates)
+    assert all(outcome.code != "failed" for outcome in advice.outcomes)
     # Plain decoding had it as well: what is told is what drafting gains.
     alone = advise(ASKED.model_copy(update={"wide": False}), grid(), tmp_path / "b", Silent())
     assert alone.speedup is not None

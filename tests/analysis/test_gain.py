@@ -11,7 +11,7 @@ from coverage_worlds import covered_by_prompts, covered_shares, stalled_runs
 from gap_worlds import covered_with_gaps
 from specmeter.analysis.gain import pooled_speedup, speedup_over_prompts
 from specmeter.analysis.stalls import excesses, limit
-from specmeter.numbers.stats import LEAST_PROMPTS, Pool, bounded_ratio, over_prompts
+from specmeter.numbers.stats import MIN_PROMPTS, Pool, bounded_ratio, over_prompts
 
 # --- over prompts ----------------------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def test_blocks_that_differ_by_more_than_prompts_count_as_well() -> None:
 def test_no_interval_over_few_prompts_one_block_or_gaps() -> None:
     logs = np.log(np.array([[1.1, 1.2, 1.4, 1.3], [1.2, 1.2, 1.5, 1.3]]))
     assert speedup_over_prompts(logs) is not None
-    assert speedup_over_prompts(logs[:, : LEAST_PROMPTS - 1]) is None
+    assert speedup_over_prompts(logs[:, : MIN_PROMPTS - 1]) is None
     assert speedup_over_prompts(logs[:1]) is None
     assert speedup_over_prompts(np.where(logs == logs[0, 0], np.nan, logs)) is None
     assert speedup_over_prompts(np.full((3, 4), 0.2)) is None
@@ -109,7 +109,7 @@ def test_shares_and_speedups_have_intervals_from_as_many_prompts() -> None:
     parts = [(95.0, 100.0), (48.0, 100.0), (70.0, 100.0), (60.0, 100.0)]
     enough, few = over_prompts(parts, unit="1", ceiling=1.0), over_prompts(parts[1:], unit="1", ceiling=1.0)
     assert enough == bounded_ratio(parts, unit="1", of="prompts", ceiling=1.0)
-    assert len(parts) == LEAST_PROMPTS
+    assert len(parts) == MIN_PROMPTS
     assert (few.point, few.low, few.high, few.n) == (178 / 300, None, None, 3)
     assert "too few" in few.method
 

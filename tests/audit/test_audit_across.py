@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from said import codes
-from specmeter.audit.across import LEAST, MOST, USUAL, noise_of, noise_of_row, notes_across
+from specmeter.audit.across import MAX_SPREAD, MIN_SPREAD, USUAL, noise_of, noise_of_row, notes_across
 from specmeter.audit.claim import Claim
 from specmeter.audit.reading import RowDefaults, infer_acceptance_unit, rule
 from specmeter.messages import Message
@@ -34,7 +34,7 @@ def test_repeats_of_one_configuration_are_its_noise() -> None:
     assert steady.share == pytest.approx(0.0613, abs=0.001)
     assert steady.origin == Message("audit.noise_repeats", rates=7, configurations=1, unsteady="")
     quiet = noise_of([row(n, method="none", target="t", decode_rate=40 + 0.01 * n) for n in range(7)])
-    assert quiet.share == LEAST
+    assert quiet.share == MIN_SPREAD
 
 
 def test_few_repeats_widen_what_is_usual_and_never_narrow_it() -> None:
@@ -64,7 +64,7 @@ def test_deviations_and_samples_count_as_repeats() -> None:
     printed = row(1, decode_rate=50.0, decode_rate_sd=5.0, baseline_rate=40.0, baseline_rate_sd=3.0, runs=4)
     assert noise_of_row(printed, 0.02) == pytest.approx(2 * (0.05**2 + 0.0375**2) ** 0.5)
     assert noise_of_row(printed, 0.2) == 0.2
-    assert noise_of_row(printed.model_copy(update={"decode_rate_sd": 500.0}), 0.02) == MOST
+    assert noise_of_row(printed.model_copy(update={"decode_rate_sd": 500.0}), 0.02) == MAX_SPREAD
 
 
 def test_noise_that_is_given_goes_first() -> None:

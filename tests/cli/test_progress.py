@@ -135,11 +135,11 @@ def test_threads_of_a_server_that_already_ran_are_not_ours_to_set() -> None:
     silence = Silence(lambda: now)
     sample = Telemetry(at=0, cpu_percent=100, other_cpu_percent=50, memory_available_bytes=1)
     now = 90.0  # the server needed so long to start
-    assert silence.told("plain", sample, HOST) == ""
+    assert silence.news_line("plain", sample, HOST) == ""
     now = 120.0
-    assert silence.told("plain", sample, HOST, ours=False).endswith("; close other programs")
+    assert silence.news_line("plain", sample, HOST, ours=False).endswith("; close other programs")
     now = 121.0
-    assert silence.told("plain", sample, HOST) == ""
+    assert silence.news_line("plain", sample, HOST) == ""
 
 
 def test_interim_numbers_are_those_of_the_summary(run: Measured) -> None:
@@ -163,7 +163,7 @@ def test_another_process_reads_how_far_a_run_has_come(run: Measured, tmp_path: P
 
 
 def test_long_runs_are_not_summarised_on_the_way(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "MOST_REQUESTS", 23)
+    monkeypatch.setattr(progress_module, "MAX_REQUESTS", 23)
     found = read_progress(run.folder)
     assert [it.speedup for it in found.arms] == [None] * 4
 

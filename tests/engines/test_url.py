@@ -451,9 +451,9 @@ def test_the_best_of_several_servers_is_advised(
     assert other.asked
     advice = read_advice(Path("here"))
     assert advice.asked.urls == (plain, url, second)
-    assert {it.arm_id.rpartition("-")[2] for it in advice.fates} == {it.rpartition(":")[2] for it in (url, second)}
+    assert {it.arm_id.rpartition("-")[2] for it in advice.outcomes} == {it.rpartition(":")[2] for it in (url, second)}
     assert {it.stage for it in advice.stages} == {"screen", "confirm"}
-    assert all(it.confirmed is not None for it in advice.fates)
+    assert all(it.confirmed is not None for it in advice.outcomes)
     assert advice.made is not None
     assert not advice.made.contexts  # it is the servers' own
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.errors import ExperimentError
-from specmeter.experiments.schedule import Balance, Order, Turn, achieved_balance, item_order, plan
+from specmeter.experiments.schedule import Balance, Cell, Order, achieved_balance, item_order, plan
 
 ORDERS: tuple[Order, ...] = ("latin", "williams", "random", "as-written")
 arms = st.integers(1, 12).map(lambda k: [f"arm-{index}" for index in range(k)])
 seeds = st.integers(0, 2**63 - 1)
 
 
-def rows(cells: tuple[Turn, ...]) -> list[list[str]]:
+def rows(cells: tuple[Cell, ...]) -> list[list[str]]:
     return [[c.arm_id for c in block] for _, block in groupby(cells, key=lambda c: (c.invocation, c.block))]
 
 
@@ -28,7 +28,7 @@ def carried_over(blocks: list[list[str]]) -> Counter[tuple[str, str]]:
     return Counter(pair for row in blocks for pair in pairwise(row))
 
 
-def balance_of(cells: tuple[Turn, ...]) -> Balance:
+def balance_of(cells: tuple[Cell, ...]) -> Balance:
     return achieved_balance((c.arm_id, (c.invocation, c.block), float(when)) for when, c in enumerate(cells))
 
 

@@ -41,7 +41,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is time for all texts, and the machine may be busy with other tests."""
     monkeypatch.setattr(pre_measure, "SHARE", 100.0)
     monkeypatch.setattr(pre_measure, "REQUESTS", 100.0)
-    monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(pre_measure, "MAX_ROUNDS", 1)
     monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
 
 
@@ -80,7 +80,7 @@ def test_acceptance_is_foreseen_to_the_token_and_cost_is_probed(tmp_path: Path) 
         assert prediction.inputs["drafted"] == pytest.approx(sum((it.draft_n or 0) for it in timings) / forwards)
     assert certificate is not None
     assert "step-probes" in certificate.data
-    explained = why_report.told(read_document(folder))
+    explained = why_report.method_notes(read_document(folder))
     assert not any("why.none" in codes(it.said) for it in explained if isinstance(it.said, Message)), (
         "forwards were priced by the run's own steps"
     )
@@ -158,7 +158,7 @@ def test_lengths_that_the_run_drafts_are_timed_one_by_one_where_a_change_of_leng
         steady = {2: 12.0, 5: 15.0} if order.shorter else {}
         return [StepRound(plain_ms=10.0, step_ms={2: 17.0, 4: 19.0, 5: 15.0}, steady_ms=steady) for _ in order.drafting]
 
-    monkeypatch.setattr(pre_measure, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(pre_measure, "MAX_ROUNDS", 2)
     monkeypatch.setattr(pre_measure, "is_busy", lambda _shares, _gate: False)
     monkeypatch.setattr(pre_measure, "measure_round", measured)
     folder = tmp_path / "run"
@@ -219,7 +219,7 @@ def test_what_is_found_out_between_sessions_is_bounded(tmp_path: Path, monkeypat
     with RunStore.open(folder, readonly=True) as store:
         plain = [it.reply for it in store.requests() if it.arm_id == "dense/none" and it.reply is not None]
     request_s = sum(it.timings.prompt_ms + it.timings.predicted_ms for it in plain) / len(plain) / 1000
-    assert limits[0] <= max(pre_measure._LEAST_READING_S, pre_measure.REQUESTS * request_s)
+    assert limits[0] <= max(pre_measure._MIN_READING_S, pre_measure.REQUESTS * request_s)
 
 
 @pytest.mark.usefixtures("patient")

@@ -11,7 +11,7 @@ import pytest
 from specmeter.engines.llama_cpp.spec import EMBEDDED
 from specmeter.laboratory.routing import measure_routing
 from specmeter.messages import Message
-from specmeter.probe.profile import LEAST_S, allowed_s
+from specmeter.probe.profile import MIN_S, allowed_s
 from specmeter.record import EngineSettings, ExpertUnion, TextRouting
 from specmeter.store import RunStore
 
@@ -81,4 +81,4 @@ def test_an_earlier_failure_gives_way(tmp_path: Path) -> None:
 def test_pauses_are_not_the_time_that_a_run_took() -> None:
     store = cast("RunStore", Store())
     assert allowed_s(store, 0.05) == 40
-    assert allowed_s(store, 0.001) == LEAST_S
+    assert allowed_s(store, 0.001) == MIN_S

@@ -1,4 +1,4 @@
-"""A block that others disturbed is set aside by telemetry alone, and measured again; what it said is kept."""
+"""A block that others disturbed is excluded by telemetry alone, and measured again; what it said is kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from specmeter.host.telemetry import (
 )
 from specmeter.laboratory.run import Prepared, choose_folder, prepare, run
 from specmeter.measure import Work, loop
-from specmeter.measure.calm import MOST_TIMES, by_session
+from specmeter.measure.calm import MAX_TIMES, by_session
 from specmeter.record import Disturbance, Finding, Host, Request, Telemetry
 from specmeter.record.measured import threads_beside
 from specmeter.show.advice_words import would_decide
@@ -119,7 +119,7 @@ class Disturbing:
     def __call__(self, store: RunReader, place: tuple[int, int], *_: object) -> Disturbance | None:
         every = store.disturbances()
         before = [it for it in every if (it.invocation, it.block) == place]
-        again = len(every) < (MOST_TIMES - 1) * BLOCKS
+        again = len(every) < (MAX_TIMES - 1) * BLOCKS
         if self.times and (place[1], len(before) + 1) not in self.times:
             return None
         rows = [it for it in store.rows() if (it.invocation, it.block) == place]
@@ -275,11 +275,11 @@ def test_three_times_as_many_blocks_are_enough(
     assert read_run(folder).answers == ()
     invoke(["show", str(folder)])
     said = " ".join(capsys.readouterr().out.split())
-    assert "12 blocks were set aside" in said
+    assert "12 blocks were excluded" in said
     assert "no number; busy machine: blender took 51% of the machine" in said
     invoke(["report", str(folder), "--out", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "12 blocks were set aside" in page
+    assert "12 blocks were excluded" in page
     capsys.readouterr()
     invoke(["show", str(folder), "--json"])
     assert len(json.loads(capsys.readouterr().out)["disturbances"]) == 12
@@ -310,7 +310,7 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
     assert f"fix: {fix}" in again
     assert new in again
     explained = said("explain", str(folder))
-    assert f"all blocks were set aside: blender took 50% of the machine fix: {fix}" in explained
+    assert f"all blocks were excluded: blender took 50% of the machine fix: {fix}" in explained
     assert new in explained
     assert "resume" not in explained
     checked = said("check", str(folder))
@@ -334,7 +334,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
         if not seen:
             pages = Pages(tmp_path / "specmeter-runs", ["en"])
             seen.append(pages.page("/mocked-1/").text)
-            assert "1 block set aside" in pages.page("/").text
+            assert "1 block excluded" in pages.page("/").text
             capsys.readouterr()
             for command in (["show", str(folder)], ["list"]):
                 invoke(command)
@@ -344,7 +344,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     monkeypatch.setattr(loop, "wait_for_calm", wait)
     run(prepare(load_experiment(file)), folder, Silent())
     page, show, listed = re.sub(r"<[^>]+>", "", seen[0]), *seen[1:]
-    assert "1 block was set aside; in the worst one blender took 51% of the machine" in page
+    assert "1 block was excluded; in the worst one blender took 51% of the machine" in page
     assert "waiting for calm" in page
     assert "Being measured: 4 of 16 requests so far." in show
     assert "specmeter check" not in show
@@ -528,26 +528,26 @@ def test_a_run_that_nothing_disturbed_is_clean() -> None:
 
 def test_what_telemetry_shows_was_rightly_set_aside() -> None:
     data = replace(CLEAN, telemetry=busy(1), disturbances=[of_block(1)])
-    assert found(data) == [("note", "set-aside.done")]
+    assert found(data) == [("note", "excluded-block.done")]
 
 
 def test_a_calm_block_may_not_be_set_aside() -> None:
     data = replace(CLEAN, disturbances=[of_block(1)])
-    assert ("invalid", "set-aside.calm") in found(data)
+    assert ("invalid", "excluded-block.calm") in found(data)
 
 
 def test_an_answer_may_not_be_replaced_without_a_disturbance_on_record() -> None:
     key: RequestKey = CLEAN.requests[0].key
-    assert found(replace(CLEAN, replaced={key: 1})) == [("invalid", "set-aside.replaced")]
+    assert found(replace(CLEAN, replaced={key: 1})) == [("invalid", "excluded-block.replaced")]
     kept = replace(CLEAN, telemetry=busy(key.block), disturbances=[of_block(key.block)], replaced={key: 1})
-    assert found(kept) == [("note", "set-aside.done")]
+    assert found(kept) == [("note", "excluded-block.done")]
 
 
 def test_too_few_calm_blocks_give_no_number() -> None:
     given_up = [of_block(1, again=False), of_block(2, again=False)]
-    assert found(replace(CLEAN, telemetry=busy(1, 2), disturbances=given_up)) == [("invalid", "set-aside.busy")]
+    assert found(replace(CLEAN, telemetry=busy(1, 2), disturbances=given_up)) == [("invalid", "excluded-block.busy")]
     enough = replace(CLEAN, telemetry=busy(1), disturbances=given_up[:1])
-    assert found(enough) == [("note", "set-aside.done")]
+    assert found(enough) == [("note", "excluded-block.done")]
 
 
 def test_samples_belong_to_the_session_that_ran() -> None:

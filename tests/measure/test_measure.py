@@ -16,7 +16,7 @@ from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import choose_folder, prepare, run
 from specmeter.measure import Work
-from specmeter.measure.loop import Observer, _Bench
+from specmeter.measure.loop import Observer, _CellRunner
 from specmeter.record import EngineSettings, Prompt, Request
 from specmeter.store import RunState, RunStore
 from specmeter.store.locate import find_run
@@ -325,7 +325,7 @@ class Wordy:
 def test_a_warm_up_that_would_not_fit_is_cut(tmp_path: Path) -> None:
     """Words in reverse order may be more tokens than the prompt that fills the context."""
     prepared = prepare(load(write(tmp_path, engine={"kind": "mock", "context": 1024})))
-    bench = _Bench(prepared.work, prepared.engine, cast("RunStore", None), Silent())
+    bench = _CellRunner(prepared.work, prepared.engine, cast("RunStore", None), Silent())
     arm = next(iter(prepared.work.arms.values()))
     prompt = Prompt(id="warm-up", workload="text", kind="fact", text="word " * 200, sha256="0" * 64)
     bench.lengths[arm.target, prompt.id] = 968

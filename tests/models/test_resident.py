@@ -15,7 +15,7 @@ AVX2, ARM = ("AVX2",), ("NEON", "DOTPROD")
 def header(*tensors: tuple[str, str, tuple[int, ...]]) -> Header:
     kinds = {kind.name: kind for kind in GGML_TYPES.values()}
     placed = tuple(Tensor(name, shape, kinds[kind], 0) for name, kind, shape in tensors)
-    return Header(Path("model.gguf"), 3, {}, placed, 0, 0)
+    return Header(Path("model.gguf"), 3, {}, placed, 0)
 
 
 Q4_K = 256 * 64 // 256 * 144

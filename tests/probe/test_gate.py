@@ -99,7 +99,7 @@ def test_what_others_always_have_of_cores_that_are_left_free_is_borne() -> None:
 def test_a_probe_beside_other_work_is_measured_again(
     monkeypatch: pytest.MonkeyPatch, rule: str, shares: list[tuple[float, ...]], disturbed: tuple[float, ...]
 ) -> None:
-    """Twice at most, each time after a wait for calm; what was set aside stays on record. Not where others are always
+    """Twice at most, each time after a wait for calm; what was excluded stays on record. Not where others are always
     busy: a test that probed waited for five minutes on such a machine."""
     monkeypatch.setenv("SPECMETER_DISTURBED", rule)
     left, waits = list(shares), list[float]()

@@ -33,7 +33,7 @@ from specmeter.engines.llama_cpp import engine as llama_engine
 from specmeter.engines.llama_cpp.spec import server_options
 from specmeter.errors import ModelError
 from specmeter.experiments.file import load
-from specmeter.laboratory.run import foresee, prepare
+from specmeter.laboratory.run import predict_findings, prepare
 from specmeter.messages import Message
 from specmeter.models.bench import shipped
 from specmeter.record import Generation, Prompt
@@ -142,7 +142,7 @@ def test_a_drafter_that_never_drafts_and_a_draft_length_that_never_reached_the_e
     caught(outcome, clean, "flag-inert", "suspect", SD)
 
 
-# --- acceptance by dice ----------------------------------------------------------------------------------------------
+# --- synthetic acceptance --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -244,9 +244,13 @@ def test_samples_of_another_distribution(tmp_path: Path, clean: Outcome) -> None
 def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
     """Said before anything is measured."""
     mixed_up = write(tmp_path, targets={"dense": "bench:draft-small"}, drafts={"small": "bench:dense"})
-    assert [finding.check for finding in foresee(prepare(load(mixed_up))) if finding.check == "draft-not-smaller"]
+    assert [
+        finding.check for finding in predict_findings(prepare(load(mixed_up))) if finding.check == "draft-not-smaller"
+    ]
     usual = write(tmp_path)
-    assert not [finding.check for finding in foresee(prepare(load(usual))) if finding.check == "draft-not-smaller"]
+    assert not [
+        finding.check for finding in predict_findings(prepare(load(usual))) if finding.check == "draft-not-smaller"
+    ]
 
 
 @pytest.mark.slow
@@ -254,7 +258,7 @@ def test_a_draft_that_is_larger_than_its_target(tmp_path: Path) -> None:
 def test_settings_with_which_nothing_is_drafted(tmp_path: Path, kind: str) -> None:
     """Said before anything is measured, of the one arm that they are settings of."""
     lookups = write(tmp_path, arms=[{"method": "ngram-simple", "ngram_n": 6, "gamma": [5, 6]}], engine={"kind": kind})
-    (finding,) = [it for it in foresee(prepare(load(lookups))) if it.check == "drafter-idle"]
+    (finding,) = [it for it in predict_findings(prepare(load(lookups))) if it.check == "drafter-idle"]
     assert (finding.severity, finding.arm_id) == ("suspect", "dense/ngram-simple/g5/n6")
     assert finding.message.code == "drafter-idle.short_lookups"
     assert finding.remedy == Message("drafter-idle.fix_short_lookups", ngram_n=6, gamma=5)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from advices import ALL, BEST, FATES, confirmed, drafts, est
-from specmeter.advise import examination
-from specmeter.advise.advice import Fate, write_advice
+from advices import ALL, BEST, OUTCOMES, confirmed, drafts, est
+from specmeter.advise import verify_advice
+from specmeter.advise.advice import ArmOutcome, write_advice
 from specmeter.cli import invoke
 from specmeter.show import advice_figures
 from specmeter.show.advice_report import report
@@ -53,7 +53,7 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     ]
     assert len([it for it in compared if it["verdict"] == "unchecked"]) == 3  # what was only predicted
     whole = [it for it in grid if "·" not in str(it["row_en"])]
-    assert len(whole) == len(FATES)
+    assert len(whole) == len(OUTCOMES)
     assert {it["cell"] for it in whole if it["compared"]} == {"★ 1.95×", "1.93×", "1.88×"}
     assert {it["cell"] for it in whole} >= {"? 1.40×", "✕", "0.90×"}
     assert {it["row_zh"] for it in grid} >= {"small 草稿模型", "code · small 草稿模型"}
@@ -61,10 +61,11 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
 
 def test_a_grid_of_any_size_fits_on_the_page() -> None:
     arms = [drafts(gamma, f"d{which}") for which in range(60) for gamma in range(1, 30)]
-    fates = tuple(
-        Fate(arm_id=arm.id, predicted=est(1 + (arm.gamma or 0) / 100), code="open", stage="screen") for arm in arms
+    outcomes = tuple(
+        ArmOutcome(arm_id=arm.id, predicted=est(1 + (arm.gamma or 0) / 100), code="open", stage="screen")
+        for arm in arms
     )
-    advice = confirmed(arms=tuple(arms), fates=fates)
+    advice = confirmed(arms=tuple(arms), outcomes=outcomes)
     figure = advice_figures.grid(advice)
     assert figure is not None
     panel = figure.panels[0]
@@ -84,12 +85,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A made-up advice has no confirmation that could give its answer; `test_examination` has what is done then."""
+    """A made-up advice has no confirmation that could give its answer; `test_verify_advice` has what is done then."""
 
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr(examination, "differences", nothing)
+    monkeypatch.setattr(verify_advice, "differences", nothing)
 
 
 @pytest.mark.usefixtures("believed")

@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import pytest
 
-from advices import ALL, BEST, FATES, GRID, HOSTILE, confirmed, off, per_kind, repeated, undecided
+from advices import ALL, BEST, GRID, HOSTILE, OUTCOMES, confirmed, off, per_kind, repeated, undecided
 from said import all_said, codes, said_of
-from specmeter.advise.advice import Advice, Fate, StageRun, read_advice, write_advice
+from specmeter.advise.advice import Advice, ArmOutcome, StageRun, read_advice, write_advice
 from specmeter.errors import UsageError
 from specmeter.messages import LANGUAGES, words
 from specmeter.record import EngineIdentity
@@ -24,7 +24,7 @@ from specmeter.show.terminal.console import Screen
 
 FOLDER = Path("specmeter-runs/advise-dense")
 ENGLISH = words("en")
-CODES = get_args(Fate.model_fields["code"].annotation)
+CODES = get_args(ArmOutcome.model_fields["code"].annotation)
 
 
 def headline(advice: Advice) -> str:
@@ -88,8 +88,8 @@ def test_every_advice_is_told_in_both_languages(name: str) -> None:
         said.what_next(advice),
         *said.about_numbers(advice),
         *(note.said for note in said.notes(advice, FOLDER, names)),
-        *(said.fate_told(fate, advice, names) for fate in advice.fates),
-        *(said.fate_in_short(fate, advice) for fate in advice.fates),
+        *(said.outcome_told(outcome, advice, names) for outcome in advice.outcomes),
+        *(said.outcome_in_short(outcome, advice) for outcome in advice.outcomes),
     ]
     for phrase in filter(None, phrases):
         english, chinese = (words(language).render(phrase) for language in LANGUAGES)
@@ -99,11 +99,11 @@ def test_every_advice_is_told_in_both_languages(name: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_fate_is_told_with_its_numbers_and_without(code: Any) -> None:
-    whole = FATES[1].model_copy(update={"code": code, "why": "a reason"})
-    bare = Fate(arm_id=BEST.id, code=code, stage="screen")
+def test_every_outcome_is_told_with_its_numbers_and_without(code: Any) -> None:
+    whole = OUTCOMES[1].model_copy(update={"code": code, "why": "a reason"})
+    bare = ArmOutcome(arm_id=BEST.id, code=code, stage="screen")
     advice, names = confirmed(), said.names_of(confirmed())
-    told = {ENGLISH.render(said.fate_told(fate, advice, names)) for fate in (whole, bare)}
+    told = {ENGLISH.render(said.outcome_told(outcome, advice, names)) for outcome in (whole, bare)}
     assert len(told) == (1 if code == "winner" else 2)
 
 
@@ -127,7 +127,7 @@ def test_all_of_the_grid_is_accounted_for(capsys: pytest.CaptureFixture[str], mo
     counts = said.counts(confirmed())
     assert counts is not None
     found = [int(number) for number in re.findall(r"\d+", ENGLISH.render(counts))]
-    assert found[0] == len(FATES) == sum(found[1:])
+    assert found[0] == len(OUTCOMES) == sum(found[1:])
     text = printed(confirmed(), capsys, monkeypatch, details=True)
     table = text[text.index("All configurations") :]
     assert all(said.names_of(confirmed()).render(arm.id, ENGLISH) in table for arm in GRID)
@@ -156,7 +156,7 @@ def test_the_json_is_the_record_and_the_answer(
         assert found.pop("headline") == headline(advice)
         assert found.pop("folder") == str(FOLDER)
         assert {name: tuple(it) for name, it in found.pop("commands").items()} == said.commands(advice)
-        assert set(found.pop("names")) == {fate.arm_id for fate in advice.fates}
+        assert set(found.pop("names")) == {outcome.arm_id for outcome in advice.outcomes}
         assert Advice.model_validate(found) == advice
         assert "\x1b" not in text
 

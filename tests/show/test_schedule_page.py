@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advices import LOADS, SCHEDULES
-from specmeter.advise import examination
+from specmeter.advise import verify_advice
 from specmeter.advise.advice import write_advice
 from specmeter.advise.schedule import folder_of, write_schedule
 from specmeter.cli import invoke
@@ -60,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def nothing(*_: object) -> Iterator[str]:
         return iter(())
 
-    monkeypatch.setattr(examination, "differences", nothing)
+    monkeypatch.setattr(verify_advice, "differences", nothing)
     monkeypatch.chdir(tmp_path)
     place = Path("specmeter-runs/schedule-dense")
     write_schedule(SCHEDULES["up-to"], place)

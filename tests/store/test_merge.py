@@ -18,7 +18,7 @@ from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
 from specmeter.store.merge import Part, merge
 from specmeter.validity.checks.run_data import read_run_data
-from specmeter.validity.inspection import inspect, issue
+from specmeter.validity.inspection import certify_run, inspect
 
 TEXT = """
 name: parts
@@ -53,7 +53,7 @@ def merged(parts: list[Part], to: Path, *changes: str) -> Path:
     merge(parts, to, experiment_yaml=whole.text, experiment_json=whole.experiment.model_dump_json())
     with RunStore.open(to) as store:
         store.write_environment(environment_of(store))
-        issue(store, measured_now=True)
+        certify_run(store, measured_now=True)
     return to
 
 

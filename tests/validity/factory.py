@@ -107,7 +107,7 @@ def run_data(
             now += (made.row.wall_ms or 0) / 1000 + 0.01
         place = {"invocation": cell.invocation, "block": cell.block, "position": cell.position}
         sessions[name] = session(name, arm, started_at=started_at, ended_at=now, **place)
-        logs[name] = log(arm)
+        logs[name] = log()
         now += 0.5
     data = RunData(
         experiment=asked,
@@ -372,10 +372,8 @@ def session(name: str, arm: Arm, **changes: Any) -> Session:
     return Session.model_validate(given | changes)
 
 
-def log(arm: Arm) -> LogSigns:
-    paths = [f"/models/{name}.gguf" for name in (arm.target, arm.draft) if name]
-    sizes = (("n_ctx", 4096), ("n_batch", 2048), ("n_ubatch", 512))
-    return LogSigns(lines=900, build=BUILD, models=tuple(paths), context=sizes * len(paths))
+def log() -> LogSigns:
+    return LogSigns(lines=900, build=BUILD)
 
 
 def engine(**changes: Any) -> EngineIdentity:

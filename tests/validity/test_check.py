@@ -47,7 +47,7 @@ def test_what_to_do_is_in_the_catalogue_for_every_check() -> None:
     """Under the check's own name; findings of these all say another."""
     assert {check.id for check in CHECKS if f"{check.id}.fix" in str(Message(f"{check.id}.fix"))} == {
         *("conservation", "control-accept-none", "decode-time-differs", "energy-read", "host-busy", "pooled-vs-mean"),
-        *("power-source", "rpc-fallback", "server-found", "set-aside"),
+        *("power-source", "rpc-fallback", "server-found", "excluded-block"),
     }
 
 

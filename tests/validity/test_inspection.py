@@ -27,7 +27,7 @@ from specmeter.store.environment import environment_of
 from specmeter.store.integrity import PARTS
 from specmeter.validity.checks.check import Check, of_request
 from specmeter.validity.checks.registry import CHECKS
-from specmeter.validity.inspection import certify, inspect, issue, judge
+from specmeter.validity.inspection import certify, certify_run, inspect, judge
 from validity.factory import BASE, SD, run_data
 
 
@@ -463,7 +463,7 @@ def test_a_reader_with_another_home_folder_doubts_nothing(folder: Path, monkeypa
     (folder / "certificate.json").unlink()
     with RunStore.open(folder) as store:
         store.write_environment(environment_of(store))
-        issue(store, measured_now=True)
+        certify_run(store, measured_now=True)
     text = (folder / "BENCHMARK_ENV.md").read_text("utf-8")
     assert "~/llama-server" in text
     assert home not in text
@@ -474,7 +474,7 @@ def test_a_reader_with_another_home_folder_doubts_nothing(folder: Path, monkeypa
     (folder / "certificate.json").unlink()
     with RunStore.open(folder) as store:
         store.write_environment(text.replace(" -v\n", " -x\n"))
-        issue(store, measured_now=True)
+        certify_run(store, measured_now=True)
         assert [it.severity for it in inspect(store).findings if it.check == "data-changed"] == ["suspect"]
 
 

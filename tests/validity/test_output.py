@@ -181,7 +181,7 @@ def test_the_second_baseline_is_compared_too() -> None:
 
 def test_texts_decided_by_dice_are_not_compared() -> None:
     gaps = {gap.arm_id: gap for gap in unchecked(output_differs, CONTROLS)}
-    assert gaps[ALL].reason == Message("unchecked.dice")
+    assert gaps[ALL].reason == Message("unchecked.synthetic")
     assert not gaps[ALL].applies
 
 

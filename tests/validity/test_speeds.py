@@ -12,7 +12,7 @@ from factory import BASE, run_data, with_requests
 from numpy.typing import NDArray
 
 from specmeter.validity.checks.speeds import (
-    LEAST_REPEATS,
+    MIN_REPEATS,
     BlockEffect,
     Drift,
     Levels,
@@ -147,7 +147,7 @@ def test_one_level_is_seldom_taken_for_two(shape: str, size: tuple[int, int]) ->
     for _ in range(200):
         blocks = rng.normal(0, 0.04, (1, size[1])) if size[0] > 1 else 0.0
         found = repeats(speeds(SHAPES[shape](rng, size) + rng.normal(0, 0.3, (size[0], 1)) + blocks))
-        assert len(found) >= LEAST_REPEATS or size in {(2, 40), (1, 40)}
+        assert len(found) >= MIN_REPEATS or size in {(2, 40), (1, 40)}
         alarms += two_levels(found) is not None
     assert alarms <= 2
 

@@ -9,7 +9,7 @@ import pytest
 from specmeter import workloads
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import load
-from specmeter.experiments.schedule import Turn, plan
+from specmeter.experiments.schedule import Cell, plan
 from specmeter.record import Arm, Prompt
 from specmeter_studies.library.moe_306.lines import suite
 from specmeter_studies.study import ArmResult
@@ -18,7 +18,7 @@ PAPER = {"A": 18, "B": 144, "C": 36, "D": 72, "F": 36}
 COMPLETE = [(), ("faithful",), ("bench",), ("bench", "faithful"), ("faithful", "bench")]
 
 
-def planned(variants: tuple[str, ...]) -> tuple[Experiment, list[tuple[Turn, Arm, tuple[Prompt, ...]]]]:
+def planned(variants: tuple[str, ...]) -> tuple[Experiment, list[tuple[Cell, Arm, tuple[Prompt, ...]]]]:
     """Every cell with its arm and its prompts; a token is a character."""
     experiment = load("moe-306", variants=variants).experiment
     prompts = workloads.load(
@@ -29,7 +29,7 @@ def planned(variants: tuple[str, ...]) -> tuple[Experiment, list[tuple[Turn, Arm
     arms = {arm.id: arm for arm in experiment.expand()}
     design = experiment.design
     cells = plan(list(arms), design.blocks, design.invocations, design.order, design.seed)
-    found: list[tuple[Turn, Arm, tuple[Prompt, ...]]] = []
+    found: list[tuple[Cell, Arm, tuple[Prompt, ...]]] = []
     for cell in cells:
         arm = arms[cell.arm_id]
         own = [prompt for prompt in prompts if not arm.workloads or prompt.workload in arm.workloads]

@@ -174,7 +174,7 @@ def test_a_ladder_that_is_stopped_again_and_again_is_completed(terminal: Termina
     (folder,) = (terminal.folder / "specmeter-runs").iterdir()
     before = load_report(folder / "apple-quant-ladder.json")
     assert all(model.perplexity for model in before.models)
-    assert f"keeps apple-quant-ladder: {measured(before).told}" in said
+    assert f"keeps apple-quant-ladder: {measured(before).message}" in said
     said = terminal.done(words)
     assert "resuming" in said
     assert "measuring perplexity" not in said, "it was kept"

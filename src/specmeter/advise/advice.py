@@ -29,8 +29,8 @@ Decision = Literal["speculate", "on-these-prompts", "no-difference", "off", "und
 DRAFTS: tuple[Decision, ...] = ("speculate", "on-these-prompts")
 LEAVES_OFF: tuple[Decision, ...] = ("no-difference", "off")
 Basis = Literal["predicted", "raced", "confirmed"]
-MOST_CLIENTS = 64
-MOST_LOADS = 16
+MAX_CLIENTS = 64
+MAX_LOADS = 16
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
@@ -53,10 +53,10 @@ class AdviceQuestion(Record):
     """An experiment whose arms are the grid."""
     budget_s: Seconds = 300.0
     goal: Goal = "throughput"
-    clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CLIENTS)], ...], Field(max_length=MOST_LOADS)] = ()
+    clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_CLIENTS)], ...], Field(max_length=MAX_LOADS)] = ()
     """Numbers of clients that ask at once, each sending its next request when its last one has ended; the fewest first.
     None: one request after the other."""
-    load: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] | None = None
+    load: Annotated[int, Field(ge=1, le=MAX_CLIENTS)] | None = None
     """Which of them an advice of a schedule is about; None of the schedule itself, and of an advice without clients."""
     wide: bool = False
     """Threads, flash attention and types of the cache are tried as well."""
@@ -72,7 +72,7 @@ class LeftOutDraft(Record):
     why: Message
 
 
-class Fate(Record):
+class ArmOutcome(Record):
     """What became of an arm of the grid, as a code and the numbers behind it; the catalogues have the sentences."""
 
     arm_id: str
@@ -156,7 +156,7 @@ class StageRun(Record):
     sessions: int = 0
     prompts: int = 0
     disturbed: Disturbance | None = None
-    """The worst block that was set aside."""
+    """The worst block that was excluded."""
 
 
 class Changed(Record):
@@ -225,8 +225,8 @@ class Advice(Record):
     by_kind: tuple[AdviceOfKind, ...] = ()
     """Where kinds of text differ in what is best for them."""
     arms: tuple[Arm, ...] = ()
-    """The arms of the grid, which `fates` name, and plain decoding: how each drafts and how long."""
-    fates: tuple[Fate, ...] = ()
+    """The arms of the grid, which `outcomes` name, and plain decoding: how each drafts and how long."""
+    outcomes: tuple[ArmOutcome, ...] = ()
     """Every arm of the grid, the one advised first."""
     settings: tuple[TriedSettings, ...] = ()
     """Settings of the engine that were tried, where it was asked to."""
@@ -262,7 +262,7 @@ class Advice(Record):
 
     @property
     def disturbed(self) -> Disturbance | None:
-        """The worst block that was set aside."""
+        """The worst block that was excluded."""
         found = [it.disturbed for it in self.stages if it.disturbed is not None]
         return max(found, key=lambda it: it.mean_percent, default=None)
 

@@ -21,12 +21,12 @@ from specmeter.advise.advice import Advice, AdviceQuestion
 from specmeter.advise.budget import refuse_small_budget
 from specmeter.advise.confirm import FIRST, confirm
 from specmeter.advise.duel import by_prediction, duel
-from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.folder import begun
 from specmeter.advise.race import race, reserved_s
 from specmeter.advise.screening import screen, screen_answers
 from specmeter.advise.session import AdviseSession
 from specmeter.advise.settings import settle, to_try
+from specmeter.advise.verify_advice import certify_advice, examined
 from specmeter.models.reference import ONLINE, Fetching
 from specmeter.store import RunStore
 from specmeter.store.locate import ADVICE_NAME
@@ -59,32 +59,32 @@ def advise(
     if advice.finished:
         return examined(advice, folder)
     wide = asked.wide and not advice.settings
-    ledger = AdviseSession(advice, folder, observer, trial=to_try if wide else None, fetching=fetching)
+    session = AdviseSession(advice, folder, observer, trial=to_try if wide else None, fetching=fetching)
     try:
         if wide:
-            settle(ledger)
-            ledger.servers.close()
-            ledger = AdviseSession(ledger.advice, folder, observer, fetching=fetching)
-        if ledger.whole_answers:
-            duel(ledger, screen_answers(ledger))
+            settle(session)
+            session.servers.close()
+            session = AdviseSession(session.advice, folder, observer, fetching=fetching)
+        if session.whole_answers:
+            duel(session, screen_answers(session))
         else:
-            _race_and_confirm(ledger)
-        if ledger.advice.finished:  # otherwise more time would decide it, and the same command goes on
-            certify_advice(ledger.advice, folder)
+            _race_and_confirm(session)
+        if session.advice.finished:  # otherwise more time would decide it, and the same command goes on
+            certify_advice(session.advice, folder)
     except KeyboardInterrupt:
-        ledger.interrupted()
+        session.interrupted()
     finally:
-        ledger.servers.close()
-    return ledger.advice
+        session.servers.close()
+    return session.advice
 
 
-def _race_and_confirm(ledger: AdviseSession) -> None:
+def _race_and_confirm(session: AdviseSession) -> None:
     """Text that is the same all along, or several clients: what is promising is raced, and the winner confirmed."""
-    screen(ledger)
-    raced = race(ledger)
-    if not raced and any(it.stage == "race" for it in ledger.advice.stages):
-        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
-    elif not raced and ledger.left() < reserved_s(ledger) and not RunStore.exists(ledger.folder / FIRST):
-        by_prediction(ledger)
+    screen(session)
+    raced = race(session)
+    if not raced and any(it.stage == "race" for it in session.advice.stages):
+        session.answer("undecided", "predicted", None, None, finished=True, why_undecided="busy")
+    elif not raced and session.left() < reserved_s(session) and not RunStore.exists(session.folder / FIRST):
+        by_prediction(session)
     else:
-        confirm(ledger, raced)
+        confirm(session, raced)

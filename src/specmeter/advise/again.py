@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.advise.advice import DRAFTS, GRID_NAME, Advice, Again, Changed, read_advice
 from specmeter.advise.confirm import DECISIONS, Confirmed, confirmed
 from specmeter.advise.duel import found_of, measure
-from specmeter.advise.examination import certify_advice, examined
 from specmeter.advise.folder import beginning
 from specmeter.advise.session import AdviseSession
 from specmeter.advise.stage import StagePlan
+from specmeter.advise.verify_advice import certify_advice, examined
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
 from specmeter.errors import StoreError, UsageError
@@ -63,32 +63,32 @@ def again(
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
         return examined(advice, folder)
-    ledger = AdviseSession(advice, folder, observer, fetching=fetching)
+    session = AdviseSession(advice, folder, observer, fetching=fetching)
     with RunStore.open(before / confirmation.folder, readonly=True) as store:
         experiment = parse(store.experiment_yaml)
         turns, blocks = experiment.only.turns, experiment.design.blocks
         plan = StagePlan(
             "confirm",
             NAME,
-            (*ledger.with_baselines([arm]), arm),
+            (*session.with_baselines([arm]), arm),
             tuple(prompt.id for prompt in store.prompts()),
-            {"blocks": blocks if turns else least_units(1), **(ledger.keeping if turns else ledger.warming)},
+            {"blocks": blocks if turns else least_units(1), **(session.keeping if turns else session.warming)},
             turns,
             experiment.generation.max_tokens,
         )
     try:
         if turns:
-            found = found_of(ledger, measure(ledger, plan), [arm], before / "screen", place=NAME)[arm].told
+            found = found_of(session, measure(session, plan), [arm], before / "screen", place=NAME)[arm].told
         else:
-            ledger.carry_out(plan, thorough=True)
+            session.carry_out(plan, thorough=True)
             found = confirmed(read_run(folder / NAME), NAME, arm, old.asked.goal, looks=1)
-        _finish_again(ledger, old, found)
-        certify_advice(ledger.advice, folder)
+        _finish_again(session, old, found)
+        certify_advice(session.advice, folder)
     except KeyboardInterrupt:
-        ledger.interrupted()
+        session.interrupted()
     finally:
-        ledger.servers.close()
-    return ledger.advice
+        session.servers.close()
+    return session.advice
 
 
 def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> Advice:
@@ -102,18 +102,18 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
         made_at=time.time(),
         basis="confirmed",
         settings=old.settings,
-        fates=tuple(it.model_copy(update={"confirmed": None}) for it in old.fates if it.confirmed is not None),
+        outcomes=tuple(it.model_copy(update={"confirmed": None}) for it in old.outcomes if it.confirmed is not None),
         again_of=certificate,
     )
     return beginning(advice, load(str(before / GRID_NAME)), folder)
 
 
-def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
+def _finish_again(session: AdviseSession, old: Advice, found: Confirmed) -> None:
     decision = DECISIONS.get(found.ruling, "undecided")
     code = "winner" if decision in DRAFTS else "open"
     mine = {"confirmed": found.speedup, "code": code}
-    ledger.set_fates([it.model_copy(update=mine) for it in ledger.advice.fates if it.arm_id == found.arm_id])
-    ledger.answer(
+    session.set_outcomes([it.model_copy(update=mine) for it in session.advice.outcomes if it.arm_id == found.arm_id])
+    session.answer(
         decision,
         "confirmed",
         found.arm_id,
@@ -129,7 +129,7 @@ def _finish_again(ledger: AdviseSession, old: Advice, found: Confirmed) -> None:
             holds=holds(old.decision, found.ruling),
             before=old.speedup,
             made_at=old.made_at,
-            changed=tuple(changes(old, ledger.advice, _draft(old, ledger))),
+            changed=tuple(changes(old, session.advice, _draft(old, session))),
         ),
     )
 
@@ -140,9 +140,9 @@ def holds(decision: Decision, ruling: Ruling) -> Holds:
     return "cannot-tell" if now is None else "holds" if (now in DRAFTS) == (decision in DRAFTS) else "does-not-hold"
 
 
-def _draft(old: Advice, ledger: AdviseSession) -> ModelIdentity | None:
+def _draft(old: Advice, session: AdviseSession) -> ModelIdentity | None:
     """The draft model of the arm that was advised, as it is now."""
-    return None if old.arm is None else ledger.whole.work.models.get(old.arm.draft or "")
+    return None if old.arm is None else session.whole.work.models.get(old.arm.draft or "")
 
 
 def changes(old: Advice, new: Advice, draft: ModelIdentity | None) -> Iterator[Changed]:

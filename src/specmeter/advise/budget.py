@@ -14,14 +14,14 @@ from specmeter.laboratory.duration import TYPICAL_ANSWER
 from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching
-from specmeter.numbers.whole_answers import LEAST
+from specmeter.numbers.whole_answers import MIN_ANSWERS
 from specmeter.text import duration
 
 if TYPE_CHECKING:
     from specmeter.experiments.file import LoadedExperiment
 
-FEWEST_SCREENED = 2
-FEWEST_ANSWERS = FEWEST_SCREENED + 2 * LEAST
+MIN_SCREENED = 2
+MIN_IN_ALL = MIN_SCREENED + 2 * MIN_ANSWERS
 """To search by, and of one configuration and its baseline."""
 UNSURE = 1.5
 """How far an estimate of the time may be off, before anything was measured."""
@@ -53,7 +53,7 @@ def with_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool)
     """The question with a budget, if it has none (0): the usual one, or longer for a model that is slow here."""
     if asked.budget_s:
         return asked
-    least = UNSURE * FEWEST_ANSWERS * (answer_s(asked, grid, offline=offline) or 0.0)
+    least = UNSURE * MIN_IN_ALL * (answer_s(asked, grid, offline=offline) or 0.0)
     each = max(USUAL_S, ROUNDS * least if asked.clients else least)
     return asked.model_copy(update={"budget_s": each * max(1, len(asked.clients))})
 
@@ -62,11 +62,11 @@ def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offlin
     """Raise `UsageError` if even the fewest whole answers that decide anything would take much longer than the budget.
     Nothing is started for that."""
     each = 0.0 if asked.clients else answer_s(asked, grid, offline=offline) or 0.0
-    least = FEWEST_ANSWERS * each
+    least = MIN_IN_ALL * each
     if least > UNSURE * asked.budget_s:
         tokens = max(1, int(0.8 * min(grid.experiment.generation.max_tokens, TYPICAL_ANSWER) * asked.budget_s / least))
         raise UsageError(
             f"--budget {duration(asked.budget_s)}: too short; an answer takes about {duration(each)} here, and "
-            f"{FEWEST_ANSWERS} are needed",
+            f"{MIN_IN_ALL} are needed",
             fix=f"give --budget {math.ceil(least / 60)}m or more, or shorter answers (-n {tokens})",
         )

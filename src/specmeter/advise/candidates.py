@@ -1,7 +1,7 @@
 """What can be tried on a target: draft models that can work, and methods that need none.
 
 Drafts are those that were named; where none is, those found beside the target and in the folders of other programs. Of
-a found file the header is read, of at most `MOST_READ` files, those with names like the target's first. What is not
+a found file the header is read, of at most `MAX_READ` files, those with names like the target's first. What is not
 tried is told, each with its reason.
 """
 
@@ -32,7 +32,7 @@ from specmeter.models.preflight import (
     other_than_language_model,
 )
 from specmeter.models.reference import (
-    MOST,
+    MAX_ENTRIES,
     OFFLINE,
     ONLINE,
     Fetching,
@@ -45,9 +45,9 @@ from specmeter.models.reference import (
 from specmeter.record import EngineTraits, MethodName
 from specmeter.text import size
 
-MOST_FOUND = 3
+MAX_FOUND = 3
 """Found drafts that are tried: the smallest, the largest, and one between."""
-MOST_READ = 24
+MAX_READ = 24
 """Found files whose headers are read."""
 _BENCH_DRAFTS = ("bench:draft-small", "bench:draft-large")
 _ALIKE = 4
@@ -204,9 +204,9 @@ class _Search:
         files = {it.path.resolve(): it for it in (*_beside(own), *found)}
         smaller = [it for real, it in files.items() if real != own and it.size_bytes < (self.size_bytes or 0)]
         smaller.sort(key=lambda it: (not _alike(it.path.name, self._path or it.path), it.size_bytes, it.name))
-        for it in smaller[MOST_READ:]:
-            self._leave_out(str(it.path), Message("left-out.unread", most=MOST_READ))
-        able = [it for model in smaller[:MOST_READ] if (it := self._found(model, own.parent)) is not None]
+        for it in smaller[MAX_READ:]:
+            self._leave_out(str(it.path), Message("left-out.unread", most=MAX_READ))
+        able = [it for model in smaller[:MAX_READ] if (it := self._found(model, own.parent)) is not None]
         return self._spread(able)
 
     def _found(self, model: FoundModel, beside: Path) -> CandidateDraft | None:
@@ -269,14 +269,14 @@ class _Search:
         kin = [it for it in distinct.values() if it.reference in self._kin]
         choice = kin or list(distinct.values())
         kept = choice
-        if len(choice) > MOST_FOUND:
+        if len(choice) > MAX_FOUND:
             between = range(1, len(choice) - 1)
             middle = (choice[0].size_bytes or 1) * (choice[-1].size_bytes or 1)  # the square of the middle, in ratios
             nearest = min(between, key=lambda at: _apart((choice[at].size_bytes or 1) ** 2, middle))
             kept = [choice[0], choice[nearest], choice[-1]]
         for it in distinct.values():
             if it not in kept:
-                enough = Message("left-out.enough", fitting=len(choice), tried=MOST_FOUND)
+                enough = Message("left-out.enough", fitting=len(choice), tried=MAX_FOUND)
                 self._leave_out(it.reference, enough if it in choice else Message("left-out.farther"))
         return kept
 
@@ -315,7 +315,7 @@ def _kv_bytes(facts: ModelFacts, context: int) -> int:
 def _beside(target: Path) -> Iterator[FoundModel]:
     """GGUF files in the target's folder, of split models the first part; links are followed to files only."""
     with suppress(OSError), os.scandir(target.parent) as entries:
-        for entry in islice(entries, MOST):
+        for entry in islice(entries, MAX_ENTRIES):
             with suppress(OSError):  # a link that leads to itself hides no other file
                 if entry.name.lower().endswith(".gguf") and first_part(entry.name) and entry.is_file():
                     path = Path(entry.path)

@@ -70,8 +70,8 @@ DECISIONS: dict[Ruling, Decision] = {
 }
 """Rulings that decide something by themselves."""
 
-MOST_BLOCKS = 6
-MOST_BLOCKS_LONGER = 24
+MAX_BLOCKS = 6
+MAX_BLOCKS_LONGER = 24
 NOISY = 1.25
 """An interval that leaves things open, and whose upper end is this many times its lower end, is noise."""
 
@@ -105,40 +105,40 @@ class Confirmed:
         return "too-noisy" if math.isinf(high) or high > NOISY * low else "not-confirmed"
 
 
-def confirm(ledger: AdviseSession, raced: Sequence[Answered]) -> None:
+def confirm(session: AdviseSession, raced: Sequence[Answered]) -> None:
     """Measure what was chosen on the other prompts, and decide; the advice is finished then."""
     first = raced[0] if raced else None
-    plain = ledger.baseline.id
+    plain = session.baseline.id
     off_raced = first is not None and first.leader == plain
     if first is None:
-        fates = [it for it in ledger.advice.fates if it.code == "open"] or ledger.advice.fates
-        known = [it for it in fates if it.predicted is not None] or fates
+        outcomes = [it for it in session.advice.outcomes if it.code == "open"] or session.advice.outcomes
+        known = [it for it in outcomes if it.predicted is not None] or outcomes
         arm = max(known, key=lambda it: it.predicted.point if it.predicted else 0.0).arm_id if known else None
     else:
-        arm = best_other(ledger.arms, first) if off_raced else first.leader
+        arm = best_other(session.arms, first) if off_raced else first.leader
     if arm is None:  # every arm failed
         basis = "raced" if raced else "predicted"
-        ledger.answer("undecided", basis, None, None, finished=True, why_undecided="failed")
+        session.answer("undecided", basis, None, None, finished=True, why_undecided="failed")
         return
     of_kind = leads_of_kinds(raced, arm, plain)
-    rival = "" if first is None or off_raced else runner_up(ledger, first, arm)
-    found = measured(ledger, FIRST, arm, rival, of_kind)
-    decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, found))
-    if decision == "undecided" and found.ruling == "open" and (blocks := _longer(ledger, found, arm, rival, of_kind)):
-        ledger.observer.note("the confirmation leaves it open; it is measured once more, in more blocks")
-        found = measured(ledger, LONGER, arm, rival, of_kind, blocks=blocks)
-        decision, why = decide(found, off_raced=off_raced, shown=shown_of(ledger, first, found))
-    if first is not None and decision in DRAFTS and ledger.advice.asked.load is None:
+    rival = "" if first is None or off_raced else runner_up(session, first, arm)
+    found = measured(session, FIRST, arm, rival, of_kind)
+    decision, why = decide(found, off_raced=off_raced, shown=shown_of(session, first, found))
+    if decision == "undecided" and found.ruling == "open" and (blocks := _longer(session, found, arm, rival, of_kind)):
+        session.observer.note("the confirmation leaves it open; it is measured once more, in more blocks")
+        found = measured(session, LONGER, arm, rival, of_kind, blocks=blocks)
+        decision, why = decide(found, off_raced=off_raced, shown=shown_of(session, first, found))
+    if first is not None and decision in DRAFTS and session.advice.asked.load is None:
         places = until(found.place)
-        found = replace(found, rival=rival_of(ledger.folder, ledger.advice.asked.goal, first, found.arm_id, places))
-    if why == "budget" and _room(ledger, 2) >= least_units(1):
+        found = replace(found, rival=rival_of(session.folder, session.advice.asked.goal, first, found.arm_id, places))
+    if why == "budget" and _room(session, 2) >= least_units(1):
         why = "not-told-apart"
     finish(
-        ledger,
+        session,
         decision,
         found,
         why,
-        by_kind(ledger.folder / found.place, found.arm_id, of_kind, ledger.advice.asked.goal),
+        by_kind(session.folder / found.place, found.arm_id, of_kind, session.advice.asked.goal),
     )
 
 
@@ -147,42 +147,44 @@ def leads_of_kinds(raced: Sequence[Answered], arm: str, plain: str) -> dict[str,
     return {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
 
 
-def _longer(ledger: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
+def _longer(session: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
     """Blocks in which the same arms would probably be decided, twice as many as there were at least; 0 where there is
     no room for more than there were."""
-    if RunStore.exists(ledger.folder / LONGER):
-        return MOST_BLOCKS_LONGER  # it goes on as it was begun
+    if RunStore.exists(session.folder / LONGER):
+        return MAX_BLOCKS_LONGER  # it goes on as it was begun
     if found.speedup is None:
         return 0
     arms = _arms(arm, rival, of_kind)
     among = LOOKS * len(arms)
-    wanted = max(2 * found.speedup.n, blocks_to_decide(found.speedup, most=MOST_BLOCKS_LONGER, among=among))
-    blocks = min(wanted, _room(ledger, len(arms) + 1))
+    wanted = max(2 * found.speedup.n, blocks_to_decide(found.speedup, most=MAX_BLOCKS_LONGER, among=among))
+    blocks = min(wanted, _room(session, len(arms) + 1))
     return blocks if blocks > found.speedup.n else 0
 
 
-def _room(ledger: AdviseSession, arms: int) -> int:
+def _room(session: AdviseSession, arms: int) -> int:
     """Blocks of so many arms, plain decoding among them, for which there is time."""
-    return int(ledger.left() / (CONFIRMATION * ledger.plain_cell_s * arms))
+    return int(session.left() / (CONFIRMATION * session.plain_cell_s * arms))
 
 
-def shown_of(ledger: AdviseSession, first: Answered | None, found: Confirmed) -> Shown:
+def shown_of(session: AdviseSession, first: Answered | None, found: Confirmed) -> Shown:
     """What is known of the arms."""
-    if first is None and any(it.code in ("open", "no-room") for it in ledger.advice.fates if it.arm_id != found.arm_id):
+    if first is None and any(
+        it.code in ("open", "no-room") for it in session.advice.outcomes if it.arm_id != found.arm_id
+    ):
         return "open"
-    if none_gains(ledger, first, found):
+    if none_gains(session, first, found):
         return "no-gain"
     if first is None:
         return "priced"
     return "raced" if first.decided else "settled" if first.settled else "open"
 
 
-def none_gains(ledger: AdviseSession, first: Answered | None, found: Confirmed) -> bool:
+def none_gains(session: AdviseSession, first: Answered | None, found: Confirmed) -> bool:
     """Whether each arm that the race left, and the one that was confirmed, is bounded below a gain of 2 % by all that
     was measured of it."""
-    plain = ledger.baseline.id
+    plain = session.baseline.id
     arms = {found.arm_id, *(first.survivors if first is not None else ())} - {plain}
-    ratios = [over_halves(ledger.folder, ledger.advice.asked.goal, until(found.place), it, plain) for it in arms]
+    ratios = [over_halves(session.folder, session.advice.asked.goal, until(found.place), it, plain) for it in arms]
     return all(ends(ratio)[1] <= 1 + MARGIN for ratio in ratios)
 
 
@@ -211,12 +213,12 @@ def is_small(found: Confirmed) -> bool:
     return found.speedup is not None and found.speedup.point < 1 + MARGIN
 
 
-def runner_up(ledger: AdviseSession, first: Answered, leader: str) -> str:
+def runner_up(session: AdviseSession, first: Answered, leader: str) -> str:
     """The arm that is confirmed with the leader of the race, as the race leaves it. Empty: none, under load, or where
     there is no room for it."""
-    if ledger.advice.asked.load is not None or _room(ledger, 3) < least_units(2):
+    if session.advice.asked.load is not None or _room(session, 3) < least_units(2):
         return ""
-    return rival_of(ledger.folder, ledger.advice.asked.goal, first, leader, ("race",))
+    return rival_of(session.folder, session.advice.asked.goal, first, leader, ("race",))
 
 
 def rival_of(folder: Path, goal: Goal, first: Answered, arm: str, places: Sequence[str]) -> str:
@@ -257,31 +259,31 @@ def _arms(arm: str, rival: str, of_kind: Mapping[str, str]) -> list[str]:
 
 
 def measured(
-    ledger: AdviseSession, name: str, arm: str, rival: str, of_kind: Mapping[str, str], *, blocks: int = 0
+    session: AdviseSession, name: str, arm: str, rival: str, of_kind: Mapping[str, str], *, blocks: int = 0
 ) -> Confirmed:
     """Measure an arm with its rival, and those for single kinds of text, in a number of blocks that is fixed now:
     `blocks`, or as many as what was raced lets expect. Says what was found of the better one of the two."""
     arms = _arms(arm, rival, of_kind)
-    raced = ledger.fate(arm).raced
+    raced = session.outcome(arm).raced
     least, among = least_units(len(arms)), LOOKS * len(arms)
-    expected = MOST_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MOST_BLOCKS, among=among))
-    room = _room(ledger, len(arms) + 1)
+    expected = MAX_BLOCKS if raced is None else max(least, blocks_to_confirm(raced, most=MAX_BLOCKS, among=among))
+    room = _room(session, len(arms) + 1)
     plan = StagePlan(
         "confirm",
         name,
-        (*ledger.with_baselines(arms), *arms),
-        ledger.halves.other,
-        {"blocks": max(least, min(blocks or expected, room)), **ledger.warming, **ledger.patience},
-        max_tokens=ledger.shorter,
+        (*session.with_baselines(arms), *arms),
+        session.halves.other,
+        {"blocks": max(least, min(blocks or expected, room)), **session.warming, **session.patience},
+        max_tokens=session.shorter,
     )
-    ledger.servers.renew()  # each block has new ones, with a memory layout of their own, and memory to itself
-    ledger.carry_out(plan, thorough=True)
-    report = read_run(ledger.folder / name)
-    found = {it: confirmed(report, name, it, ledger.advice.asked.goal) for it in arms}
-    ledger.change_fates({arm: {"confirmed": it.speedup} for arm, it in found.items()})
+    session.servers.renew()  # each block has new ones, with a memory layout of their own, and memory to itself
+    session.carry_out(plan, thorough=True)
+    report = read_run(session.folder / name)
+    found = {it: confirmed(report, name, it, session.advice.asked.goal) for it in arms}
+    session.change_outcomes({arm: {"confirmed": it.speedup} for arm, it in found.items()})
     if not rival:
         return found[arm]
-    ratio = over_halves(ledger.folder, ledger.advice.asked.goal, until(name), arm, rival)
+    ratio = over_halves(session.folder, session.advice.asked.goal, until(name), arm, rival)
     return preferred(found[arm], found[rival], ratio)
 
 
@@ -294,15 +296,15 @@ def preferred(arm: Confirmed, rival: Confirmed, ratio: Estimate | None) -> Confi
 
 
 def finish(
-    ledger: AdviseSession, decision: Decision, found: Confirmed, why: str, kinds: tuple[AdviceOfKind, ...]
+    session: AdviseSession, decision: Decision, found: Confirmed, why: str, kinds: tuple[AdviceOfKind, ...]
 ) -> None:
     """Tell what the confirmation decides; the advice is finished then."""
     arm = found.arm_id
     won = decision in DRAFTS
-    ledger.change_fates({it.arm_id: {"code": "open"} for it in ledger.advice.fates if it.code == "winner"})
-    ledger.change_fates({arm: {"code": "winner"}} if won else {})
-    ledger.set_fates(sorted(ledger.advice.fates, key=lambda it: it.arm_id != arm))
-    ledger.answer(
+    session.change_outcomes({it.arm_id: {"code": "open"} for it in session.advice.outcomes if it.code == "winner"})
+    session.change_outcomes({arm: {"code": "winner"}} if won else {})
+    session.set_outcomes(sorted(session.advice.outcomes, key=lambda it: it.arm_id != arm))
+    session.answer(
         decision,
         "confirmed",
         arm,

@@ -31,26 +31,26 @@ from specmeter.analysis.reading import read_run
 from specmeter.numbers.estimates import from_log
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import t_critical
-from specmeter.numbers.whole_answers import LEAST, combined, deviation_of_answers, speedup_of_answers
+from specmeter.numbers.whole_answers import MIN_ANSWERS, combined, deviation_of_answers, speedup_of_answers
 from specmeter.store import RunStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.advise.advice import Decision, Fate, Goal
-    from specmeter.advise.screen import Outlook
+    from specmeter.advise.advice import ArmOutcome, Decision, Goal
+    from specmeter.advise.screen import ArmForecast
     from specmeter.advise.session import AdviseSession
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.laboratory.run import Prepared
     from specmeter.numbers.stats import Pair
     from specmeter.record import Estimate, Prompt
     from specmeter.store import RunReader
 
-MOST_ANSWERS = 8
+MAX_ANSWERS = 8
 """Of each finalist. With more, an interval for these prompts hardly becomes narrower."""
 CHECKED = 4
 """The same of one that is predicted to lose clearly: a check that the prediction is not wrong altogether."""
-MOST_UNKNOWN = 4
+MAX_UNKNOWN = 4
 """Finalists, if nothing can be predicted: servers that already run."""
 CLEAR_LOSS = 0.9
 """A predicted interval that ends below this needs no more than that check."""
@@ -68,76 +68,76 @@ ROOM = 0.95
 class Candidate(NamedTuple):
     """A configuration that is measured."""
 
-    fate: Fate
+    outcome: ArmOutcome
     point: float
     """Predicted speedup; 1 if there is none."""
 
 
-def duel(ledger: AdviseSession, answer_s: float) -> None:
+def duel(session: AdviseSession, answer_s: float) -> None:
     """Measure the finalists on whole answers and decide; the advice is finished then. `answer_s`: seconds that an
     answer takes without speculation."""
-    finalists = finalists_of(ledger.advice.fates, ledger)
+    finalists = finalists_of(session.advice.outcomes, session)
     if not finalists:
-        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
+        session.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
         return
-    if RunStore.exists(ledger.folder / FIRST):
-        with RunStore.open(ledger.folder / FIRST, readonly=True) as store:
+    if RunStore.exists(session.folder / FIRST):
+        with RunStore.open(session.folder / FIRST, readonly=True) as store:
             known = {arm.id for arm in store.arms()}
-            finalists = [it for it in finalists if it.fate.arm_id in known]
+            finalists = [it for it in finalists if it.outcome.arm_id in known]
             turns = store.experiment().only.turns
     else:
-        prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.other)])
-        finalists, turns = with_room(ledger, finalists, prompts, answer_s)
-    if len(turns) < LEAST or not finalists:
-        by_prediction(ledger)
+        prompts = in_turn([it for it in session.prompts if it.id in set(session.halves.other)])
+        finalists, turns = with_room(session, finalists, prompts, answer_s)
+    if len(turns) < MIN_ANSWERS or not finalists:
+        by_prediction(session)
         return
-    arms = [it.fate.arm_id for it in finalists]
+    arms = [it.outcome.arm_id for it in finalists]
     plan = StagePlan(
         "confirm",
         FIRST,
-        (*ledger.with_baselines(arms), *arms),
+        (*session.with_baselines(arms), *arms),
         tuple(dict.fromkeys(prompt for turn in turns for prompt in turn)),
-        {"blocks": len(turns), **ledger.keeping, **ledger.patience},
+        {"blocks": len(turns), **session.keeping, **session.patience},
         turns,
     )
-    found = found_of(ledger, measure(ledger, plan), arms, ledger.folder / "screen")
-    ledger.change_fates(
+    found = found_of(session, measure(session, plan), arms, session.folder / "screen")
+    session.change_outcomes(
         {arm: {"confirmed": it.told.speedup, "code": "open", "stage": "confirm"} for arm, it in found.items()}
     )
     best = max(found.values(), key=lambda it: (it.gains, it.told.speedup.point if it.told.speedup else 0.0))
-    decision, why = decide(best, found, () if best.gains else missed(ledger, found))
-    finish(ledger, decision, best.told, why, kinds_of(ledger, found))
+    decision, why = decide(best, found, () if best.gains else missed(session, found))
+    finish(session, decision, best.told, why, kinds_of(session, found))
 
 
-def measure(ledger: AdviseSession, plan: StagePlan) -> Prepared:
+def measure(session: AdviseSession, plan: StagePlan) -> Prepared:
     """Carry out a confirmation, and say what it measured; draft models read its answers, so that each has an expected
     speedup."""
-    part = ledger.part(plan)
+    part = session.part(plan)
 
-    def read(store: RunStore) -> Sequence[Turn] | None:
+    def read(store: RunStore) -> Sequence[Cell] | None:
         explore(part, store, host=None, priced=False)
 
-    ledger.servers.renew()
-    ledger.carry_out(plan, then=read, thorough=True)
+    session.servers.renew()
+    session.carry_out(plan, then=read, thorough=True)
     return part
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
-def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate]:
+def finalists_of(outcomes: Sequence[ArmOutcome], session: AdviseSession) -> list[Candidate]:
     """The configuration with the best prediction, the simplest of those that are as good; then one of another drafter,
     or one that is clearly better on one prompt type, if it may win there. What has no prediction is measured, too."""
-    ranked = sorted((it for it in fates if it.code != "failed"), key=promise, reverse=True)
+    ranked = sorted((it for it in outcomes if it.code != "failed"), key=promise, reverse=True)
     if not ranked:
         return []
     first = next((it for it in ranked if it.code == "open"), ranked[0])
     if promise(first) < promise(ranked[0]) / (1 + MARGIN):
         first = ranked[0]
     kept = [first]
-    arms = ledger.arms
+    arms = session.arms
     for it in ranked:
-        if it.predicted is None and it.code == "open" and it is not first and len(kept) < MOST_UNKNOWN:
+        if it.predicted is None and it.code == "open" and it is not first and len(kept) < MAX_UNKNOWN:
             kept.append(it)
         may_win = it.predicted is not None and ends(it.predicted)[1] > max(1.0, promise(first)) * (1 + MARGIN)
         other = arms[it.arm_id].draft != arms[first.arm_id].draft
@@ -146,16 +146,16 @@ def finalists_of(fates: Sequence[Fate], ledger: AdviseSession) -> list[Candidate
     return [Candidate(it, promise(it) or 1.0) for it in kept]
 
 
-def promise(fate: Fate) -> float:
+def promise(outcome: ArmOutcome) -> float:
     """The speedup that the screen expects; 0 for nothing."""
-    return fate.predicted.point if fate.predicted is not None else 0.0
+    return outcome.predicted.point if outcome.predicted is not None else 0.0
 
 
-def _better_somewhere(fate: Fate, than: Fate) -> bool:
+def _better_somewhere(outcome: ArmOutcome, than: ArmOutcome) -> bool:
     """Whether it is predicted to gain clearly more on a prompt type."""
     return any(
         mine.point > 1.03 * max(1.0, than.by_kind[kind].point)
-        for kind, mine in fate.by_kind.items()
+        for kind, mine in outcome.by_kind.items()
         if kind in than.by_kind
     )
 
@@ -169,18 +169,19 @@ def in_turn(prompts: Sequence[Prompt]) -> list[str]:
 
 
 def with_room(
-    ledger: AdviseSession, finalists: Sequence[Candidate], prompts: Sequence[str], answer_s: float
+    session: AdviseSession, finalists: Sequence[Candidate], prompts: Sequence[str], answer_s: float
 ) -> tuple[list[Candidate], tuple[tuple[str, ...], ...]]:
-    """As many finalists as there is time for, and the prompt of each block; fewer than `LEAST` where there is none."""
-    kept, start_s = list(finalists), 0.0 if ledger.advice.asked.urls else START_S
+    """As many finalists as there is time for, and the prompt of each block; fewer than `MIN_ANSWERS` if there is
+    none."""
+    kept, start_s = list(finalists), 0.0 if session.advice.asked.urls else START_S
     while kept:
         each = answer_s * (1 + sum(1 / it.point for it in kept))
-        left = ROOM * ledger.left() - start_s * (1 + len(kept))
-        count = min(MOST_ANSWERS, int(left / each)) if each > 0 else MOST_ANSWERS
-        lost = all(it.fate.predicted is not None and ends(it.fate.predicted)[1] < CLEAR_LOSS for it in kept)
+        left = ROOM * session.left() - start_s * (1 + len(kept))
+        count = min(MAX_ANSWERS, int(left / each)) if each > 0 else MAX_ANSWERS
+        lost = all(it.outcome.predicted is not None and ends(it.outcome.predicted)[1] < CLEAR_LOSS for it in kept)
         count = min(count, CHECKED) if lost else count
-        if count >= LEAST + (len(kept) > 1):
-            least = max(LEAST, min(CHECKED, count))
+        if count >= MIN_ANSWERS + (len(kept) > 1):
+            least = max(MIN_ANSWERS, min(CHECKED, count))
             own = list(prompts[:count])
             while len(own) < least:  # few prompts are asked again
                 own += prompts[: least - len(own)]
@@ -189,18 +190,18 @@ def with_room(
     return [], ()
 
 
-def by_prediction(ledger: AdviseSession) -> None:
+def by_prediction(session: AdviseSession) -> None:
     """No time is left to measure: what the screen says is the answer."""
-    best = max(ledger.advice.fates, key=promise, default=None)
+    best = max(session.advice.outcomes, key=promise, default=None)
     if best is None:
-        ledger.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
+        session.answer("undecided", "predicted", None, None, finished=True, why_undecided="failed")
         return
     bounded = best.predicted is not None and ends(best.predicted)[1] <= 1 + MARGIN
-    ledger.answer(
+    session.answer(
         "off" if bounded else "undecided",
         "predicted",
         best.arm_id,
-        ledger.advice.speedup or best.predicted,
+        session.advice.speedup or best.predicted,
         finished=bounded,
         why_undecided="" if bounded else "budget",
     )
@@ -233,22 +234,22 @@ class Finalist:
 
 
 def found_of(
-    ledger: AdviseSession, part: Prepared, arms: Sequence[str], priced: Path, *, place: str = FIRST
+    session: AdviseSession, part: Prepared, arms: Sequence[str], priced: Path, *, place: str = FIRST
 ) -> dict[str, Finalist]:
     """By the run of a confirmation, which `part` describes; `priced` is the run that knows what steps cost. Raises
     `StoreError`."""
-    goal = ledger.advice.asked.goal
-    report = read_run(ledger.folder / place)
+    goal = session.advice.asked.goal
+    report = read_run(session.folder / place)
     busy = any(not it.again for it in report.disturbances)
-    servers = SERVERS if keeps_servers(ledger.whole) else 0.0
-    with RunStore.open(ledger.folder / place, readonly=True) as store:
+    servers = SERVERS if keeps_servers(session.whole) else 0.0
+    with RunStore.open(session.folder / place, readonly=True) as store:
         measured = {arm: answers_of(store, arm, part.work.arms[arm].baseline_id or "", goal) for arm in arms}
         looks = _looks(part, store, priced, goal)
     found: dict[str, Finalist] = {}
     for arm in arms:
         verdict, answers = report.headline(arm), measured[arm]
-        outlook = looks.get(arm)
-        known = {} if outlook is None else {prompt: it.point for prompt, it in outlook.by_kind.items()}
+        forecast = looks.get(arm)
+        known = {} if forecast is None else {prompt: it.point for prompt, it in forecast.by_kind.items()}
         replayed = [known[it.prompt] for it in answers if known.get(it.prompt)]
         alone = replayed if len(replayed) == len(answers) else None
         here, over = None, None
@@ -256,7 +257,7 @@ def found_of(
             pairs, prompts = [it.pair for it in answers], [it.prompt for it in answers]
             here, over = speedup_of_answers(pairs, alone, prompts=prompts, among=len(arms), servers=servers)
         summary = next((it for it in report.summary.arms if it.arm_id == arm), None)
-        predicted = None if outlook is None or alone is None else outlook.predicted
+        predicted = None if forecast is None or alone is None else forecast.predicted
         told = Confirmed(
             arm,
             here,
@@ -287,7 +288,7 @@ def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal) -> list[An
     return found
 
 
-def _looks(part: Prepared, store: RunReader, priced: Path, goal: Goal) -> dict[str, Outlook]:
+def _looks(part: Prepared, store: RunReader, priced: Path, goal: Goal) -> dict[str, ArmForecast]:
     """What the replay of these very answers lets expect of each configuration, prompt by prompt and of all."""
     if not RunStore.exists(priced):
         return {}
@@ -327,37 +328,37 @@ def decide(best: Finalist, found: Mapping[str, Finalist], missed: Sequence[str])
     return ("no-difference" if told.ruling == "same" else "off"), ""
 
 
-def missed(ledger: AdviseSession, found: Mapping[str, Finalist]) -> list[str]:
+def missed(session: AdviseSession, found: Mapping[str, Finalist]) -> list[str]:
     """Configurations that were not measured and may gain 2 % or more over the best one that was: by their replays on
     all answers, those of the confirmation included, held to what its finalists showed about the cost of their steps.
     All of them where nothing is predicted."""
-    goal, arms = ledger.advice.asked.goal, ledger.arms
+    goal, arms = session.advice.asked.goal, session.arms
     best = max((it.told.speedup.point for it in found.values() if it.told.speedup is not None), default=1.0)
     with (
-        RunStore.open(ledger.folder / "screen", readonly=True) as screen,
-        RunStore.open(ledger.folder / FIRST, readonly=True) as store,
+        RunStore.open(session.folder / "screen", readonly=True) as screen,
+        RunStore.open(session.folder / FIRST, readonly=True) as store,
     ):
-        plain = [_plain_ms(it, ledger.baseline.id, goal) for it in (screen, store)]
+        plain = [_plain_ms(it, session.baseline.id, goal) for it in (screen, store)]
         names = list(dict.fromkeys(row.prompt_id for row in store.rows()))
-        later = {it.arm.id: it for it in look(ledger.on(names), store, goal=goal, priced=screen)}
+        later = {it.arm.id: it for it in look(session.on(names), store, goal=goal, priced=screen)}
     held: dict[str | None, float] = {}
     for arm, it in found.items():
         known = later.get(arm)
         if it.told.speedup is not None and known is not None and known.point and known.acceptance is not None:
             held[arms[arm].draft] = it.told.speedup.point / known.point
-    unmeasured = [it for it in ledger.advice.fates if it.arm_id not in found and it.code != "failed"]
-    if not any(map(promise, ledger.advice.fates)):
+    unmeasured = [it for it in session.advice.outcomes if it.arm_id not in found and it.code != "failed"]
+    if not any(map(promise, session.advice.outcomes)):
         return [it.arm_id for it in unmeasured]
     open_ones: list[str] = []
-    for fate in unmeasured:
-        sooner, other = promise(fate), later.get(fate.arm_id)
+    for outcome in unmeasured:
+        sooner, other = promise(outcome), later.get(outcome.arm_id)
         if not sooner:
             continue
         both = sooner
         if other is not None and other.acceptance is not None and other.point:
             both = sum(plain) / (plain[0] / sooner + plain[1] / other.point)
-        if both * held.get(arms[fate.arm_id].draft, 1.0) > max(1.0, best) * (1 + MARGIN):
-            open_ones.append(fate.arm_id)
+        if both * held.get(arms[outcome.arm_id].draft, 1.0) > max(1.0, best) * (1 + MARGIN):
+            open_ones.append(outcome.arm_id)
     return open_ones
 
 
@@ -366,7 +367,7 @@ def _plain_ms(store: RunReader, baseline: str, goal: Goal) -> float:
     return sum(it.ms for it in own if it is not None)
 
 
-def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[AdviceOfKind, ...]:
+def kinds_of(session: AdviseSession, found: Mapping[str, Finalist]) -> tuple[AdviceOfKind, ...]:
     """What is best on each prompt type, if they differ in it: the measured answers of that type, with what a replay
     leaves unexplained of all answers as the error of each."""
     kinds = list(dict.fromkeys(it.kind for finalist in found.values() for it in finalist.answers))
@@ -378,7 +379,7 @@ def kinds_of(ledger: AdviseSession, found: Mapping[str, Finalist]) -> tuple[Advi
             continue
         arm, speedup = max(each.items(), key=lambda it: it[1].point)
         decision = DECISIONS.get(ruled(speedup, None, None), "undecided")
-        named = None if decision in LEAVES_OFF else ledger.arms[arm]
+        named = None if decision in LEAVES_OFF else session.arms[arm]
         told.append(AdviceOfKind(kind=kind, decision=decision, arm=named, speedup=speedup))
     points = [it.speedup.point for it in told if it.speedup is not None]
     return tuple(told) if points and max(points) > APART * min(points) else ()
@@ -388,7 +389,7 @@ def on_kind(finalist: Finalist, kind: str, *, among: int) -> Estimate | None:
     """The speedup on the answers of a prompt type."""
     mine = [it.pair for it in finalist.answers if it.kind == kind]
     n = len(finalist.answers)
-    if not mine or n < LEAST:
+    if not mine or n < MIN_ANSWERS:
         return None
     arm, plain = ([sum(part) for part in zip(*side, strict=True)] for side in zip(*mine, strict=True))
     log = math.log(arm[0] / arm[1]) - math.log(plain[0] / plain[1])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter import workloads
 from specmeter.advise.advice import AdviceQuestion
-from specmeter.advise.halves import MOST_OF_KIND, MOST_PROMPTS, prompts_of_half
+from specmeter.advise.halves import MAX_OF_KIND, MAX_PROMPTS, prompts_of_half
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.registry import spec_of
 from specmeter.engines.url.spec import ANY
@@ -41,7 +41,7 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Draft lengths of models."""
 DOUBTS = (0.3, 0.5, 0.75)
 """`p_min`: drafting ends where the model is less sure of its token."""
-LEAST = 2
+MIN_GAMMA = 2
 """`gamma_min`: a single token that the model was sure of is not worth a step."""
 LOOKED_UP = (2, 3, 4, 6, 8)
 """Tokens of an n-gram."""
@@ -58,7 +58,7 @@ HEAD_LENGTHS = (1, 2, 3, 4)
 """Tokens that the target's own head drafts."""
 ROUNDS = 2
 """Under load: requests of each client, at least."""
-MOST_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 16}
+MAX_PER_KIND: Mapping[Folder, int] = {"bench": 48, "studies": 16}
 """Prompts of each kind that there are."""
 BENCH_TOKENS = 48
 """Generated for each prompt by models whose text is the same all along: bench models, and simulated ones."""
@@ -107,8 +107,8 @@ def _per_kind(asked: AdviceQuestion, source: Folder) -> int:
     """Prompts of each kind, for both halves: as many as `split` takes, for clients so many that few of them are at the
     same text."""
     kinds = len(asked.kinds) or len(ALL_KINDS)
-    of_half = max(1, -(-prompts_of_half(asked) // kinds) if asked.clients else min(MOST_OF_KIND, MOST_PROMPTS // kinds))
-    return min(2 * of_half, MOST_PER_KIND[source])
+    of_half = max(1, -(-prompts_of_half(asked) // kinds) if asked.clients else min(MAX_OF_KIND, MAX_PROMPTS // kinds))
+    return min(2 * of_half, MAX_PER_KIND[source])
 
 
 def _arms(traits: EngineTraits, heads: Sequence[str], *, has_drafts: bool, alone: bool) -> Iterator[dict[str, Any]]:
@@ -129,8 +129,8 @@ def _by_model(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, 
     longer = [gamma for gamma in LENGTHS if gamma > 1]
     yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS)}
     if "gamma_min" in method.parameters:
-        longer = [gamma for gamma in LENGTHS if gamma > LEAST]
-        yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS), "gamma_min": LEAST}
+        longer = [gamma for gamma in LENGTHS if gamma > MIN_GAMMA]
+        yield {"method": method.name, "gamma": longer, "p_min": list(DOUBTS), "gamma_min": MIN_GAMMA}
 
 
 def _by_lookup(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str, Any]]:
@@ -140,8 +140,8 @@ def _by_lookup(method: MethodTraits, traits: EngineTraits) -> Iterator[dict[str,
     elif traits.drafting is None:
         yield {"method": name, "gamma": list(LENGTHS)}
     elif name == "ngram-mod":
-        longer = [gamma for gamma in CONTINUED if gamma > LEAST]
-        yield {"method": name, "ngram_n": list(HASHED), "gamma": longer, "gamma_min": LEAST}
+        longer = [gamma for gamma in CONTINUED if gamma > MIN_GAMMA]
+        yield {"method": name, "ngram_n": list(HASHED), "gamma": longer, "gamma_min": MIN_GAMMA}
     elif name == "ngram-map-k4v":
         yield {"method": name, "ngram_n": list(LOOKED_UP), "gamma": list(CONTINUED), "ngram_min_hits": list(HITS)}
     else:

@@ -16,16 +16,16 @@ from typing import NamedTuple
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.record import Prompt
 
-MOST_PROMPTS = 16
+MAX_PROMPTS = 16
 """Of a half, unless there are more kinds: each kind has one at least."""
-MOST_OF_KIND = 8
+MAX_OF_KIND = 8
 """Prompts of a kind in a half: with fewer, what differs between prompts has hardly a bound (Student's t of 4: 3.2, of
 8: 2.4 standard errors), and more take time from blocks."""
-MOST_LOADED = 4
+MAX_LOADED = 4
 """Of a half under load, unless there are more clients: prompts share the machine, and blocks are the units."""
-MOST_KINDS = 8
+MAX_KINDS = 8
 APART = 8.0
-_LEAST_APART = 4
+_MIN_APART = 4
 """Prompts of a kind that are told apart by length."""
 
 
@@ -38,13 +38,13 @@ class Halves(NamedTuple):
     """Whether no prompt is in both."""
 
 
-def split(prompts: Sequence[Prompt], *, most: int = MOST_PROMPTS) -> Halves:
+def split(prompts: Sequence[Prompt], *, most: int = MAX_PROMPTS) -> Halves:
     """Two halves of the prompts, alike in kinds, of `most` at most."""
     by_kind: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         by_kind.setdefault(prompt.kind, []).append(prompt)
-    told = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MOST_KINDS]
-    each = max(1, min(MOST_OF_KIND, most // max(1, len(told))))
+    told = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))[:MAX_KINDS]
+    each = max(1, min(MAX_OF_KIND, most // max(1, len(told))))
     search, other, held_out = set[str](), set[str](), True
     for kind in told:
         # By their digests: an order that has nothing to do with what they say.
@@ -68,15 +68,15 @@ def kinds_by_length(prompts: Sequence[Prompt]) -> dict[str, str]:
         middle = math.sqrt(shortest * longest)
         for prompt in of_kind:
             name = f"{kind}-{'long' if lengths[prompt.id] > middle else 'short'}"
-            found[prompt.id] = name if len(of_kind) >= _LEAST_APART and longest >= APART * shortest else kind
+            found[prompt.id] = name if len(of_kind) >= _MIN_APART and longest >= APART * shortest else kind
     return found
 
 
-MOST_AT_ONCE = 8
+MAX_AT_ONCE = 8
 """Clients that each have a prompt of their own, as far as there are so many."""
 
 
 def prompts_of_half(asked: AdviceQuestion) -> int:
     """Most prompts of a half."""
-    clients = min(max(asked.clients, default=0), MOST_AT_ONCE)
-    return max(MOST_LOADED, clients) if clients else MOST_PROMPTS
+    clients = min(max(asked.clients, default=0), MAX_AT_ONCE)
+    return max(MAX_LOADED, clients) if clients else MAX_PROMPTS

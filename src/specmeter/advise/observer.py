@@ -21,7 +21,7 @@ class AdviseObserver(MeasureObserver, Protocol):
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
         """A stage begins, or a further block of the race: its arms, and what is left of the budget."""
 
-    def told(self, advice: Advice) -> None:
+    def best_so_far(self, advice: Advice) -> None:
         """The best answer so far."""
 
     def note(self, text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.advise.advice import MOST_CLIENTS, MOST_LOADS, AdviceQuestion
+from specmeter.advise.advice import MAX_CLIENTS, MAX_LOADS, AdviceQuestion
 from specmeter.engines.url.spec import ANY
 from specmeter.errors import UsageError
 from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine
@@ -92,11 +92,11 @@ def ask(
 
 def _refuse_clients(clients: Sequence[int], goal: Goal, *, wide: bool) -> None:
     """Raise `UsageError` for numbers of clients that cannot be asked about, and for what does not go with them."""
-    if out := [it for it in clients if not 1 <= it <= MOST_CLIENTS]:
-        raise UsageError(f"--clients {out[0]}: is not between 1 and {MOST_CLIENTS}", fix="write --clients 1,2,4,8")
-    if len(set(clients)) < len(clients) or len(clients) > MOST_LOADS:
+    if out := [it for it in clients if not 1 <= it <= MAX_CLIENTS]:
+        raise UsageError(f"--clients {out[0]}: is not between 1 and {MAX_CLIENTS}", fix="write --clients 1,2,4,8")
+    if len(set(clients)) < len(clients) or len(clients) > MAX_LOADS:
         raise UsageError(
-            f"--clients: {', '.join(map(str, clients[:20]))}: lists a number twice, or more than {MOST_LOADS} of them",
+            f"--clients: {', '.join(map(str, clients[:20]))}: lists a number twice, or more than {MAX_LOADS} of them",
             fix="write --clients 1,2,4,8",
         )
     if goal != "throughput":

@@ -136,7 +136,7 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     found = found.model_copy(update={"advices": tuple(advices), "made_at": made_at})
     if not examine:
         return found
-    from specmeter.advise.examination import doubt_of, doubted, withheld
+    from specmeter.advise.verify_advice import doubt_of, doubted, withheld
 
     doubt = doubt_of(folder) if found.finished else ""
     issued, _ = certificate_in(folder)
@@ -159,7 +159,7 @@ def _part(advice: Advice) -> str:
 
 def inspect_schedule(folder: Path) -> Inspection:
     """Every advice inspected, and the record held against its certificate. Raises `UsageError` where it is none."""
-    from specmeter.advise.examination import found_in, inspect_advice, inspected
+    from specmeter.advise.verify_advice import found_in, inspect_advice, inspected
 
     schedule = read_schedule(folder, examine=False)
     found: list[Finding] = []
@@ -175,7 +175,7 @@ def inspect_schedule(folder: Path) -> Inspection:
 
 def amend_schedule(schedule: Schedule, folder: Path) -> None:
     """Keep the other programs that a certified schedule has lines for, load by load (see `amend`)."""
-    from specmeter.advise.examination import amend
+    from specmeter.advise.verify_advice import amend
 
     fit = not uncertified(folder) and not is_changed(folder, _parts(schedule))
     for advice in schedule.advices:
@@ -186,7 +186,7 @@ def amend_schedule(schedule: Schedule, folder: Path) -> None:
 
 def certify_schedule(schedule: Schedule, folder: Path) -> None:
     """Issue the certificate of what has just been measured, behind earlier ones; of what is not finished none."""
-    from specmeter.advise.examination import certify
+    from specmeter.advise.verify_advice import certify
 
     if not schedule.finished:
         return
@@ -225,7 +225,7 @@ def read_advised(folder: Path, *, examine: bool = True) -> Advice | Schedule:
 
 
 def _examined(advice: Advice, folder: Path) -> Advice:
-    from specmeter.advise.examination import examined  # how advice is found; who looks at a run waits for none of it
+    from specmeter.advise.verify_advice import examined  # how advice is found; who looks at a run waits for none of it
 
     return examined(advice, folder)
 

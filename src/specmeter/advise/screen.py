@@ -9,7 +9,7 @@ Every prediction is a set of draws. Arms of one drafter share those of its costs
 than how each compares with plain decoding; `ARM` is what they do not share, and what no input explains.
 
 An arm is left out for what its prediction says at its optimistic end, never for its point alone; the one exception are
-neighbours of one drafter within `HAIR`, of which one stands for all. What has no prediction is not called slower.
+neighbours of one drafter within `TIE_MARGIN`, of which one stands for all. What has no prediction is not called slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zlib import crc32
 
 import numpy as np
 
-from specmeter.advise.advice import Fate
+from specmeter.advise.advice import ArmOutcome
 from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
@@ -52,23 +52,23 @@ ALLOWANCE_S = (8.0, 30.0)
 """Least and most seconds of it."""
 LONGEST_PRICED = 16
 """Costs of longer drafts go on from there: a probe of them would take longer than it is worth. Under load it is that
-many tokens of all requests together, but `LEAST_PRICED` of each."""
-LEAST_PRICED = 6
+many tokens of all requests together, but `MIN_PRICED` of each."""
+MIN_PRICED = 6
 ARM = 0.015
 """Standard deviation of the logarithm by which an arm differs from its prediction beside what arms of one drafter
 share."""
 ONE_SESSION = 0.05
 """Standard deviation of the logarithm of a speedup that was seen in a single session of each."""
-HAIR = 0.01
+TIE_MARGIN = 0.01
 """Neighbours predicted to be no further apart are as good as one another."""
 KINDS = 0.03
 """An arm that is so much better on one kind of text than all that are raced is raced as well, where there is room."""
-MOST = 5
+MAX_RACED_ARMS = 5
 """Arms that are raced."""
 
 
 @dataclass(frozen=True)
-class Outlook:
+class ArmForecast:
     """The prediction for an arm."""
 
     arm: Arm
@@ -99,7 +99,7 @@ class Shortlist:
 
     kept: tuple[str, ...]
     """Ids, the most promising first; none where nothing can gain."""
-    fates: tuple[Fate, ...]
+    outcomes: tuple[ArmOutcome, ...]
     """Of all others."""
 
 
@@ -136,7 +136,7 @@ def explore(
     What is on record is not looked for again. Whatever fails leaves a reason. Raises `StoreError`.
     """
     clients = max(at_once(arm) for arm in whole.work.arms.values())
-    longest = max(LONGEST_PRICED // clients, LEAST_PRICED)
+    longest = max(LONGEST_PRICED // clients, MIN_PRICED)
     allowance_s = min(max(ALLOWANCE * budget_s, ALLOWANCE_S[0]), ALLOWANCE_S[1])
     scout = Scout(whole.work, whole.engine, store, host, allowance_s=allowance_s, longest=longest, tell=tell)
     for arm in whole.work.arms.values():
@@ -157,11 +157,11 @@ def look(
     goal: Goal = "throughput",
     priced: RunReader | None = None,
     by_prompt: bool = False,
-) -> tuple[Outlook, ...]:
+) -> tuple[ArmForecast, ...]:
     """What is expected of every arm that is compared, the best first, by what the screen's run has on record.
 
-    `priced` is the run that knows what steps cost, if that is another one. `by_prompt`: `Outlook.by_kind` has prompts
-    instead of kinds. Starts nothing and writes nothing. Raises `StoreError`.
+    `priced` is the run that knows what steps cost, if that is another one. `by_prompt`: `ArmForecast.by_kind` has
+    prompts instead of kinds. Starts nothing and writes nothing. Raises `StoreError`.
     """
     work = whole.work
     forecaster = Forecaster(
@@ -176,18 +176,18 @@ def look(
     if by_prompt:
         seen.kinds = {it.id: frozenset({it.id}) for mine in work.prompts.values() for it in mine}
     found = [
-        Outlook(arm, None, {}, Message("screen.hopeless"), None, hopeless=True)
+        ArmForecast(arm, None, {}, Message("screen.hopeless"), None, hopeless=True)
         if arm.p_min and evidence.is_hopeless(arm)
-        else _outlook(arm, forecaster, seen)
+        else _forecast(arm, forecaster, seen)
         for arm in work.arms.values()
         if arm.role == "speculative"
     ]
     return tuple(sorted(found, key=lambda it: it.point, reverse=True))
 
 
-def owed_to_luck(outlooks: Sequence[Outlook]) -> float:
+def selection_bias(forecasts: Sequence[ArmForecast]) -> float:
     """The factor by which the best prediction is too high for being the best of so many."""
-    known = [it.draws for it in outlooks if it.draws is not None]
+    known = [it.draws for it in forecasts if it.draws is not None]
     return float(np.exp(luck_of_best(np.stack(known)))) if len(known) > 1 else 1.0
 
 
@@ -243,7 +243,7 @@ class _BaselineFacts:
         """Whether it was counted of another arm on the same prompts, and is only a sample of what this one does."""
         return isinstance(acceptance, Counted) and not acceptance.replayed and arm.id not in self._measured
 
-    def gain(self, arm: Arm) -> Outlook | None:
+    def gain(self, arm: Arm) -> ArmForecast | None:
         """What an arm was seen to gain over its baseline in the screen's block; None where it was not measured."""
         if self._cells is not None:
             return self._gain_under_load(arm, self._cells)
@@ -270,9 +270,9 @@ class _BaselineFacts:
         }
         basis = Message("screen.measured_on", prompts=len(both))
         tau = sum(own[name][1] for name in both) / max(1, sum(own[name][2] for name in both))
-        return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
+        return ArmForecast(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau)
 
-    def _gain_under_load(self, arm: Arm, cells: LoadTable) -> Outlook | None:
+    def _gain_under_load(self, arm: Arm, cells: LoadTable) -> ArmForecast | None:
         """The same by the cells of both."""
         logs = cells.speedups(arm.id, arm.baseline_id or "", arm.load) if arm.load is not None else {}
         if not logs:
@@ -282,7 +282,7 @@ class _BaselineFacts:
         apart[0] = 0.0
         draws = np.exp(fmean(logs.values()) + apart)
         basis = Message("screen.measured")
-        return Outlook(arm, of_draws(draws, "x", level=LEVEL), {}, basis, draws, None)
+        return ArmForecast(arm, of_draws(draws, "x", level=LEVEL), {}, basis, draws, None)
 
     def whole_time(self, arm: Arm, draws: Floats, prompts: frozenset[str] | None) -> Floats:
         """The speedup of whole answers, where that is the goal; a draft model reads the prompt as well."""
@@ -298,20 +298,20 @@ class _BaselineFacts:
         return (prompt_ms + decode_ms) / (prompt_ms * reading + decode_ms / draws)
 
 
-def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
+def _forecast(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> ArmForecast:
     forecaster.prepare(arm)
     by_kind: dict[str, Estimate] = {}
     try:
         known = forecaster.sources(arm)
         if isinstance(known, Message):
-            return seen.gain(arm) or Outlook(arm, None, {}, known, None)
+            return seen.gain(arm) or ArmForecast(arm, None, {}, known, None)
         draw = _Draw(arm, known, sample=seen.is_sample(arm, known.acceptance))
         draws, tau = draw.speedups(known.acceptance)
         for kind, prompts in seen.kinds.items():
             if (own := _on(prompts, known.acceptance)) is not None:
                 by_kind[kind] = of_draws(seen.whole_time(arm, draw.speedups(own)[0], prompts), "x", level=LEVEL)
     except SpecmeterError as error:
-        return Outlook(arm, None, {}, Message("text.outside", text=error.message), None)
+        return ArmForecast(arm, None, {}, Message("text.outside", text=error.message), None)
     if arm.load is not None:
         share = forecaster.prompts_share(arm)
         draws = 1 / (share + (1 - share) / draws)
@@ -319,7 +319,7 @@ def _outlook(arm: Arm, forecaster: Forecaster, seen: _BaselineFacts) -> Outlook:
         draws = seen.whole_time(arm, draws, None)
     basis = Message("screen.predicted", acceptance=known.acceptance_basis, costs=known.cost_basis)
     accepted = _accepted(known.acceptance)
-    return Outlook(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, acceptance=accepted)
+    return ArmForecast(arm, of_draws(draws, "x", level=LEVEL), by_kind, basis, draws, tau, acceptance=accepted)
 
 
 def _accepted(acceptance: Acceptance) -> float | None:
@@ -386,54 +386,54 @@ def simplicity(arm: Arm) -> tuple[int, int, int]:
     return drafter, settings, arm.gamma or 0
 
 
-def choose(outlooks: Sequence[Outlook], *, most: int = MOST) -> Shortlist:
+def choose(forecasts: Sequence[ArmForecast], *, most: int = MAX_RACED_ARMS) -> Shortlist:
     """Which arms are raced, at most `most`: those that stand for everything that might win.
 
     The leader, the best of each drafter (lookups are one), the best of each kind of text, then the others in the order
     of what is expected.
     """
-    fates: list[Fate] = []
-    alive: list[Outlook] = []
-    leader = _leader(outlooks)
-    for it in outlooks:
+    outcomes: list[ArmOutcome] = []
+    alive: list[ArmForecast] = []
+    leader = _leader(forecasts)
+    for it in forecasts:
         if it.predicted is None or it.draws is None or leader is None or leader.draws is None:
             continue
         ratio = of_draws(it.draws / leader.draws, "x", level=LEVEL)
         if it.predicted.high is not None and it.predicted.high <= 1:
-            fates.append(fate_of(it, "cannot-gain"))
+            outcomes.append(outcome_of(it, "cannot-gain"))
         elif it is not leader and ratio.high is not None and ratio.high < 1:
-            fates.append(fate_of(it, "cannot-win", than=leader, ratio=ratio))
+            outcomes.append(outcome_of(it, "cannot-win", than=leader, ratio=ratio))
         else:
             alive.append(it)
-    kept: list[Outlook] = []
-    fates += [fate_of(it, "cannot-gain") for it in outlooks if it.hopeless]
-    unknown = [it for it in outlooks if it.predicted is None and not it.hopeless]
+    kept: list[ArmForecast] = []
+    outcomes += [outcome_of(it, "cannot-gain") for it in forecasts if it.hopeless]
+    unknown = [it for it in forecasts if it.predicted is None and not it.hopeless]
     for it in (*_in_turn(alive, leader), *unknown):
-        like = next((other for other in kept if _within_a_hair(it, other)), None)
+        like = next((other for other in kept if _is_tie(it, other)), None)
         if like is not None and like.draws is not None and it.draws is not None:
             ratio = of_draws(it.draws / like.draws, "x", level=LEVEL)
-            fates.append(fate_of(it, "as-good", than=like, ratio=ratio))
+            outcomes.append(outcome_of(it, "as-good", than=like, ratio=ratio))
         elif len(kept) < most:
             kept.append(it)
         else:
-            fates.append(fate_of(it, "no-room"))
-    fates = _with_kinds(outlooks, kept, fates, most)
-    return Shortlist(tuple(it.arm.id for it in kept), tuple(fates))
+            outcomes.append(outcome_of(it, "no-room"))
+    outcomes = _with_kinds(forecasts, kept, outcomes, most)
+    return Shortlist(tuple(it.arm.id for it in kept), tuple(outcomes))
 
 
-def _leader(outlooks: Sequence[Outlook]) -> Outlook | None:
+def _leader(forecasts: Sequence[ArmForecast]) -> ArmForecast | None:
     """The best; of its neighbours the simplest."""
-    best = max(outlooks, key=lambda it: it.point, default=None)
+    best = max(forecasts, key=lambda it: it.point, default=None)
     if best is None or best.predicted is None:
         return None
-    return min((it for it in outlooks if _within_a_hair(it, best)), key=lambda it: simplicity(it.arm))
+    return min((it for it in forecasts if _is_tie(it, best)), key=lambda it: simplicity(it.arm))
 
 
-def _in_turn(alive: Sequence[Outlook], leader: Outlook | None) -> Iterator[Outlook]:
+def _in_turn(alive: Sequence[ArmForecast], leader: ArmForecast | None) -> Iterator[ArmForecast]:
     """The leader, the best of each drafter, and all others, each by what is expected."""
     if leader is None or all(it is not leader for it in alive):
         return
-    first: dict[str | None, Outlook] = {_drafter(leader.arm): leader}
+    first: dict[str | None, ArmForecast] = {_drafter(leader.arm): leader}
     for it in alive:
         first.setdefault(_drafter(it.arm), it)
     yield from first.values()
@@ -446,26 +446,35 @@ def _drafter(arm: Arm) -> str | None:
     return arm.draft or own
 
 
-def _within_a_hair(one: Outlook, other: Outlook) -> bool:
+def _is_tie(one: ArmForecast, other: ArmForecast) -> bool:
     """Whether two arms of one drafter are predicted to be as good as one another."""
     drafters = [(it.arm.methods, it.arm.draft, it.arm.baseline_id, it.arm.engine.options) for it in (one, other)]
-    return drafters[0] == drafters[1] and one.point > 0 and other.point > 0 and abs(one.point / other.point - 1) <= HAIR
+    return (
+        drafters[0] == drafters[1]
+        and one.point > 0
+        and other.point > 0
+        and abs(one.point / other.point - 1) <= TIE_MARGIN
+    )
 
 
-def _with_kinds(outlooks: Sequence[Outlook], kept: list[Outlook], fates: list[Fate], most: int) -> list[Fate]:
-    """Keep the best arm of each kind of text as well, where it gains there and there is room; the fates that stay."""
-    for kind in dict.fromkeys(kind for it in outlooks for kind in it.by_kind):
-        best = max((it for it in outlooks if kind in it.by_kind), key=lambda it: it.by_kind[kind].point)
+def _with_kinds(
+    forecasts: Sequence[ArmForecast], kept: list[ArmForecast], outcomes: list[ArmOutcome], most: int
+) -> list[ArmOutcome]:
+    """Keep the best arm of each kind of text as well, if it gains there and there is room; the outcomes that stay."""
+    for kind in dict.fromkeys(kind for it in forecasts for kind in it.by_kind):
+        best = max((it for it in forecasts if kind in it.by_kind), key=lambda it: it.by_kind[kind].point)
         reached = max((it.by_kind[kind].point for it in kept if kind in it.by_kind), default=1.0)
         if len(kept) < most and best.by_kind[kind].point > (1 + KINDS) * max(1.0, reached):
             kept.append(best)
     ids = {it.arm.id for it in kept}
-    return [fate for fate in fates if fate.arm_id not in ids]
+    return [outcome for outcome in outcomes if outcome.arm_id not in ids]
 
 
-def fate_of(it: Outlook, code: str, *, than: Outlook | None = None, ratio: Estimate | None = None) -> Fate:
+def outcome_of(
+    it: ArmForecast, code: str, *, than: ArmForecast | None = None, ratio: Estimate | None = None
+) -> ArmOutcome:
     """What became of an arm in the screen; `ratio` is its speed over that of `than`."""
-    return Fate.model_validate(
+    return ArmOutcome.model_validate(
         {
             "arm_id": it.arm.id,
             "predicted": it.predicted,

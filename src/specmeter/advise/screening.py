@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from specmeter.advise.budget import FEWEST_SCREENED
+from specmeter.advise.budget import MIN_SCREENED
 from specmeter.advise.duel import in_turn, promise
 from specmeter.advise.race import next_block
-from specmeter.advise.screen import choose, explore, fate_of, look, owed_to_luck, pilots
+from specmeter.advise.screen import choose, explore, look, outcome_of, pilots, selection_bias
 from specmeter.advise.session import AdviseSession
 from specmeter.advise.stage import StagePlan
 from specmeter.advise.standing import refuse_failing
@@ -27,82 +27,82 @@ from specmeter.text import duration
 
 if TYPE_CHECKING:
     from specmeter.advise.advice import Decision
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.laboratory.run import Prepared
     from specmeter.store import RunReader
 
-MOST_RACED = 3
+MAX_RACED = 3
 """Arms beside plain decoding, and one more where there are several kinds of text: most time of a race goes into arms
 within a hair of one another."""
 
 
-def screen(ledger: AdviseSession) -> None:
+def screen(session: AdviseSession) -> None:
     """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
-    whole = ledger.searched
+    whole = session.searched
     baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
     plan = StagePlan(
         "screen",
         "screen",
         (*baselines, *pilots(whole)),
-        ledger.halves.search,
-        {"blocks": 1, "disturbed": "keep", **ledger.keeping},
+        session.halves.search,
+        {"blocks": 1, "disturbed": "keep", **session.keeping},
     )
 
     def then(store: RunStore) -> None:
-        refuse_failing(store, store.rows(), ledger.baseline.id)
-        refuse_busy(ledger, store)
-        price(ledger, whole, store)
+        refuse_failing(store, store.rows(), session.baseline.id)
+        refuse_busy(session, store)
+        price(session, whole, store)
 
-    ledger.carry_out(plan, then=then)
-    shortlist(ledger, whole)
+    session.carry_out(plan, then=then)
+    shortlist(session, whole)
 
 
-def price(ledger: AdviseSession, whole: Prepared, store: RunStore) -> None:
+def price(session: AdviseSession, whole: Prepared, store: RunStore) -> None:
     """What steps cost, and what draft models say of the answers, on record of a screen."""
     host = None if whole.work.simulated else whole.host
-    explore(whole, store, host=host, budget_s=ledger.advice.asked.budget_s, tell=ledger.observer.looking_ahead)
+    explore(whole, store, host=host, budget_s=session.advice.asked.budget_s, tell=session.observer.looking_ahead)
 
 
 SCREENED = 0.3
 """Share of the budget after which no further prompt is answered to search by."""
-MOST_SCREENED = 8
+MAX_SCREENED = 8
 
 
-def screen_answers(ledger: AdviseSession) -> float:
+def screen_answers(session: AdviseSession) -> float:
     """Write whole answers without speculation, one prompt of each type after the other, as many as a share of the
     budget allows, and price every configuration on them. Seconds that an answer takes, in the median."""
-    prompts = in_turn([it for it in ledger.prompts if it.id in set(ledger.halves.search)])
-    kinds = len({it.kind for it in ledger.prompts})
-    prompts = prompts[: max(MOST_SCREENED, kinds)]
-    whole = ledger.on(prompts)
+    prompts = in_turn([it for it in session.prompts if it.id in set(session.halves.search)])
+    kinds = len({it.kind for it in session.prompts})
+    prompts = prompts[: max(MAX_SCREENED, kinds)]
+    whole = session.on(prompts)
     baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
     plan = StagePlan(
         "screen",
         "screen",
-        (*baselines, *(() if ledger.advice.asked.urls else pilots(whole))),
+        (*baselines, *(() if session.advice.asked.urls else pilots(whole))),
         tuple(prompts),
-        {"blocks": len(prompts), "stopping": "decided", "disturbed": "keep", **ledger.keeping},
+        {"blocks": len(prompts), "stopping": "decided", "disturbed": "keep", **session.keeping},
         tuple((it,) for it in prompts),
     )
-    experiment = ledger.part(plan).experiment
-    before = sum(it.seconds for it in ledger.advice.stages if it.stage == "settings")
+    experiment = session.part(plan).experiment
+    before = sum(it.seconds for it in session.advice.stages if it.stage == "settings")
 
-    def then(store: RunStore) -> Sequence[Turn] | None:
-        refuse_failing(store, store.rows(), ledger.baseline.id)
+    def then(store: RunStore) -> Sequence[Cell] | None:
+        refuse_failing(store, store.rows(), session.baseline.id)
         block = max(turn.block for turn in store.cells()) + 1
-        spent = ledger.spent() - before
-        late = spent + spent / block > SCREENED * (ledger.advice.asked.budget_s - before)
-        if block < experiment.design.blocks and (block < FEWEST_SCREENED or not late):
+        spent = session.spent() - before
+        late = spent + spent / block > SCREENED * (session.advice.asked.budget_s - before)
+        if block < experiment.design.blocks and (block < MIN_SCREENED or not late):
             return next_block(experiment, list(store.arms()), block)
-        refuse_busy(ledger, store)
-        price(ledger, ledger.on(answered(store)), store)
+        refuse_busy(session, store)
+        price(session, session.on(answered(store)), store)
         return None
 
-    ledger.carry_out(plan, then=then)
-    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
+    session.carry_out(plan, then=then)
+    with RunStore.open(session.folder / "screen", readonly=True) as store:
         names = answered(store)
-        times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == ledger.baseline.id and row.wall_ms]
-    shortlist(ledger, ledger.on(names))
+        times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == session.baseline.id and row.wall_ms]
+    shortlist(session, session.on(names))
     return median(times)
 
 
@@ -111,25 +111,25 @@ def answered(store: RunReader) -> list[str]:
     return list(dict.fromkeys(row.prompt_id for row in store.rows() if row.status == "ok"))
 
 
-def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
+def shortlist(session: AdviseSession, whole: Prepared) -> None:
     """What is expected of every configuration by the screen, and which ones may win."""
-    if ledger.advice.fates:
+    if session.advice.outcomes:
         return
-    with RunStore.open(ledger.folder / "screen", readonly=True) as store:
-        outlooks = look(whole, store, goal=ledger.advice.asked.goal)
-    kinds = {kind for it in outlooks for kind in it.by_kind}
-    choice = choose(outlooks, most=MOST_RACED + (len(kinds) > 1))
-    known = {it.arm.id: it for it in outlooks}
-    kept = [fate_of(known[arm_id], "open") for arm_id in choice.kept]
-    ledger.set_fates([*kept, *choice.fates])
-    best = next(iter(kept), None) or max(choice.fates, key=promise, default=None)
+    with RunStore.open(session.folder / "screen", readonly=True) as store:
+        forecasts = look(whole, store, goal=session.advice.asked.goal)
+    kinds = {kind for it in forecasts for kind in it.by_kind}
+    choice = choose(forecasts, most=MAX_RACED + (len(kinds) > 1))
+    known = {it.arm.id: it for it in forecasts}
+    kept = [outcome_of(known[arm_id], "open") for arm_id in choice.kept]
+    session.set_outcomes([*kept, *choice.outcomes])
+    best = next(iter(kept), None) or max(choice.outcomes, key=promise, default=None)
     best_of_many = (
-        None if best is None or best.predicted is None else scaled(best.predicted, 1 / owed_to_luck(outlooks))
+        None if best is None or best.predicted is None else scaled(best.predicted, 1 / selection_bias(forecasts))
     )
     gains = bool(kept) and above(best_of_many, 1)
     decision: Decision = "speculate" if gains else "undecided" if kept else "off"
     told = known[best.arm_id] if best else None
-    ledger.answer(
+    session.answer(
         decision,
         "predicted",
         best.arm_id if best else None,
@@ -138,22 +138,22 @@ def shortlist(ledger: AdviseSession, whole: Prepared) -> None:
     )
 
 
-def refuse_busy(ledger: AdviseSession, store: RunStore) -> None:
+def refuse_busy(session: AdviseSession, store: RunStore) -> None:
     """Wait for calm where others disturbed the screen, which counts all the same: it only says what is worth a race.
 
     Raises `UsageError` that says who takes the machine, where that does not end.
     """
-    host, design = ledger.advice.host, ledger.whole.experiment.design
+    host, design = session.advice.host, session.whole.experiment.design
     if host is None or design.disturbed == "keep":
         return
-    found = disturbance(store, (0, 0), ledger.arms, host)
+    found = disturbance(store, (0, 0), session.arms, host)
     if found is None:
         return
     who = str(found.what)
-    most = f"up to {duration(ledger.patience_s)} beyond the budget of {duration(ledger.advice.asked.budget_s)}"
-    ledger.observer.note(f"{who}; waiting for calm, {most}")
-    if not wait_for_calm(ledger.patience_s, gate_of(ledger.arms, list(store.sessions()), host)):
-        now = max((it.engine.threads or host.logical_cores for it in ledger.arms.values()), default=None)
+    most = f"up to {duration(session.patience_s)} beyond the budget of {duration(session.advice.asked.budget_s)}"
+    session.observer.note(f"{who}; waiting for calm, {most}")
+    if not wait_for_calm(session.patience_s, gate_of(session.arms, list(store.sessions()), host)):
+        now = max((it.engine.threads or host.logical_cores for it in session.arms.values()), default=None)
         threads = threads_beside(found.mean_percent, host, now) if found.cause == "others" else 0
         raise UsageError(
             f"busy machine: {who} while plain decoding was measured, and goes on",

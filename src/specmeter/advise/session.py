@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, Fate, write_advice
+from specmeter.advise.advice import GRID_NAME, LEAVES_OFF, ArmOutcome, write_advice
 from specmeter.advise.halves import Halves, kinds_by_length, prompts_of_half, split
 from specmeter.advise.stage import cells_s, is_done, keeps_servers, line_by, prepared_for, stage_run
 from specmeter.analysis.reading import made_in
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Foretold:
-    """What the screen expects of arms, as a run keeps it; see `measure.Foresight`."""
+class _StoredPredictions:
+    """What the screen expects of arms, as a run keeps it; see `measure.Predictor`."""
 
     expected: Mapping[str, Estimate | None]
 
@@ -56,8 +56,8 @@ class _Foretold:
 CELL_S = 8.0
 """What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
 length was not asked for."""
-LEAST_TOKENS = 24
-MOST_PROMPTS_MIB = 1024
+MIN_TOKENS = 24
+MAX_PROMPTS_MIB = 1024
 PROMPTS_SHARE = 32
 """A server's room for prompts is at most that part of what memory is available."""
 PATIENCE = 0.2
@@ -180,7 +180,7 @@ class AdviseSession:
         before = next((it.seconds for it in self.advice.stages if it.folder == plan.name), 0.0)
         self._timer = _Timer(plan.stage, plan.name, self.whole.engine.clock(), before)
         by_decoding = self.advice.asked.goal == "throughput"
-        expected = _Foretold({it.arm_id: it.predicted for it in self.advice.fates} if by_decoding else {})
+        expected = _StoredPredictions({it.arm_id: it.predicted for it in self.advice.outcomes} if by_decoding else {})
         try:
             if not is_done(place):
                 self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
@@ -267,19 +267,19 @@ class AdviseSession:
         fixed = given or asked.from_file is not None or not generation.ignore_eos  # a real answer is never cut
         if fixed or self._screened_cell_s <= CELL_S:
             return None
-        return max(min(LEAST_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
+        return max(min(MIN_TOKENS, usual), int(usual * CELL_S / self._screened_cell_s))
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
-    def fate(self, arm_id: str) -> Fate:
-        return next(it for it in self.advice.fates if it.arm_id == arm_id)
+    def outcome(self, arm_id: str) -> ArmOutcome:
+        return next(it for it in self.advice.outcomes if it.arm_id == arm_id)
 
-    def change_fates(self, changes: Mapping[str, Mapping[str, object]]) -> None:
+    def change_outcomes(self, changes: Mapping[str, Mapping[str, object]]) -> None:
         """Change what became of some arms, by their ids."""
-        self.set_fates([it.model_copy(update=dict(changes.get(it.arm_id, {}))) for it in self.advice.fates])
+        self.set_outcomes([it.model_copy(update=dict(changes.get(it.arm_id, {}))) for it in self.advice.outcomes])
 
-    def set_fates(self, fates: Sequence[Fate]) -> None:
-        self._change(fates=tuple(fates))
+    def set_outcomes(self, outcomes: Sequence[ArmOutcome]) -> None:
+        self._change(outcomes=tuple(outcomes))
 
     def answer(
         self,
@@ -315,7 +315,7 @@ class AdviseSession:
         self._change(**changes)
         self._book()
         write_advice(self.advice, self.folder)
-        self.observer.told(self.advice)
+        self.observer.best_so_far(self.advice)
 
     def interrupted(self) -> None:
         """Tell the best so far, which decides nothing."""
@@ -345,7 +345,7 @@ class AdviseSession:
 
 def _prompts_mib() -> int:
     """Room that each server has for prompts that it has read; servers end it with what does not fit."""
-    return min(MOST_PROMPTS_MIB, memory_available_bytes() // (PROMPTS_SHARE * 2**20))
+    return min(MAX_PROMPTS_MIB, memory_available_bytes() // (PROMPTS_SHARE * 2**20))
 
 
 def with_chosen(grid: Experiment, advice: Advice) -> Experiment:

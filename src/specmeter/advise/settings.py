@@ -27,7 +27,7 @@ from specmeter.store import RunStore
 if TYPE_CHECKING:
     from specmeter.advise.standing import Answered
     from specmeter.experiments.experiment import Experiment
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.record import Arm
     from specmeter.store import RequestRow, RunReader
 
@@ -83,49 +83,49 @@ def alternatives(
         yield {"kv_type_k": KV_TYPE, "kv_type_v": KV_TYPE, **attention}
 
 
-def settle(ledger: AdviseSession) -> None:
-    """Measure the settings that a ledger was made for by `to_try`; its advice says which are in force from now on.
+def settle(session: AdviseSession) -> None:
+    """Measure the settings that a session was made for by `to_try`; its advice says which are in force from now on.
 
     Raises `EngineError` where plain decoding does not work.
     """
     plan = StagePlan(
         "settings",
         "settings",
-        tuple(ledger.arms),
-        tuple(ledger.halves.search[:PROMPTS]),
-        {"blocks": TRIAL_BLOCKS, "stopping": "decided", **ledger.repeating, **ledger.patience},
-        max_tokens=min(ledger.whole.experiment.generation.max_tokens, TOKENS),
+        tuple(session.arms),
+        tuple(session.halves.search[:PROMPTS]),
+        {"blocks": TRIAL_BLOCKS, "stopping": "decided", **session.repeating, **session.patience},
+        max_tokens=min(session.whole.experiment.generation.max_tokens, TOKENS),
     )
-    trial = _Trial(ledger, ledger.part(plan).experiment)
-    ledger.carry_out(plan, then=trial.after_block)
-    with RunStore.open(ledger.folder / plan.name, readonly=True) as store:
-        ledger.tell(settings=tuple(trial.told(store)) if any(store.rows()) else ())
+    trial = _Trial(session, session.part(plan).experiment)
+    session.carry_out(plan, then=trial.after_block)
+    with RunStore.open(session.folder / plan.name, readonly=True) as store:
+        session.tell(settings=tuple(trial.tried(store)) if any(store.rows()) else ())
 
 
 @dataclass(frozen=True)
 class _Trial:
     """One start of the comparison."""
 
-    ledger: AdviseSession
+    session: AdviseSession
     experiment: Experiment
 
-    def after_block(self, store: RunStore) -> Sequence[Turn] | None:
+    def after_block(self, store: RunStore) -> Sequence[Cell] | None:
         """A further block of those that may be the fastest; None where that is decided, or there is no more room."""
-        ledger, experiment = self.ledger, self.experiment
+        session, experiment = self.session, self.experiment
         rows = list(store.rows())
-        failed = refuse_failing(store, rows, ledger.baseline.id)
+        failed = refuse_failing(store, rows, session.baseline.id)
         if any(not it.again for it in store.disturbances()):
             return None
         leading, block = self._leading(store, rows, failed), max(turn.block for turn in store.cells()) + 1
         if leading.settled or block >= experiment.design.blocks:
             return None
-        if ledger.spent() > SHARE * ledger.advice.asked.budget_s:
+        if session.spent() > SHARE * session.advice.asked.budget_s:
             return None
         arms = [arm for arm in store.arms() if arm.id in leading.survivors]
-        ledger.observer.stage_starting("settings", {arm.id: arm for arm in arms}, ledger.left())
+        session.observer.stage_starting("settings", {arm.id: arm for arm in arms}, session.left())
         return next_block(experiment, arms, block)
 
-    def told(self, store: RunReader) -> list[TriedSettings]:
+    def tried(self, store: RunReader) -> list[TriedSettings]:
         """What became of every setting; by the way of decoding that was the fastest."""
         rows = list(store.rows())
         failed, blocks = failed_arms(rows), blocks_of(rows)
@@ -151,22 +151,22 @@ class _Trial:
 
     def _leading(self, store: RunReader, rows: Sequence[RequestRow], failed: Mapping[str, str]) -> Answered:
         """How settings compare for the way of decoding, plain or drafting, that is ahead under any of them."""
-        ledger = self.ledger
+        session = self.session
         plain = [arm.id for arm in store.arms() if not arm.speculates]
         drafting = [arm.id for arm in store.arms() if arm.speculates]
         default = next((arm for arm in drafting if not self._differs(arm)), None)
-        questions = [RaceQuestion("", (ledger.baseline.id, *(it for it in plain if it != ledger.baseline.id)))]
+        questions = [RaceQuestion("", (session.baseline.id, *(it for it in plain if it != session.baseline.id)))]
         if default is not None and default not in failed:
             others = [it for it in drafting if it != default]
             questions += [
                 RaceQuestion("", (default, *others)),
                 RaceQuestion("", (*questions[0].arms, default, *others)),
             ]
-        answered = standings(store, rows, questions, self.experiment, ledger.advice.asked.goal)
-        ahead: Arm = self.ledger.arms[answered[-1].leader]
+        answered = standings(store, rows, questions, self.experiment, session.advice.asked.goal)
+        ahead: Arm = self.session.arms[answered[-1].leader]
         return answered[1] if ahead.speculates else answered[0]
 
     def _differs(self, arm_id: str) -> dict[str, int | str]:
         """In what an arm's engine is not the default."""
-        usual, mine = self.ledger.baseline.engine, self.ledger.arms[arm_id].engine
+        usual, mine = self.session.baseline.engine, self.session.arms[arm_id].engine
         return {name: getattr(mine, name) for name in SETTING_NAMES if getattr(mine, name) != getattr(usual, name)}

@@ -71,7 +71,7 @@ def is_done(folder: Path) -> bool:
         return store.certificate() is not None
 
 
-LEAST_KEPT_BYTES = 64_000_000
+MIN_KEPT_BYTES = 64_000_000
 """Of a target whose servers are kept: a smaller one starts at once, and its speed depends on where in the caches each
 server lies (7% of CPU time between servers of a 1 MB model, 0.4% at 100 MB, `benchmarks/servers_differ.py`)."""
 
@@ -102,7 +102,7 @@ def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, Mode
 def keeps_servers(whole: Prepared) -> bool:
     """Whether servers are worth keeping; never those of an experiment that has one for each request."""
     targets = {whole.work.models[arm.target].size_bytes for arm in whole.work.arms.values()}
-    return whole.experiment.design.session != "request" and min(targets) >= LEAST_KEPT_BYTES
+    return whole.experiment.design.session != "request" and min(targets) >= MIN_KEPT_BYTES
 
 
 def cells_s(store: RunReader, arms: Sequence[str]) -> float:

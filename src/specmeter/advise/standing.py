@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmeter.advise.screen import simplicity
-from specmeter.analysis.answer import MOST_FAILED
+from specmeter.analysis.answer import MAX_FAILED
 from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.load.summary import LoadTable, served
 from specmeter.errors import EngineError
@@ -99,7 +99,7 @@ def failed_arms(rows: Iterable[RequestRow]) -> dict[str, str]:
         tried[row.arm_id] = tried.get(row.arm_id, 0) + 1
         if row.status != "ok":
             errors.setdefault(row.arm_id, []).append(row.error or "")
-    return {arm: said[0] for arm, said in errors.items() if len(said) > MOST_FAILED * tried[arm]}
+    return {arm: said[0] for arm, said in errors.items() if len(said) > MAX_FAILED * tried[arm]}
 
 
 def blocks_of(rows: Iterable[RequestRow]) -> Counter[str]:

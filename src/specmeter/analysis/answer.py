@@ -63,11 +63,11 @@ NOISY_MARGIN = 0.1
 """Half width that advice aims at where the interval says nothing: enough to see whether there is anything to see."""
 
 
-MOST_FAILED = 0.1
+MAX_FAILED = 0.1
 """An arm that failed a larger share of its requests is not advised."""
 
 
-class Behind(Record):
+class IncompleteArm(Record):
     """An arm that does not compete, since it never completed prompts that others did."""
 
     arm_id: str
@@ -79,7 +79,7 @@ class Behind(Record):
     """Prompts that it was given."""
 
 
-class OfKind(Record):
+class BestForKind(Record):
     """The best arm on one kind of text."""
 
     kind: str
@@ -122,7 +122,7 @@ class Answer(Record):
     """Whether the run was not measured to its end, and has so many units then."""
     unit: Literal["block", "invocation"] = "block"
     """Over what the intervals are: invocations where there are several."""
-    by_kind: tuple[OfKind, ...] = ()
+    by_kind: tuple[BestForKind, ...] = ()
     """Every kind of text by itself; empty where there is one kind, or the answer is about one."""
     left_out: int = 0
     """Prompts that do not count, since the arm or its baseline never completed them."""
@@ -134,7 +134,7 @@ class Answer(Record):
     """Requests that the arm failed in the whole run."""
     tried: int = 0
     """Requests that it completed or failed."""
-    behind: tuple[Behind, ...] = ()
+    behind: tuple[IncompleteArm, ...] = ()
     """Arms that were given these prompts and do not compete, since they never completed some that others did."""
     idle: tuple[str, ...] = ()
     """Arms that drafted nothing at all; they do not compete."""
@@ -156,7 +156,7 @@ class Answer(Record):
         return self.baseline_id if self.decision in ("do not speculate", "no difference") else None
 
 
-def says_nothing(low: float, high: float) -> bool:
+def is_uninformative(low: float, high: float) -> bool:
     """Whether an interval is so wide around 1 that its digits are noise."""
     return low <= 1 <= high and high > NOISY * low
 
@@ -210,7 +210,7 @@ def _answer(
     kind: str,
     choices: Mapping[str, Choice],
     unit: Literal["block", "invocation"],
-    by_kind: tuple[OfKind, ...] = (),
+    by_kind: tuple[BestForKind, ...] = (),
 ) -> Answer:
     best_id, best = _best(choices, {arm_id for arm_id in choices if _fails(arms[arm_id])})
     among = best.compared
@@ -258,7 +258,7 @@ def _tried(arm: ArmSummary) -> int:
 
 
 def _fails(arm: ArmSummary) -> bool:
-    return arm.requests_failed > MOST_FAILED * _tried(arm)
+    return arm.requests_failed > MAX_FAILED * _tried(arm)
 
 
 def _is_idle(arm: ArmSummary, baseline_id: str) -> bool:
@@ -282,10 +282,10 @@ def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
         return "speculate" if best.speedup.n >= least_units(best.compared) else "too few"
     if all(high < 1 for _, high in own):
         return "do not speculate" if best.speedup.n >= least_units(1) else "too few"
-    return "too noisy" if says_nothing(low, high) else "not shown"
+    return "too noisy" if is_uninformative(low, high) else "not shown"
 
 
-def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:
+def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> BestForKind:
     """The best arm on one of so many kinds."""
     arm_id, best = _best(choices)
     together = best.compared * kinds
@@ -295,7 +295,7 @@ def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> OfKind:
         sign = "gain"
     elif speedup.n >= least_units(kinds) and all(_loses(choice.speedup, kinds) for choice in choices.values()):
         sign = "loss"
-    return OfKind(kind=kind, arm_id=arm_id, speedup=speedup, sign=sign)
+    return BestForKind(kind=kind, arm_id=arm_id, speedup=speedup, sign=sign)
 
 
 def _loses(speedup: Estimate, kinds: int) -> bool:
@@ -303,7 +303,7 @@ def _loses(speedup: Estimate, kinds: int) -> bool:
     return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
 
 
-def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: Mapping[str, ArmSummary]) -> bool:
+def _depends(decision: Decision, arm_id: str, by_kind: Sequence[BestForKind], arms: Mapping[str, ArmSummary]) -> bool:
     """Whether one answer for all kinds would be wrong for some: it gains here and loses there."""
     signs = {it.sign for it in by_kind}
     if "gain" in signs and ("loss" in signs or decision == "do not speculate"):
@@ -314,7 +314,7 @@ def _depends(decision: Decision, arm_id: str, by_kind: Sequence[OfKind], arms: M
 
 def _behind(
     arms: Mapping[str, ArmSummary], baseline_id: str, kind: str, choices: Mapping[str, Choice]
-) -> tuple[Behind, ...]:
+) -> tuple[IncompleteArm, ...]:
     """Arms that lack prompts which those that compete have."""
     others = (arm for arm in arms.values() if arm.baseline_id == baseline_id and arm.arm_id not in choices)
     parts = (
@@ -323,7 +323,7 @@ def _behind(
         if not (arm.cost_probe or _is_idle(arm, baseline_id))
     )
     return tuple(
-        Behind(arm_id=arm_id, speedup=part.speedup, prompts=met, of=met + part.left_out)
+        IncompleteArm(arm_id=arm_id, speedup=part.speedup, prompts=met, of=met + part.left_out)
         for arm_id, part in parts
         if part is not None and part.left_out
         for met in (part.gain.prompts if part.gain else 0,)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 
-MOST_UNSEEN = 0.1
+MAX_UNSEEN = 0.1
 """Share of an arm's time that may be without readings."""
 
 
@@ -152,7 +152,7 @@ def _doubt(table: RequestTable, energies: Energies, arm_id: str, rows: Ints) -> 
     """Why the joules of an arm are not known; None where they are."""
     if len(energies.sources(arm_id)) > 1:
         return Message("consumption.sources_changed")
-    if (unseen := _unseen(table, rows)) > MOST_UNSEEN:
+    if (unseen := _unseen(table, rows)) > MAX_UNSEEN:
         return Message("consumption.between_readings", unseen=unseen)
     return None if table.joules[rows].sum() > 0 else Message("consumption.stood_still")
 

@@ -9,7 +9,7 @@ prompts and B blocks,
     interval = mean x +- t(df) * sqrt(v),    df = v^2 / (v_P^2 / (P - 1) + v_B^2 / (B - 1))
 
 s_P is the standard deviation of the prompts' means, s_B that of the blocks' means (Satterthwaite's degrees of freedom).
-The prompts are a sample of those that are meant. With fewer than `LEAST_PROMPTS` there is the range alone.
+The prompts are a sample of those that are meant. With fewer than `MIN_PROMPTS` there is the range alone.
 
 Sources: Satterthwaite 1946, doi:10.2307/3002019; Clark 1973, "The language-as-fixed-effect fallacy",
 doi:10.1016/S0022-5371(73)80014-3 (items are a sample, too); Cochran 1977, ch. 6 (ratio estimator).
@@ -27,10 +27,10 @@ from specmeter.analysis.pairing import PairedBlocks
 from specmeter.numbers.estimates import from_log
 from specmeter.numbers.special import t_quantile
 from specmeter.numbers.stats import (
-    LEAST_PROMPTS,
+    MIN_PROMPTS,
     SAME,
     STUDENT,
-    Doubt,
+    ImputationVariance,
     Pair,
     Pool,
     geometric_speedup,
@@ -116,16 +116,16 @@ def pooled_speedup(units: Sequence[Pair], *, of: str = "blocks", level: float = 
 
 
 def speedup_over_prompts(
-    logs: Floats, *, level: float = 0.95, among: int = 1, doubt: Doubt | None = None
+    logs: Floats, *, level: float = 0.95, among: int = 1, doubt: ImputationVariance | None = None
 ) -> Estimate | None:
     """The geometric mean over prompts, with the interval for other prompts like these: `logs` are units x prompts.
 
     `among` for intervals that hold for so many arms together (Bonferroni); `doubt` is that of completed values. None
-    for fewer than `LEAST_PROMPTS`, for a single unit, where something is missing or most was completed, and where
+    for fewer than `MIN_PROMPTS`, for a single unit, where something is missing or most was completed, and where
     prompts do not differ at all.
     """
     units, prompts = logs.shape
-    if prompts < LEAST_PROMPTS or units < 2 or not np.isfinite(logs).all():
+    if prompts < MIN_PROMPTS or units < 2 or not np.isfinite(logs).all():
         return None
     of_prompt, of_unit = logs.mean(axis=0), logs.mean(axis=1)
     parts = [float(means.var(ddof=1)) / len(means) for means in (of_prompt, of_unit)]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.numbers.stats import Doubt, Pair, Pool, additive, doubt, with_doubt
+from specmeter.numbers.stats import ImputationVariance, Pair, Pool, additive, imputation_error, with_doubt
 from specmeter.record import Estimate
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class PairedBlocks:
     """Numbers of the prompts in the table."""
     completed: int
     """Prompts of a block that one side, or both, lack and that were completed."""
-    doubt: Doubt | None
+    doubt: ImputationVariance | None
     """What completing adds to the variance of the speedup; None where nothing was completed."""
 
     def doubted(self, speedup: Estimate) -> Estimate:
@@ -77,7 +77,7 @@ class PairedBlocks:
         return found
 
 
-def meet(table: RequestTable, rows: Ints, base: Ints, prompts: Ints | None = None) -> PairedBlocks | None:
+def pair_blocks(table: RequestTable, rows: Ints, base: Ints, prompts: Ints | None = None) -> PairedBlocks | None:
     """Where these rows of an arm and of its baseline met, on `prompts` alone where they are given; None for nowhere."""
     rows, base = rows[table.decoded[rows]], base[table.decoded[base]]
     if prompts is not None:
@@ -105,7 +105,7 @@ def meet(table: RequestTable, rows: Ints, base: Ints, prompts: Ints | None = Non
     invocations = np.array([table.cells[number][0] for number in cells.tolist()], dtype=np.int64)
     if completed and expected is not None:
         units = invocations if len(table.invocations) > 1 else np.arange(len(cells))
-        added = doubt(seen, expected, (_shares(arm) + _shares(baseline)) / 2, units)
+        added = imputation_error(seen, expected, (_shares(arm) + _shares(baseline)) / 2, units)
         logs = np.where(both, logs, expected)
     return PairedBlocks(arm, baseline, logs, seen, invocations, names, completed, added)
 

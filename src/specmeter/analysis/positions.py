@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """Stands for all kinds of text together."""
-MOST_LENGTHS = 17
+MAX_LENGTHS = 17
 """Accepted lengths that are shown by themselves, from 0; what is longer is added to the last of them."""
 
 Counts = Counter[tuple[int, int]]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from specmeter.analysis.summary import interim
-from specmeter.experiments.schedule import Turn
+from specmeter.experiments.schedule import Cell
 from specmeter.numbers.stats import Pool, geometric_speedup
 from specmeter.record import Arm, Disturbance, Estimate, Record
 from specmeter.store import RunStore
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from specmeter.store import RequestRow, RunReader
 
 
-MOST_REQUESTS = 20_000
+MAX_REQUESTS = 20_000
 """Longer runs are not summarised on the way: it would take time from their sessions."""
 _DONE = "SELECT arm_id, count(*) FROM request WHERE superseded = 0 AND status = 'ok' GROUP BY arm_id"
 _FAILED = "SELECT invocation, block, arm_id, prompt_id FROM request WHERE superseded = 0 AND status = 'failed'"
@@ -74,7 +74,7 @@ class Progress(Record):
     """From how long requests have taken so far; None before anything was measured, and where time is virtual."""
     arms: tuple[ArmProgress, ...]
     aside: Annotated[tuple[Disturbance, ...], Field(exclude=True)] = ()
-    """Blocks that were set aside so far."""
+    """Blocks that were excluded so far."""
     waits: Annotated[bool, Field(exclude=True)] = False
     """For a calm machine, to measure the last of them again."""
     asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
@@ -110,7 +110,7 @@ class RunSoFar:
         self._done = Counter({str(arm_id): int(count) for arm_id, count in store.raw(_DONE)})
         self._failed = {RequestKey(*key) for key in store.raw(_FAILED)} if state.failed else set[RequestKey]()
         self._rows: dict[RequestKey, RequestRow] | None = None
-        if state.planned <= MOST_REQUESTS:
+        if state.planned <= MAX_REQUESTS:
             self._rows = {row.key: row for row in store.rows()}
         self._virtual = any(model.simulated for model in store.models())
         self._seconds, self._requests = _spent(store, {it.id: it.started_at for it in self.sessions})
@@ -136,7 +136,7 @@ class RunSoFar:
         self._requests[row.arm_id] += 1
         self._at = ended
 
-    def progress(self, now: Turn | None = None, *, written: bool = True) -> Progress:
+    def progress(self, now: Cell | None = None, *, written: bool = True) -> Progress:
         """How far it has come; `now` is the cell that starts, `written` whether a process writes to the run."""
         last = now or (self.sessions[-1] if written and self.sessions else None)
         at = (last.invocation, last.block) if last else None
@@ -145,13 +145,13 @@ class RunSoFar:
         state = replace(self._state, ok=self._done.total(), failed=len(self._failed))
         return Progress(
             name=self._name,
-            state=state.told(written=written),
+            state=state.state_now(written=written),
             done=state.ok,
             planned=state.planned,
             failed=state.failed,
             block=self.blocks.index(at) + 1 if at in self.blocks else None,
             blocks=len(self.blocks),
-            arm_id=last.arm_id if last and (isinstance(last, Turn) or last.ended_at is None) else None,
+            arm_id=last.arm_id if last and (isinstance(last, Cell) or last.ended_at is None) else None,
             seconds_left=_seconds_left(arms),
             arms=arms,
             aside=self.aside,

@@ -158,7 +158,7 @@ class QualityReport(Record):
 
 
 MAX_BYTES = 64 * 2**20
-MOST_LOOKED_AT = 50
+MAX_LOOKED_AT = 50
 
 
 def quality_folder() -> Path:
@@ -192,7 +192,7 @@ def kept_reports(hashes: Collection[str]) -> tuple[QualityReport, ...]:
     except (OSError, SpecmeterError):
         return ()
     found: list[QualityReport] = []
-    for file in files[:MOST_LOOKED_AT]:
+    for file in files[:MAX_LOOKED_AT]:
         with contextlib.suppress(SpecmeterError):
             report = load_report(file)
             if any(model.model.sha256 in hashes for model in report.models):

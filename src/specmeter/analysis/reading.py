@@ -37,7 +37,7 @@ from specmeter.store.guarded import is_written
 from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 _APART = 10_000
-"""Between the number of a block and that of the same one, set aside: more than any experiment has."""
+"""Between the number of a block and that of the same one, excluded: more than any experiment has."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class RunReport:
     crossovers: tuple[Crossover, ...]
     """For each target that was measured with several numbers of clients: up to how many speculation pays."""
     disturbances: tuple[Disturbance, ...] = ()
-    """Blocks that were set aside."""
+    """Blocks that were excluded."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
-    """Arm -> its speedup with the blocks that were set aside among the others, where there are any."""
+    """Arm -> its speedup with the blocks that were excluded among the others, where there are any."""
     made: AnswersMade | None = None
     """How its answers were made; None where there are none."""
     written: bool = False
@@ -105,11 +105,11 @@ class RunReport:
     @property
     def remedy(self) -> Message | None:
         """What gives a number where too few blocks were calm for one."""
-        return next((it.remedy for it in self.findings if it.message.code == "set-aside.busy"), None)
+        return next((it.remedy for it in self.findings if it.message.code == "excluded-block.busy"), None)
 
     @property
     def worst(self) -> Disturbance | None:
-        """The worst block that was set aside."""
+        """The worst block that was excluded."""
         return max(self.disturbances, key=lambda it: it.mean_percent, default=None)
 
     @property
@@ -246,7 +246,7 @@ def made_in(store: RunReader, generation: Generation) -> AnswersMade | None:
 
 
 def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collection[str]) -> dict[str, Estimate]:
-    """Speedups with the blocks that were set aside, each of these a block of its own; empty where there are none."""
+    """Speedups with the blocks that were excluded, each of these a block of its own; empty where there are none."""
     aside = store.disturbances()
     if not aside:
         return {}

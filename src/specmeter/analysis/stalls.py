@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 
-LEAST_EXCESS = math.log(1.5)
+MIN_EXCESS = math.log(1.5)
 _DEVIATIONS = 6.0
-_LEAST_PROMPTS = 2
+_MIN_PROMPTS = 2
 """Prompts of a block that can tell a request that was held up from a block that was slow as a whole."""
 
 
@@ -94,7 +94,7 @@ def excesses(times: Floats) -> Floats:
     rank = times.argsort(axis=1).argsort(axis=1)
     at = np.minimum(place + (rank <= place), times.shape[1] - 1)
     ratios = np.where(counted & (others > 0), times - np.take_along_axis(np.sort(times, axis=1), at, axis=1), np.nan)
-    enough = np.isfinite(ratios).sum(axis=0) >= _LEAST_PROMPTS
+    enough = np.isfinite(ratios).sum(axis=0) >= _MIN_PROMPTS
     excess[:, enough] = ratios[:, enough] - _lower(ratios[:, enough].T, 0.25)
     known = np.isfinite(excess)
     return excess - _lower(excess[known][None, :], 0.5) if known.any() else excess
@@ -111,4 +111,4 @@ def limit(excess: Floats) -> float:
     known = excess[np.isfinite(excess)]
     if not len(known):
         return math.inf
-    return max(LEAST_EXCESS, _DEVIATIONS * 1.4826 * float(np.median(np.abs(known[known <= 0]))))
+    return max(MIN_EXCESS, _DEVIATIONS * 1.4826 * float(np.median(np.abs(known[known <= 0]))))

@@ -32,7 +32,7 @@ from specmeter.analysis.consumption import Consumption, Energies, consumption
 from specmeter.analysis.family import Family, families
 from specmeter.analysis.gain import Gain, gain_of, speedup_of
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
-from specmeter.analysis.pairing import meet
+from specmeter.analysis.pairing import pair_blocks
 from specmeter.analysis.requests import RequestTable
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
@@ -240,7 +240,7 @@ def interim(rows: Iterable[RequestRow], arms: Sequence[Arm]) -> dict[str, tuple[
         ms = float(table.ms[decoded].sum())
         rate = 1000 * float(table.tokens[decoded].sum()) / ms if ms else None
         base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id in ids and arm.load is None else mine[:0]
-        met = meet(table, mine, base)
+        met = pair_blocks(table, mine, base)
         pairs = met.pairs() if met else {}
         speedup = speedup_of(pairs, several=len(table.invocations) > 1, level=0.95) if pairs else None
         found[arm.id] = rate, met.doubted(speedup) if met and speedup else None
@@ -266,7 +266,7 @@ def _summarize_arm(
     # Under load requests share the machine: cells meet, and not prompts.
     base = table.of_arm(ids[arm.baseline_id]) if arm.baseline_id is not None and arm.load is None else rows[:0]
     ok = rows[table.ok[rows]]
-    met = meet(table, rows, base)
+    met = pair_blocks(table, rows, base)
     pairs = met.pairs() if met else {}
     estimates = _estimates(table, rows, base, met, competing.get((number, None)), arm.gamma, level)
     if arm.load is not None:
@@ -298,7 +298,7 @@ def _summarize_arm(
                 table,
                 of_kind,
                 base,
-                meet(table, of_kind, base),
+                pair_blocks(table, of_kind, base),
                 competing.get((number, code)),
                 arm.gamma,
                 level,
@@ -355,7 +355,9 @@ def _estimates(
     gain = gain_of(met, several=several, level=level) if met else None
     choice = None
     if met is not None and family is not None:
-        fewer = meet(table, rows, base, family.prompts) if len(np.setdiff1d(met.prompts, family.prompts)) else met
+        fewer = (
+            pair_blocks(table, rows, base, family.prompts) if len(np.setdiff1d(met.prompts, family.prompts)) else met
+        )
         chosen = gain_of(fewer or met, several=several, level=level, among=family.compared)
         choice = Choice(
             compared=family.compared, gain=chosen, simultaneous=simultaneous(chosen.decoding, family.compared)
@@ -376,7 +378,7 @@ def _estimates(
 
 def _speedups_by_prompt(table: RequestTable, rows: Ints, base: Ints, level: float) -> dict[str, Estimate]:
     """The speedup on every prompt, with an interval over blocks, or over invocations where there are several."""
-    met = meet(table, rows, base)
+    met = pair_blocks(table, rows, base)
     if met is None:
         return {}
     cell, prompt = np.nonzero(np.isfinite(met.seen))

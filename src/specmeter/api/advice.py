@@ -58,7 +58,7 @@ def advise(
     fetching = Fetching(offline)
     asked, candidates, grid = ready(asked, fetching)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
-    found = carry_out(asked, grid, folder, _Told(progress), left_out=candidates.left_out, fetching=fetching)
+    found = carry_out(asked, grid, folder, _ProgressCallback(progress), left_out=candidates.left_out, fetching=fetching)
     return ShownAdvice(**vars(found))
 
 
@@ -93,18 +93,18 @@ def schedule(
     fetching = Fetching(offline)
     asked, candidates, _ = ready(asked, fetching)
     folder, _ = choose_folder(asked, out=None if out is None else Path(path_of("out", out)), new=new)
-    found = advise_loads(asked, candidates, folder, _Told(progress), fetching=fetching)
+    found = advise_loads(asked, candidates, folder, _ProgressCallback(progress), fetching=fetching)
     return ShownSchedule(**vars(found))
 
 
-class _Told(Silent):
+class _ProgressCallback(Silent):
     """Passes on the best advice so far."""
 
     def __init__(self, progress: Callable[[Advice], None] | None) -> None:
         need(progress is None or callable(progress), "progress", progress, "a function of an advice")
         self._progress = progress
 
-    def told(self, advice: Advice) -> None:
+    def best_so_far(self, advice: Advice) -> None:
         if self._progress is not None:
             self._progress(ShownAdvice(**vars(advice)))
 

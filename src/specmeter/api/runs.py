@@ -187,7 +187,7 @@ def run(
         out=place,
         new=new,
     )
-    doubts = [str(finding.message) for finding in laboratory.foresee(prepared) if finding.severity != "note"]
+    doubts = [str(finding.message) for finding in laboratory.predict_findings(prepared) if finding.severity != "note"]
     for doubt in (*doubts, *too_few(prepared.experiment, list(prepared.work.arms.values()))):
         warn(doubt, stacklevel=2)
     laboratory.run(prepared, folder, _Observer(prepared.work, folder, progress), probes=found)

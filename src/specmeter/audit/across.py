@@ -27,9 +27,9 @@ from specmeter.theory import bounds
 
 USUAL = 0.06
 """Relative difference of two timings of one thing where the table does not show it."""
-LEAST = 0.02
+MIN_SPREAD = 0.02
 """Repeats of one sitting may agree better than two configurations of it would."""
-MOST = 0.25
+MAX_SPREAD = 0.25
 """Rows that differ by more are unsteady: nothing about the table, and about them nothing within that difference."""
 ENOUGH = 5
 """Degrees of freedom from which on repeats say how steady a table is."""
@@ -58,11 +58,11 @@ def noise_of(claims: Sequence[Claim]) -> TimingNoise:
     unsteady: dict[Key, float] = {}
     for keys, rates in _groups(claims):
         spread = max(rates) / min(rates) - 1
-        if spread <= MOST:
+        if spread <= MAX_SPREAD:
             near.append(rates)
         else:
             unsteady |= {key: max(spread, unsteady.get(key, 0.0)) for key in keys}
-    strange = Message("audit.noise_unsteady", most=MOST) if unsteady else ""
+    strange = Message("audit.noise_unsteady", most=MAX_SPREAD) if unsteady else ""
     freedom = sum(len(group) - 1 for group in near)
     if not freedom:
         return TimingNoise(USUAL, Message("audit.noise_usual", unsteady=strange), unsteady)
@@ -73,7 +73,7 @@ def noise_of(claims: Sequence[Claim]) -> TimingNoise:
     share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)
     rows = sum(len(group) for group in near)
     seen = Message("audit.noise_repeats", rates=rows, configurations=len(near), unsteady=strange)
-    return TimingNoise(min(MOST, max(LEAST, share)), seen, unsteady)
+    return TimingNoise(min(MAX_SPREAD, max(MIN_SPREAD, share)), seen, unsteady)
 
 
 def noise_of_row(claim: Claim, noise: float) -> float:
@@ -82,7 +82,7 @@ def noise_of_row(claim: Claim, noise: float) -> float:
         _standard_error(claim.decode_rate, claim.decode_rate_sd, claim.runs),
         _standard_error(claim.baseline_rate, claim.baseline_rate_sd, claim.runs),
     )
-    return max(noise, min(MOST, 2 * math.hypot(*spreads)))
+    return max(noise, min(MAX_SPREAD, 2 * math.hypot(*spreads)))
 
 
 def _standard_error(rate: float | None, deviation: float | None, runs: int | None) -> float:

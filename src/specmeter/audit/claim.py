@@ -68,7 +68,7 @@ class Claim(Record):
     tree: bool | None = None
     """Whether drafts are trees, of which one path can be accepted. None: not said, and the method's name decides."""
     synthetic: bool = False
-    """Acceptance was decided by dice."""
+    """Acceptance was simulated at random."""
     repeat: Count | None = None
     """Which repetition of its configuration the row is, as its source counts them."""
     runs: Annotated[int, Field(ge=1)] | None = None

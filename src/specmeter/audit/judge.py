@@ -65,7 +65,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("synthetic-on", "a speedup of a run whose acceptance was decided by dice"),
+    Bound("synthetic-on", "a speedup of a run whose acceptance was simulated at random"),
     Bound("target-decode-failed", "a rate of a run in which more than 1 % of the target's verifications failed"),
     Bound(
         "conservation",
@@ -265,7 +265,7 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, Boun
 
 def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     if claim.synthetic:
-        yield BoundOutcome("synthetic-on", "broken", Message("audit.dice"))
+        yield BoundOutcome("synthetic-on", "broken", Message("audit.synthetic"))
     for outcome in (
         check_failed_forwards(claim),
         check_ratio(claim),

@@ -277,7 +277,7 @@ class Audit:
         return sum(bool(ruling.contradictions) for ruling in self.rulings)
 
     @property
-    def told(self) -> Message:
+    def summary(self) -> Message:
         """The rulings by verdict, and columns of speeds that could not be read."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
         left = [
@@ -296,7 +296,7 @@ class Audit:
         One number where one will do, else two of them.
         """
         found: Counter[tuple[str, ...]] = Counter()
-        for claim in (it.claim for it in self.rulings[:_MOST_ASKED] if it.verdict == "cannot tell"):
+        for claim in (it.claim for it in self.rulings[:_MAX_ASKED] if it.verdict == "cannot tell"):
             if claim.problem is not None or claim.drafted_nothing or not claim.speculates:
                 continue
             rate, plain = claim.decode_rate or 0.0, claim.baseline_rate or 1.0
@@ -317,7 +317,7 @@ class Audit:
         return sum(ruling.verdict == verdict for ruling in self.rulings)
 
 
-_MOST_ASKED = 1_000
+_MAX_ASKED = 1_000
 """Rulings that are tried with numbers that they lack."""
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from specmeter.audit.across import MOST
+from specmeter.audit.across import MAX_SPREAD
 from specmeter.audit.claim import (
     Assumption,
     BoundOutcome,
@@ -370,7 +370,7 @@ def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: floa
         if excuse is not None:
             return BoundOutcome(bound, "doubtful", Message("audit.but", line=line, excuse=excuse))
         return BoundOutcome(bound, "broken", line, tuple(needs(claim, speedup.low, limit)))
-    if speedup.low > limit.value and speedup.low > 1 + min(noise, MOST):
+    if speedup.low > limit.value and speedup.low > 1 + min(noise, MAX_SPREAD):
         excess = speedup.low / limit.value - 1
         line = Message("audit.above_by_noise", **sides, excess=excess, noise=noise)
         return BoundOutcome(bound, "doubtful", line)

@@ -14,7 +14,6 @@ from specmeter.advise.advise import advise
 from specmeter.advise.again import again as measure_again
 from specmeter.advise.budget import ready, refuse_small_budget, with_budget
 from specmeter.advise.candidates import find_candidates
-from specmeter.advise.examination import amend
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.folder import choose_again, choose_folder
 from specmeter.advise.grid import grid_of
@@ -22,6 +21,7 @@ from specmeter.advise.loads import advise_loads, again_loads
 from specmeter.advise.outline import outline
 from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
+from specmeter.advise.verify_advice import amend
 from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
@@ -59,7 +59,7 @@ class _Clients(click.ParamType[tuple[int, ...]]):
             ) from None
 
 
-_LEAST_S = 10.0
+_MIN_S = 10.0
 
 
 class _Advise(GroupedCommand):
@@ -229,10 +229,10 @@ def command(
         )
     if settings["binary"] is not None:
         settings["binary"] = str(Path(settings["binary"]).absolute())
-    if budget is not None and budget < _LEAST_S:
+    if budget is not None and budget < _MIN_S:
         raise UsageError(
             f"--budget {budget:g}s: too short to compare anything, even with the smallest models",
-            fix=f"give {_LEAST_S:.0f}s or more; most models take minutes (default: 5m)",
+            fix=f"give {_MIN_S:.0f}s or more; most models take minutes (default: 5m)",
         )
     if target is not None and model is not None:
         raise UsageError(f"two targets are named, {target} and {model}", fix="name one")

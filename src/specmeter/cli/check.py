@@ -18,7 +18,7 @@ from specmeter.store.locate import ADVISED, find_run, sort_of
 from specmeter.store.reader import certificate_file
 from specmeter.store.run import SIGNATURE_NAME, write_document
 from specmeter.validity.inspection import Inspection, inspect
-from specmeter.validity.inspection import issue as issue_run
+from specmeter.validity.inspection import certify_run as issue_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,11 +154,11 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
 
 
 def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
-    from specmeter.advise.examination import inspect_advice, issue
+    from specmeter.advise.verify_advice import inspect_advice, keep_certificate
 
     inspection = inspect_advice(folder) if sort_of(folder) == "advice" else inspect_schedule(folder)
     try:
-        return inspection, certify and issue(folder, inspection)
+        return inspection, certify and keep_certificate(folder, inspection)
     except StoreError as error:
         errors().say(f"not certified: {error.message}", wrap=False)
     return inspection, False

@@ -15,7 +15,7 @@ from specmeter.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_LEAST_MEMORY = 256 * 2**20
+_MIN_MEMORY = 256 * 2**20
 
 COMMANDS = {
     "advise": "Find the fastest way to serve a model here, with proof.",
@@ -128,7 +128,7 @@ def _refuse_little_memory() -> None:
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if 0 <= soft < _LEAST_MEMORY:
+        if 0 <= soft < _MIN_MEMORY:
             raise MemoryError
 
 

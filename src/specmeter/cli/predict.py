@@ -106,7 +106,7 @@ def command(
 
 
 _ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-_MOST_VALUES = 128
+_MAX_VALUES = 128
 
 
 def _probe(file: Path | None) -> Probe | None:
@@ -127,7 +127,7 @@ def _whole(option: str, text: str, what: str) -> list[int]:
 def _numbers(option: str, text: str, example: str) -> list[float]:
     parts = text.split(",")
     try:
-        if len(parts) > _MOST_VALUES:
+        if len(parts) > _MAX_VALUES:
             raise ValueError
         values = [float(part) for part in parts]
     except ValueError:

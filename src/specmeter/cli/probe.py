@@ -15,7 +15,7 @@ from specmeter.probe import make
 from specmeter.probe.files import plain_name, probes_folder, save_probe
 from specmeter.probe.make import refuse_size
 from specmeter.probe.routing import RoutingSummary, save_routing, summarize
-from specmeter.probe.sweep import MOST_SEQUENCES, MOST_TOKENS
+from specmeter.probe.sweep import MAX_SEQUENCES, MAX_TOKENS
 from specmeter.record import EngineSettings, ModelIdentity
 from specmeter.show import probe_report
 from specmeter.show.terminal.console import Screen, errors
@@ -108,8 +108,8 @@ def command(
     3 the engine failed, 130 interrupted (nothing is kept).
     """
     text = None if text_file is None else make.read_text(text_file)
-    counts = parse_numbers(tokens, "--tokens", MOST_TOKENS) if tokens is not None else ()
-    sequences = parse_numbers(batch, "--batch", MOST_SEQUENCES) if batch is not None else ()
+    counts = parse_numbers(tokens, "--tokens", MAX_TOKENS) if tokens is not None else ()
+    sequences = parse_numbers(batch, "--batch", MAX_SEQUENCES) if batch is not None else ()
     settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
     screen = errors()
     host = read_host()

@@ -35,7 +35,7 @@ from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.plan import make_plan, queueing, self_drafting, swapped, too_few
-from specmeter.laboratory.run import choose_folder, foresee, prepare, run
+from specmeter.laboratory.run import choose_folder, predict_findings, prepare, run
 from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.probe.files import load_probe
@@ -258,7 +258,7 @@ def command(
     with model_progress(screen) as progress:
         prepared = prepare(loaded, fetching=Fetching(offline, progress))
     folder, resumed = choose_folder(prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new)
-    print_blocks(screen, found(foresee(prepared), with_notes=False))
+    print_blocks(screen, found(predict_findings(prepared), with_notes=False))
     arms = list(prepared.work.arms.values())
     models = prepared.work.models
     warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))

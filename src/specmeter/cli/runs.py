@@ -49,7 +49,7 @@ def list_runs(as_json: bool) -> None:
         runs.append(
             {
                 "folder": str(folder),
-                "state": state.told(written=is_written(folder)),
+                "state": state.state_now(written=is_written(folder)),
                 "ok": state.ok,
                 "planned": state.planned,
                 "started": started.isoformat(timespec="seconds") if started else "",

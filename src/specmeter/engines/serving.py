@@ -35,7 +35,7 @@ def at_once(connection: Connection) -> None:
         borrowed.detach()
 
 
-class Asked(Protocol):
+class ChildSession(Protocol):
     """What a child asks its session for."""
 
     @property
@@ -51,7 +51,7 @@ class Asked(Protocol):
     def close(self) -> None: ...
 
 
-S = TypeVar("S", bound=Asked)
+S = TypeVar("S", bound=ChildSession)
 
 
 def serve(load: Callable[[dict[str, Any]], S], converse: Callable[[S, Connection], None]) -> int:
@@ -74,7 +74,7 @@ def serve(load: Callable[[dict[str, Any]], S], converse: Callable[[S, Connection
     return 0
 
 
-def one_by_one(session: Asked, client: Connection) -> None:
+def one_by_one(session: ChildSession, client: Connection) -> None:
     """Answer one question after the other, for as long as there is a client."""
     while True:
         question: dict[str, Any] = json.loads(client.recv_bytes())
@@ -104,7 +104,7 @@ def asked(question: dict[str, Any]) -> tuple[Prompt, Generation]:
     return Prompt.model_validate(question["prompt"]), Generation.model_validate(question["generation"])
 
 
-def answer(session: Asked, question: dict[str, Any], client: Connection) -> Any:
+def answer(session: ChildSession, question: dict[str, Any], client: Connection) -> Any:
     """The answer of `session`, as JSON can hold it; during a generation, `client` hears that it goes on."""
     match question["ask"]:
         case "tokenize":

@@ -226,7 +226,7 @@ class Stop:
                 break_off()
 
 
-class Flown(NamedTuple):
+class SlotReply(NamedTuple):
     """How a request in flight was answered."""
 
     reply: Reply
@@ -246,7 +246,7 @@ class ThreadedSession(EngineSession):
     def __init__(self) -> None:
         self._numbers = count(1)
         self._flying: dict[Ticket, Stop] = {}
-        self._ended: SimpleQueue[tuple[Ticket, Flown | Exception, float]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[Ticket, SlotReply | Exception, float]] = SimpleQueue()
         self.most_at_once = 0
         """Requests that may be on their way at once, where these are more than the engine works on."""
         self._threads: ThreadPoolExecutor | None = None
@@ -255,9 +255,9 @@ class ThreadedSession(EngineSession):
     def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """What `generate` does. Raises anything once `stop` was asked."""
 
-    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> SlotReply:
         """What `submit` does with a request that has begun, where that is not what `generate` does."""
-        return Flown(self.answer(prompt, generation, stop))
+        return SlotReply(self.answer(prompt, generation, stop))
 
     @abstractmethod
     def end(self) -> None:
@@ -319,7 +319,7 @@ class ThreadedSession(EngineSession):
             return
         stop.begin()
         try:
-            result: Flown | Exception = self.fly(prompt, generation, stop)
+            result: SlotReply | Exception = self.fly(prompt, generation, stop)
         except Exception as error:
             result = error
         self._ended.put((ticket, result, stop.began_at))

@@ -10,9 +10,9 @@ from typing import Any, Literal, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from specmeter.record.base import told
+from specmeter.record.base import fault_text
 
-MOST = 10
+MAX_ERROR_LINES = 10
 """Lines of one message."""
 _EACH = "N"
 """Stands for a number or a name in the place of a key that belongs into every entry."""
@@ -34,18 +34,20 @@ def problems(error: ValidationError, data: object, *under: str, kind: type[BaseM
             lines.append(f"{where}: {_unknown(place, data, kind)}")
         elif items[0]["type"] == "union_tag_not_found":
             fixed = chain.from_iterable(_fixed(it).values() for it in _records_at(kind, place, data))
-            lines.append(f"{where}: {told(items)}; one of {', '.join(get_args(it.annotation)[0] for it in fixed)}")
+            lines.append(
+                f"{where}: {fault_text(items)}; one of {', '.join(get_args(it.annotation)[0] for it in fixed)}"
+            )
         elif items[0]["type"] == "value_error" and not place:
-            lines.append(told(items))
+            lines.append(fault_text(items))
         else:
-            lines.append(f"{where or 'file'}: {told(items)}")
+            lines.append(f"{where or 'file'}: {fault_text(items)}")
     return lines
 
 
 def shown(lines: Sequence[str]) -> str:
     """The lines below each other, no more than can be read."""
-    more = [f"... and {len(lines) - MOST} more"] if len(lines) > MOST else []
-    return "\n".join(f"  - {line}" for line in (*lines[:MOST], *more))
+    more = [f"... and {len(lines) - MAX_ERROR_LINES} more"] if len(lines) > MAX_ERROR_LINES else []
+    return "\n".join(f"  - {line}" for line in (*lines[:MAX_ERROR_LINES], *more))
 
 
 def _place(data: object, location: Sequence[object], *, missing: bool) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Turn:
+class Cell:
     """One arm's turn: all its requests in one block of one invocation."""
 
     invocation: int
@@ -60,7 +60,7 @@ class Balance(Record):
 
 def plan(
     arm_ids: Sequence[str], blocks: int, invocations: int, order: Order, seed: int, *, first: Collection[str] = ()
-) -> tuple[Turn, ...]:
+) -> tuple[Cell, ...]:
     """Every cell of an experiment, in the order of measurement: invocation by invocation, block by block (`grouped`:
     arm by arm).
 
@@ -77,13 +77,13 @@ def plan(
             raise ExperimentError(f"design.{field}: {count} is less than 1", fix=f"set design.{field} to 1 or more")
     if order == "grouped":
         return tuple(
-            Turn(invocation, block, position, arm_id)
+            Cell(invocation, block, position, arm_id)
             for invocation in range(invocations)
             for position, arm_id in enumerate(arm_ids)
             for block in range(blocks)
         )
     return tuple(
-        Turn(invocation, block, position, arm_ids[arm])
+        Cell(invocation, block, position, arm_ids[arm])
         for invocation in range(invocations)
         for block, row in enumerate(
             _rows(

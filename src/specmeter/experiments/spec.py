@@ -164,7 +164,7 @@ def disturbed_by_default() -> Literal["repeat", "keep"]:
     return "keep" if os.environ.get("SPECMETER_DISTURBED") == "keep" else "repeat"
 
 
-MOST_INVOCATIONS = 2_000
+MAX_INVOCATIONS = 2_000
 
 
 class Design(Record):
@@ -178,7 +178,7 @@ class Design(Record):
     scripts do: that confounds arms with time."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
     """Seed of the order; the same seed gives the same schedule everywhere."""
-    invocations: Annotated[int, Field(ge=1, le=MOST_INVOCATIONS)] = 1
+    invocations: Annotated[int, Field(ge=1, le=MAX_INVOCATIONS)] = 1
     """Repetitions of all blocks, each with its own order."""
     warmup: Literal["full", "short", "brief", "prompts", "none"] = "short"
     """One unmeasured request per session: of the measured shape, up to 256 tokens (`full`), of 8 tokens after no more
@@ -207,7 +207,7 @@ class Design(Record):
     """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
     aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
     (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`; a run that is resumed
-    follows the variable anew, and what was set aside stays so.
+    follows the variable anew, and what was excluded stays so.
     Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
     a fifth of the samples, of the block or of a session (of a session shorter than three seconds 20%); a GPU was slowed
     in 5% of them; or the processor's clock was a fifth lower in one session than in another with as many threads. A
@@ -225,7 +225,7 @@ class Design(Record):
 Clients = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 ArrivalRate = Annotated[float, Field(ge=0.0001, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=16_777_216)]
-MOST_SLOTS = 64
+MAX_SLOTS = 64
 """Slots of a server, as `engine.slots` has it."""
 OPEN_SLOTS = 8
 """Slots for requests that arrive by a rate, unless `load.slots` says otherwise."""
@@ -261,10 +261,10 @@ class LoadSpec(Record):
     @model_validator(mode="after")
     def _room_for_all(self) -> LoadSpec:
         most = max(as_tuple(self.clients), default=0)
-        if self.slots is None and most > MOST_SLOTS:
+        if self.slots is None and most > MAX_SLOTS:
             raise ValueError(
-                f"clients: {most} clients share {MOST_SLOTS} slots at most, and {most - MOST_SLOTS} requests would "
-                f"queue at any time; write slots: {MOST_SLOTS} to measure that"
+                f"clients: {most} clients share {MAX_SLOTS} slots at most, and {most - MAX_SLOTS} requests would "
+                f"queue at any time; write slots: {MAX_SLOTS} to measure that"
             )
         return self
 
@@ -290,7 +290,7 @@ class Only(Record):
     """Ids of arms, baselines among them; empty: all."""
     prompts: tuple[str, ...] = ()
     """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
-    invocations: tuple[Annotated[int, Field(ge=0, lt=MOST_INVOCATIONS)], ...] = ()
+    invocations: tuple[Annotated[int, Field(ge=0, lt=MAX_INVOCATIONS)], ...] = ()
     """Numbers of invocations, from 0, as the parts of a run on several machines have them; empty: all."""
     turns: Annotated[tuple[Annotated[tuple[str, ...], Field(min_length=1)], ...], Field(max_length=1_000)] = ()
     """Ids of the prompts of each block, the same for all arms; after the last one the first comes again. Empty: each

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 PASSES = 30
 """Passes over the arrays with each kernel."""
-LEAST_BYTES = 2**29
-MOST_BYTES = 2**31
+MIN_BYTES = 2**29
+MAX_BYTES = 2**31
 _UNKNOWN_CACHE_BYTES = 2**27
 _CACHED_BYTES = 2**18
 """A piece that stays in one core's own cache."""
 _CLEARLY = 1.3
 """A kernel that is this much faster in cache is held up by memory outside of it."""
-_MOST_STORED = 100_000
+_MAX_STORED = 100_000
 
 Kernel = Callable[["Part"], object]
 
@@ -133,7 +133,7 @@ def array_bytes(cache: int | None, available: int) -> int:
     Raises `UsageError` where even four times the caches do not fit.
     """
     caches = cache or _UNKNOWN_CACHE_BYTES
-    wanted = max(LEAST_BYTES, min(MOST_BYTES, 8 * caches), 4 * caches)
+    wanted = max(MIN_BYTES, min(MAX_BYTES, 8 * caches), 4 * caches)
     each = min(wanted, available // 4)
     if each < 4 * caches:
         raise UsageError(
@@ -161,7 +161,7 @@ def remembered(host: Host) -> Bandwidth | None:
     """What was last measured on this machine (same name, same processor); None where there is nothing to be read."""
     try:
         with _place(host.hostname_sha256, host.cpu).open("rb") as file:
-            return Bandwidth.model_validate_json(file.read(_MOST_STORED))
+            return Bandwidth.model_validate_json(file.read(_MAX_STORED))
     except (OSError, ValueError):
         return None
 

@@ -61,7 +61,7 @@ POLL_S = 0.1
 """A counter of a GPU changes about so often; reading all sources takes far less than a millisecond."""
 LONGEST_GAP_S = 1.0
 """Between two samples of a power sensor."""
-MOST_W = 2000.0
+MAX_W = 2000.0
 """No package draws more. A counter that was not read for as long as it needs to begin again at this power may have done
 so more than once."""
 IDLE_S = 3.0
@@ -136,7 +136,7 @@ class Counter:
             return
         gained = value - before
         # So much time may be enough for more than a round of the counter; one without a known end was set back.
-        wrapped = since * MOST_W > self._full * self._unit_j if self._full is not None else gained < 0
+        wrapped = since * MAX_W > self._full * self._unit_j if self._full is not None else gained < 0
         if wrapped:
             self._blind_s += since
         else:

@@ -10,7 +10,7 @@ import psutil
 
 # A share of one core below this is noise of any desktop.
 _BUSY_SHARE = 0.1
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def read_busy_processes(sample_s: float = 0.5, ours: Collection[int] = ()) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class OtherPrograms:
             ((seconds - before[key][1]) / elapsed, name) for key, (name, seconds) in after.items() if key in before
         )
         busiest = [(share, name) for share, name in reversed(shares) if share >= _BUSY_SHARE]
-        return tuple(f"{name} ({share:.2f} cores)" for share, name in busiest[:_MOST_NAMES])
+        return tuple(f"{name} ({share:.2f} cores)" for share, name in busiest[:_MAX_NAMES])
 
 
 def read_load_average() -> tuple[float, float, float] | None:

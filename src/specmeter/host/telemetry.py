@@ -33,7 +33,7 @@ _JOIN_S = 10.0
 _CPU_HWMON = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
 _PACKAGE_LABELS = ("Package id 0", "Tctl", "Tdie")
 # Each read of a clock interrupts that core, so a large machine is only sampled.
-_MOST_CLOCKS = 8
+_MAX_CLOCKS = 8
 
 
 class TelemetrySampler:
@@ -176,7 +176,7 @@ class CpuSensors:
     def __init__(self, root: Path = Path("/")) -> None:
         cpus = root / "sys/devices/system/cpu"
         clocks = sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"), key=lambda it: int(it.parts[-3][3:]))
-        self._clocks = clocks[:: max(1, -(-len(clocks) // _MOST_CLOCKS))]
+        self._clocks = clocks[:: max(1, -(-len(clocks) // _MAX_CLOCKS))]
         self._temperature = _find_temperature(root)
 
     def mhz(self) -> float | None:
@@ -301,7 +301,7 @@ BUSY_PERCENT = 5.0
 in the worst of 334 single samples."""
 SPIKE_PERCENT = 10.0
 _SPIKES = 0.2
-_LEAST_SPIKES = 3
+_MIN_SPIKES = 3
 SHORT_PERCENT = 20.0
 """Mean share in a session of fewer samples; its last one may hold a fifth of a second, and few ticks of the clock."""
 _CALM_S = 3
@@ -348,7 +348,7 @@ def is_busy(shares: Sequence[float], gate: Gate = QUIET, among: Sequence[float] 
     if gate.left and usual <= gate.left + gate.mean:
         shares = [abs(share - usual) for share in shares]
     spikes = sum(share > max(gate.mean, SPIKE_PERCENT) for share in shares)
-    return sum(shares) / len(shares) > gate.mean or (spikes >= _LEAST_SPIKES and spikes >= _SPIKES * len(shares))
+    return sum(shares) / len(shares) > gate.mean or (spikes >= _MIN_SPIKES and spikes >= _SPIKES * len(shares))
 
 
 HARMLESS = frozenset({"application_clocks", "sync_boost", "display_clocks"})
@@ -392,7 +392,7 @@ def others_were_busy(sessions: Sequence[Sequence[Seen]], gate: Gate = QUIET) -> 
     short = Gate(SHORT_PERCENT, gate.left)
     parts = [[it.other_percent for it in samples] for samples in sessions]
     return is_busy(among, gate, among) or any(
-        is_busy(part, gate if len(part) >= _LEAST_SPIKES else short, among) for part in parts
+        is_busy(part, gate if len(part) >= _MIN_SPIKES else short, among) for part in parts
     )
 
 
@@ -405,7 +405,7 @@ def lowest_clock(sessions: Iterable[Sequence[Seen]]) -> float:
     """The processor's median clock in the slowest session over that in the fastest, of sessions with three samples or
     more that tell it; 1 where fewer than two do."""
     clocks = [[it.mhz for it in samples if it.mhz] for samples in sessions]
-    medians = [median(part) for part in clocks if len(part) >= _LEAST_SPIKES]
+    medians = [median(part) for part in clocks if len(part) >= _MIN_SPIKES]
     return min(medians) / max(medians) if medians else 1.0
 
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader
 
 
-FEWEST = 2
+MIN_TEXTS = 2
 """Texts, of which some were not read, whose differences say how far others may lie from them."""
-MOST_PROMPTS = 0.95
+MAX_PROMPTS = 0.95
 """A share of prompts above this says nothing about decoding."""
 
 
@@ -136,7 +136,7 @@ class Evidence:
         if not cells:
             return None
         shares = [1 - it.decode_tokens * (it.full_ms or 0.0) / (it.full_tokens or 1) / it.window_ms for it in cells]
-        return min(max(median(shares), 0.0), MOST_PROMPTS)
+        return min(max(median(shares), 0.0), MAX_PROMPTS)
 
     def _cells(self, baseline_id: str) -> Sequence[CellFigures]:
         """What was measured of a loaded baseline first: the cells of one block."""
@@ -178,7 +178,7 @@ class Evidence:
                 for prompt_id, rounds in self._follow_session(arm, table, session, wanted):
                     found.add(prompt_id, _steps(arm, rounds))
         missing = len(wanted) - len(found.prompts)
-        if unread and len(found.prompts) < FEWEST:
+        if unread and len(found.prompts) < MIN_TEXTS:
             return Message("replay.unread")
         if not found.prompts:
             return Message("replay.no_text")

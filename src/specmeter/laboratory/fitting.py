@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from specmeter.record import Arm, Prompt
     from specmeter.workloads.spec import WorkloadSpec
 
-LEAST, STEP = 1024, 256
+MIN_CONTEXT, STEP = 1024, 256
 """Of a context that fits by itself."""
 _TEMPLATE = 256
 """Tokens that a chat template may add to a conversation."""
@@ -77,7 +77,7 @@ def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions:
     traits = spec_of(experiment.engine.kind).traits
     if traits.asked or "context" not in traits.settings:
         return loaded
-    each, most = LEAST, None
+    each, most = MIN_CONTEXT, None
     for arm in experiment.expand():
         if arm.role != "baseline" and arm.baseline_id is not None:
             continue  # its baseline has the same prompts

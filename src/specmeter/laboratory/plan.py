@@ -414,7 +414,7 @@ def _shorter(
     if now is None:
         return
 
-    def told(options: str, changed: Experiment, share: float = 1.0, tokens: int | None = None) -> Iterator[Shorter]:
+    def offers(options: str, changed: Experiment, share: float = 1.0, tokens: int | None = None) -> Iterator[Shorter]:
         scaled = [
             plan.model_copy(
                 update={
@@ -434,21 +434,21 @@ def _shorter(
     blocks = experiment.design.blocks
     if blocks > 1 and not any(True for _ in too_few(_with_blocks(experiment, blocks - 1), arms)):
         fewer = _with_blocks(experiment, blocks - 1)
-        yield from told(f"--blocks {blocks - 1}", fewer, (blocks - 1) / blocks)
+        yield from offers(f"--blocks {blocks - 1}", fewer, (blocks - 1) / blocks)
     generation = experiment.generation
     for tokens in (256, 128):
         usual = generation.max_tokens if generation.ignore_eos else min(generation.max_tokens, TYPICAL_ANSWER)
         if tokens <= 0.9 * usual:
-            yield from told(f"-n {tokens}", experiment, tokens=tokens)
+            yield from offers(f"-n {tokens}", experiment, tokens=tokens)
             break
     counts = workloads.count(experiment.workloads, base_dir=loaded.base_dir)
     for index, spec in enumerate(experiment.workloads):
         half = counts[spec.name] // 2
         share = 1 - (counts[spec.name] - half) / max(1, sum(counts.values()))
         if isinstance(spec, FileWorkload) and half > 1:
-            yield from told(f"--set workloads.{index}.count={half}", experiment, share)
+            yield from offers(f"--set workloads.{index}.count={half}", experiment, share)
         elif isinstance(spec, BenchWorkload | StudiesWorkload) and 1 < spec.per_kind < counts[spec.name]:
-            yield from told(f"--set workloads.{index}.per_kind={spec.per_kind // 2}", experiment, share)
+            yield from offers(f"--set workloads.{index}.per_kind={spec.per_kind // 2}", experiment, share)
 
 
 def _with_blocks(experiment: Experiment, blocks: int) -> Experiment:

@@ -45,8 +45,8 @@ SHARE = 0.05
 """Of the time that the run will take: all that is found out beside a baseline."""
 REQUESTS = 2.0
 """So many requests of the baseline may be taken for each arm that was asked for: before the second session, for one."""
-MOST_ROUNDS = 6
-LEAST_ROUNDS = 2
+MAX_ROUNDS = 6
+MIN_ROUNDS = 2
 """Where a probe is always wanted."""
 PRECISE = 0.01
 """Standard error of the logarithm of a step's cost with which a probe ends before its allowance is used."""
@@ -57,7 +57,7 @@ _COARSE_GAMMA = 4
 """Drafts are not cut further for the sake of time."""
 _PROFILE_S = 20.0
 """Of a draft that reads texts, where the probe has an allowance of its own."""
-_LEAST_READING_S = 3.0
+_MIN_READING_S = 3.0
 CHEAPEST = 0.8
 """A step over several tokens takes no less than this share of a plain one: otherwise something held the plain one up,
 and the round says nothing."""
@@ -120,7 +120,7 @@ class Scout(Evidence):
     @property
     def _least_rounds(self) -> int:
         """Rounds that are measured whatever they take."""
-        return LEAST_ROUNDS if self._work.experiment.design.probe == "always" else 0
+        return MIN_ROUNDS if self._work.experiment.design.probe == "always" else 0
 
     # --- cost --------------------------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class Scout(Evidence):
             answer = request.reply.text if request is not None and request.reply is not None else ""
             kinds.setdefault(prompt.kind, []).append(_asked_again(prompt, answer[: len(answer) // 2]))
         ordered = cycle([it for row in zip_longest(*kinds.values()) for it in row if it is not None])
-        return [list(islice(ordered, count)) for _ in range(MOST_ROUNDS)]
+        return [list(islice(ordered, count)) for _ in range(MAX_ROUNDS)]
 
     def _gate(self, arm: Arm) -> Gate:
         return QUIET if self._host is None else gate_for(arm.engine, self._host)
@@ -369,8 +369,8 @@ class Scout(Evidence):
         baseline_id, started_at = arm.baseline_id or "", self._engine.clock()
         reader = probe_key(baseline_id, arm.draft, arm.engine)
         quick, within_run = self._host is not None, self._allowance_s is None
-        limit_s = max(_LEAST_READING_S, self._left(baseline_id)) if quick and within_run else _PROFILE_S
-        again = quick and within_run and limit_s > _LEAST_READING_S
+        limit_s = max(_MIN_READING_S, self._left(baseline_id)) if quick and within_run else _PROFILE_S
+        again = quick and within_run and limit_s > _MIN_READING_S
         if reader in self._tried and (not again or self._tried[reader]):
             return self._tried[reader]
         self._tried[reader] = None
@@ -420,7 +420,7 @@ def _halved(gamma: int) -> Iterator[int]:
 
 def _is_precise(rounds: Sequence[Sequence[StepRound]]) -> bool:
     """Whether rounds agree in what a step of each way of drafting costs, on average over its lengths."""
-    if len(rounds) < LEAST_ROUNDS:
+    if len(rounds) < MIN_ROUNDS:
         return False
     for of_way in zip(*rounds, strict=True):
         lengths = set[int](of_way[0].step_ms).intersection(*(it.step_ms for it in of_way))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from specmeter.errors import EngineError, UsageError
 from specmeter.messages import Message
 from specmeter.probe.profile import allowed_s
-from specmeter.probe.routing import MOST_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
+from specmeter.probe.routing import MAX_EXPERTS, WINDOWS, ContinuationsOrder, load_routing, text_unions
 from specmeter.record import UNKNOWN_TOKEN, Arm, TextRouting
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROUTING_SHARE = 0.05
 """Of the time that the run took."""
-MOST_TOKENS = 8192
+MAX_TOKENS = 8192
 """Tokens of all prompts and texts: as much as tells a mean."""
 SHORTEST = 2
 """Tokens of a text that says anything about windows."""
@@ -49,7 +49,7 @@ def measure_routing(work: Work, store: RunStore) -> None:
         return
     known = {it.target for it in store.routing() if it.union is not None}
     headers = {name: model.header for name, model in work.models.items()}
-    sparse = {name for name, it in headers.items() if it and MOST_EXPERTS >= it.experts > it.experts_used > 0} - known
+    sparse = {name for name, it in headers.items() if it and MAX_EXPERTS >= it.experts > it.experts_used > 0} - known
     baselines = [it for it in work.arms.values() if it.role == "baseline" and it.target in sparse]
     wanted = {it.target: it for it in reversed(baselines)}
     left_s = allowed_s(store, ROUTING_SHARE)
@@ -93,9 +93,9 @@ def _read(work: Work, arm: Arm, texts: list[tuple[tuple[int, ...], tuple[int, ..
 
 
 def _texts(arm: Arm, store: RunStore) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(prompt, text) of a baseline's first answer to each prompt, up to `MOST_TOKENS` in all."""
+    """(prompt, text) of a baseline's first answer to each prompt, up to `MAX_TOKENS` in all."""
     prompts = {it.prompt_id: it.token_ids for it in store.prompt_tokens() if it.target == arm.target}
-    left = MOST_TOKENS
+    left = MAX_TOKENS
     for request in store.requests():
         if request.arm_id != arm.id or request.reply is None:
             continue

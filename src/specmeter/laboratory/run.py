@@ -16,19 +16,19 @@ from specmeter import workloads
 from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
 from specmeter.analysis.prediction.ngram_tables import table_of
 from specmeter.engines import Engine, EngineSession, Launch, load_engine
-from specmeter.engines.kept import KeptServers
 from specmeter.engines.registry import own_options, spec_of
-from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, heard_stops
+from specmeter.engines.warm_servers import WarmServerPool
+from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, interruptible
 from specmeter.experiments import schedule
 from specmeter.experiments.cells import first_pass, prompts_under
 from specmeter.experiments.file import LoadedExperiment, parse
-from specmeter.experiments.schedule import Turn
+from specmeter.experiments.schedule import Cell
 from specmeter.host.limits import allow_open_files
 from specmeter.laboratory.doctor import refuse_idle_gpu
 from specmeter.laboratory.fitting import fitted, most_tokens
 from specmeter.laboratory.pre_measure import Scout
 from specmeter.laboratory.routing import measure_routing
-from specmeter.measure import Foresight, Observer, Work, measure, needed
+from specmeter.measure import Observer, Predictor, Work, measure, needed
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import OFFLINE, ONLINE, Fetching, absent_models, locate, refuse_absent, resolve
@@ -39,8 +39,8 @@ from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.environment import environment_of
 from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.validity.checks.run_data import RunData
-from specmeter.validity.inspection import foresee as look
-from specmeter.validity.inspection import issue, refuse_changed_data
+from specmeter.validity.inspection import certify_run, refuse_changed_data
+from specmeter.validity.inspection import predict_findings as look
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 from specmeter.workloads.texts import Tokenizer
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from specmeter.probe.record import Probe
     from specmeter.store import RunReader
 
-Then = Callable[[RunStore], Sequence[Turn] | None]
+Then = Callable[[RunStore], Sequence[Cell] | None]
 
 _OTHER_FILES = 128
 """Open files beside those of clients: run folder, logs, libraries."""
@@ -130,7 +130,7 @@ def part_of(prepared: Prepared, experiment: Experiment) -> Prepared:
     )
 
 
-def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Turn, ...]:
+def _cells(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Cell, ...]:
     """What is planned from the start: of a run that stops when it is decided, one block."""
     design, measured = experiment.design, frozenset(experiment.invocations)
     planned = schedule.plan(
@@ -273,7 +273,7 @@ def used_models(experiment: Experiment, arms: Sequence[Arm]) -> dict[str, str]:
     return {name: (experiment.targets | experiment.drafts)[name] for name in names}
 
 
-def foresee(prepared: Prepared) -> tuple[Finding, ...]:
+def predict_findings(prepared: Prepared) -> tuple[Finding, ...]:
     """What validity checks have to say about an experiment on this machine before anything is measured."""
     work = prepared.work
     return look(
@@ -295,7 +295,7 @@ def run(
     observer: Observer,
     *,
     probes: Sequence[tuple[str, Probe]] = (),
-    foresight: Foresight | None = None,
+    foresight: Predictor | None = None,
     opened: Callable[[RunStore], None] = lambda _: None,
     then: Then | None = None,
     thorough: bool = True,
@@ -334,7 +334,7 @@ def run(
         arms=tuple(work.arms.values()),
     )
     with (
-        heard_stops(),
+        interruptible(),
         _opened(folder, loaded, work, identity, more=then is not None) as store,
         EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
@@ -381,7 +381,7 @@ def run(
 
 
 def _certify(store: RunStore, certified: Callable[[Measured], None], *, measured_now: bool) -> None:
-    inspection = issue(store, measured_now=measured_now)
+    inspection = certify_run(store, measured_now=measured_now)
     if inspection.measured is not None and not inspection.refuted:
         certified(inspection.measured)
 
@@ -390,7 +390,7 @@ def _certify(store: RunStore, certified: Callable[[Measured], None], *, measured
 def _servers(prepared: Prepared) -> Generator[Engine]:
     """The engine that a run starts sessions with: where it keeps servers, those that `prepared` keeps already."""
     engine, wanted = prepared.engine, prepared.experiment.design.session == "run"
-    if isinstance(engine, KeptServers):
+    if isinstance(engine, WarmServerPool):
         yield engine if wanted else engine.engine
     elif wanted:
         with closing(kept(prepared)) as own:
@@ -399,7 +399,7 @@ def _servers(prepared: Prepared) -> Generator[Engine]:
         yield engine
 
 
-def kept(prepared: Prepared, *, prompts_mib: int = 0) -> KeptServers:
+def kept(prepared: Prepared, *, prompts_mib: int = 0) -> WarmServerPool:
     """Its engine, with servers that are kept for the next session of their arm, unless they learn from requests; each
     with so much room for prompts."""
     traits = prepared.work.traits
@@ -409,7 +409,7 @@ def kept(prepared: Prepared, *, prompts_mib: int = 0) -> KeptServers:
         remembers = table_of(arm) is not None or any(it.remembers for it in traits.methods if it.name in arm.methods)
         return traits.drafting == "llama-server" and simple and not remembers
 
-    return KeptServers(prepared.engine, lasting, prompts_mib=prompts_mib)
+    return WarmServerPool(prepared.engine, lasting, prompts_mib=prompts_mib)
 
 
 def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Forecaster:
@@ -454,7 +454,7 @@ def choose_folder(
 
 def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, Any]:
     """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
-    environment: blocks that were set aside stay so, and those that come follow the rule that is in force then."""
+    environment: blocks that were excluded stay so, and those that come follow the rule that is in force then."""
     with suppress(ExperimentError, KeyError):  # of a file that is damaged, or of another version
         if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:
             rule = json.loads(store.experiment_json)["design"]["disturbed"]

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _PARTIAL = 1
 """`LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: only what cannot be cut, a recurrent state."""
 _EXPERTS = "ffn_moe_topk-"
-_MOST_LAYERS = 10_000
+_MAX_LAYERS = 10_000
 _SWITCH = {"auto": -1, "off": 0, "on": 1}
 
 
@@ -443,7 +443,7 @@ def _layer(name: str) -> int | None:
     if not name.startswith(_EXPERTS):
         return None
     number = name[len(_EXPERTS) :]
-    return int(number) if number.isdecimal() and int(number) < _MOST_LAYERS else None
+    return int(number) if number.isdecimal() and int(number) < _MAX_LAYERS else None
 
 
 def _ggml_type(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmeter.measure.loop import Foresight, Observer, Work, measure, needed, warmup_tokens
+from specmeter.measure.loop import Observer, Predictor, Work, measure, needed, warmup_tokens
 from specmeter.measure.requests import block_seed
 
-__all__ = ["Foresight", "Observer", "Work", "block_seed", "measure", "needed", "warmup_tokens"]
+__all__ = ["Observer", "Predictor", "Work", "block_seed", "measure", "needed", "warmup_tokens"]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from specmeter.record.measured import Cause
     from specmeter.store import RunReader
 
-MOST_TIMES = 3
+MAX_TIMES = 3
 """Blocks that are measured in all, times those that were planned."""
-LEAST_CALM = 3
+MIN_CALM = 3
 """Calm blocks without which there is no number, where more were planned."""
 _NAMED = 3
 
@@ -34,7 +34,7 @@ _NAMED = 3
 def is_too_busy(planned: Collection[tuple[int, int]], aside: Sequence[Disturbance]) -> bool:
     """Whether planned blocks (invocation, block) were given up, and fewer calm ones are left than a number needs."""
     given_up = {(it.invocation, it.block) for it in aside if not it.again}
-    return bool(given_up) and len(set(planned) - given_up) < min(LEAST_CALM, len(set(planned)))
+    return bool(given_up) and len(set(planned) - given_up) < min(MIN_CALM, len(set(planned)))
 
 
 def gate_of(arms: Mapping[str, Arm], sessions: Sequence[Session], host: Host) -> Gate:
@@ -116,7 +116,7 @@ def disturbance(
         programs=busiest(samples),
         cause=why.cause,
         clock=why.clock,
-        again=len(every) < (MOST_TIMES - 1) * len(blocks) and took <= (math.inf if repeat_s is None else repeat_s),
+        again=len(every) < (MAX_TIMES - 1) * len(blocks) and took <= (math.inf if repeat_s is None else repeat_s),
     )
 
 

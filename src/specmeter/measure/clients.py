@@ -45,7 +45,7 @@ class DueRequest(NamedTuple):
 FILLER = -1
 
 
-class Told(NamedTuple):
+class EndedRequest(NamedTuple):
     """One request of a cell, when it has ended."""
 
     asked: DueRequest
@@ -75,7 +75,7 @@ class Clients:
     session: EngineSession
     clock: Callable[[], float]
     """Of the engine, in seconds."""
-    ended: Callable[[Told], None]
+    ended: Callable[[EndedRequest], None]
     """Called with every request when it has ended."""
     _flying: dict[Ticket, _Flying] = field(default_factory=dict["Ticket", _Flying])
 
@@ -127,14 +127,14 @@ class Clients:
                 self.ended(told)
         return None
 
-    def give_up(self) -> Iterator[Told]:
+    def give_up(self) -> Iterator[EndedRequest]:
         """What is in flight when the cell is broken off, as failed."""
         now = self.clock()
         for flying in self._flying.values():
             error = EngineError(
                 "given up: the cell was broken off while this was answered", fix="run the same command again"
             )
-            yield Told(*flying, min(flying.due_at, now), error)
+            yield EndedRequest(*flying, min(flying.due_at, now), error)
         self._flying.clear()
 
     def _send(self, asked: DueRequest | None, client: int | None, due_at: float) -> None:
@@ -142,16 +142,16 @@ class Clients:
             ticket = self.session.submit(asked.prompt, asked.generation)
             self._flying[ticket] = _Flying(asked, client, due_at)
 
-    def _told(self, over: Ended) -> Told:
+    def _told(self, over: Ended) -> EndedRequest:
         flying = self._flying.pop(over.ticket)
         started_at = flying.due_at if over.started_at is None else over.started_at
-        return Told(*flying, started_at, over.result, over.slot, over.queued_ms)
+        return EndedRequest(*flying, started_at, over.result, over.slot, over.queued_ms)
 
-    def _end_of(self, told: Told) -> float:
+    def _end_of(self, told: EndedRequest) -> float:
         """When a request had ended, by the clock of the engine."""
         return told.started_at + told.result.wall_ms / 1000 if isinstance(told.result, Reply) else self.clock()
 
-    def _all_failed(self, told: Told, death: EngineError) -> EngineError:
+    def _all_failed(self, told: EndedRequest, death: EngineError) -> EngineError:
         """Collect what fails with the engine."""
         self.ended(told)
         while self._flying and (over := self.session.collect()) is not None:
@@ -159,5 +159,5 @@ class Clients:
         return death
 
 
-def _death(told: Told) -> EngineError | None:
+def _death(told: EndedRequest) -> EngineError | None:
     return told.result if isinstance(told.result, EngineDiedError | EngineHungError) else None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.engines.session import differences
 from specmeter.errors import EngineError
-from specmeter.experiments.schedule import Turn, arrivals
-from specmeter.measure.clients import FILLER, Clients, DueRequest, Told
+from specmeter.experiments.schedule import Cell, arrivals
+from specmeter.measure.clients import FILLER, Clients, DueRequest, EndedRequest
 from specmeter.measure.requests import request_of
 from specmeter.record import Filler, Load, LoadCell, Reply, Request, Sending
 
@@ -32,7 +32,7 @@ def late_share(late_ms: float, duration_ms: float, at_once: float) -> float:
     return late_ms / (duration_ms * at_once) if duration_ms * at_once > 0 else 0.0
 
 
-def _filler(told: Told) -> Filler | None:
+def _filler(told: EndedRequest) -> Filler | None:
     reply = told.result
     if not isinstance(reply, Reply):
         return None
@@ -75,7 +75,7 @@ class Kept(NamedTuple):
 class LoadedCell:
     """One cell, in one session. `clock` is that of the engine, in seconds; `seed` that of the experiment's design."""
 
-    turn: Turn
+    turn: Cell
     load: Load
     session_id: str
     session: EngineSession
@@ -92,9 +92,9 @@ class LoadedCell:
         """Send everything as the load says. `done` hears of each request that ends; `keep` stores what there is in the
         end, also of a cell that anything (Ctrl-C included) breaks off. `lead`: what clients begin with.
         """
-        told: list[Told] = []
+        told: list[EndedRequest] = []
 
-        def ended(it: Told) -> None:
+        def ended(it: EndedRequest) -> None:
             told.append(it)
             if not it.asked.is_filler:
                 done(self._request(it))
@@ -137,7 +137,7 @@ class LoadedCell:
         return {}
 
     def _settled(
-        self, told: Sequence[Told], *, complete: bool
+        self, told: Sequence[EndedRequest], *, complete: bool
     ) -> tuple[list[tuple[Request, Sending]], list[Filler | None]]:
         """Requests with what the engine tells only when all is over, such as the steps in its log; and fillers, None
         for one that failed."""
@@ -147,13 +147,13 @@ class LoadedCell:
         of_run = [(self._request(it), self._sending(it)) for it in whole if not it.asked.is_filler]
         return of_run, [_filler(it) for it in whole if it.asked.is_filler]
 
-    def _request(self, told: Told) -> Request:
+    def _request(self, told: EndedRequest) -> Request:
         asked, result = told.asked, told.result
         if not isinstance(result, Reply | EngineError):
             raise result
         return request_of(self.turn, self.session_id, asked.item, asked.prompt, told.started_at, result)
 
-    def _sending(self, told: Told) -> Sending:
+    def _sending(self, told: EndedRequest) -> Sending:
         return Sending(
             invocation=self.turn.invocation,
             block=self.turn.block,

@@ -1,9 +1,9 @@
 """The only loop that measures: schedule -> engine session -> requests.
 
 A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up (unless its server is a
-warm one, `engines.kept`), then one request at a time, each on disk before the next one starts. What is already in the
-run folder is skipped, so the same loop resumes an interrupted run. An engine that dies costs the request it was working
-on; the rest of the cell goes on with a fresh session.
+warm one, `engines.warm_servers`), then one request at a time, each on disk before the next one starts. What is already
+in the run folder is skipped, so the same loop resumes an interrupted run. An engine that dies costs the request it was
+working on; the rest of the cell goes on with a fresh session.
 
 A cell of an arm with a load is measured by its clients and stored when it has ended (`measure.load`).
 """
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, stop_if_asked
-from specmeter.experiments.schedule import Turn, item_order
+from specmeter.experiments.schedule import Cell, item_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
-from specmeter.measure.calm import MOST_TIMES, disturbance, gate_of
+from specmeter.measure.calm import MAX_TIMES, disturbance, gate_of
 from specmeter.measure.clients import FILLER, DueRequest
 from specmeter.measure.load import Kept, LoadedCell
 from specmeter.measure.requests import block_seed, request_of
@@ -68,7 +68,7 @@ class Observer(Protocol):
     def looking_ahead(self, doing: Message) -> None:
         """Something is found out that an arm's prediction needs; `doing` says what, and about how long it takes."""
 
-    def session_starting(self, cell: Turn, requests: int) -> None:
+    def session_starting(self, cell: Cell, requests: int) -> None:
         """A session starts, to measure so many requests."""
 
     def request_done(self, request: Request) -> None:
@@ -85,7 +85,7 @@ class Observer(Protocol):
         """The machine while requests run, about once a second; called from another thread."""
 
 
-class Foresight(Protocol):
+class Predictor(Protocol):
     """Predicts an arm before its first session; `prediction.forecast.Forecaster` is one."""
 
     def saw(self, requests: Iterable[Request]) -> None:
@@ -110,7 +110,7 @@ class Work:
     """By name in the experiment; targets and drafts."""
     prompts: Mapping[str, tuple[Prompt, ...]]
     """Arm id -> its prompts, in the order of the workloads."""
-    cells: Sequence[Turn]
+    cells: Sequence[Cell]
     traits: EngineTraits = field(default_factory=EngineTraits)
     """What the engine states about itself."""
 
@@ -130,7 +130,7 @@ class Work:
             for prompt in self.due(cell):
                 yield cell.invocation, cell.block, cell.arm_id, prompt.id
 
-    def due(self, cell: Turn) -> tuple[Prompt, ...]:
+    def due(self, cell: Cell) -> tuple[Prompt, ...]:
         """The prompts to be measured in a cell, in the order of the workloads."""
         return self.experiment.due(self.arms[cell.arm_id], self.prompts[cell.arm_id], cell.invocation, cell.block)
 
@@ -140,20 +140,20 @@ def measure(
     engine: Engine,
     store: RunStore,
     observer: Observer,
-    foresight: Foresight | None = None,
+    foresight: Predictor | None = None,
     meter: EnergyMeter | None = None,
 ) -> None:
     """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session,
     and what `meter` says of every request.
 
-    A block that others disturbed is set aside and measured again (`measure.calm`).
+    A block that others disturbed is excluded and measured again (`measure.calm`).
 
     Engine failures are recorded with their requests and do not stop the run, unless engines fail to start again and
     again (`EngineStartError`). Raises `ExperimentError` when a prompt does not fit the context, and `ModelError` when a
     model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
     on. Everything measured before is in the store.
     """
-    bench = _Bench(work, engine, store, observer, foresight, meter)
+    bench = _CellRunner(work, engine, store, observer, foresight, meter)
     bench.recall()
     given_up = {(it.invocation, it.block) for it in store.disturbances() if not it.again}
     for block, cells in groupby(work.cells, key=lambda cell: (cell.invocation, cell.block)):
@@ -166,14 +166,14 @@ def measure(
 
 
 @dataclass
-class _Bench:
+class _CellRunner:
     """Measures one cell after the other."""
 
     work: Work
     engine: Engine
     store: RunStore
     observer: Observer
-    foresight: Foresight | None = None
+    foresight: Predictor | None = None
     meter: EnergyMeter | None = None
     done: set[RequestKey] = field(default_factory=set["RequestKey"])
     """Requests that have an answer which counts."""
@@ -212,7 +212,7 @@ class _Bench:
         """Whether some arm is still to be predicted; once none is, nothing needs to be remembered for it."""
         return any(arm.speculates and arm.id not in self.predicted for arm in self.work.arms.values())
 
-    def foresee(self, arm: Arm) -> None:
+    def predict(self, arm: Arm) -> None:
         """Store the prediction for an arm, once, before its first session."""
         if self.foresight is None or not arm.speculates or arm.id in self.predicted:
             return
@@ -220,7 +220,7 @@ class _Bench:
         self.store.add_prediction(self.foresight.predict(arm, self.engine.clock()))
         self.predicted.add(arm.id)
 
-    def measure_missing(self, cell: Turn) -> None:
+    def measure_missing(self, cell: Cell) -> None:
         """Measure what the run folder lacks of a cell. Raises `EngineStartError` where engines fail to start."""
         arm, prompts = self.work.arms[cell.arm_id], self.work.due(cell)
         seed = self.work.experiment.design.seed
@@ -235,7 +235,7 @@ class _Bench:
         if arm.load is not None:  # half a cell is not a measurement
             missing = [(item, prompts[index]) for item, index in enumerate(order)]
         stop_if_asked()
-        self.foresee(arm)
+        self.predict(arm)
         self.observer.session_starting(cell, len(missing))
         error = self.measure_cell(cell, missing)
         self.failures = self.failures + 1 if error else 0
@@ -264,7 +264,7 @@ class _Bench:
             self.waited_s += time.monotonic() - began
         return found.again
 
-    def measure_cell(self, cell: Turn, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
+    def measure_cell(self, cell: Cell, items: Sequence[tuple[int, Prompt]]) -> EngineError | None:
         """Measure the items, with a new session after every death of the engine.
 
         A session that does not come up fails all items that are left; its error is returned.
@@ -291,7 +291,7 @@ class _Bench:
         return None
 
     def _measure_load(
-        self, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]], again: int = MOST_TIMES - 1
+        self, cell: Cell, load: Load, items: Sequence[tuple[int, Prompt]], again: int = MAX_TIMES - 1
     ) -> EngineError | None:
         """Measure a cell under load, all of it in one session.
 
@@ -311,7 +311,7 @@ class _Bench:
                 def keep(kept: Kept) -> None:
                     self.store.add_load(kept.requests, _drain(samples), kept.cell)
 
-                first = again == MOST_TIMES - 1
+                first = again == MAX_TIMES - 1
                 lead = self._lead(session, cell, load, items)
                 kept = loaded.serve(asked, self.observer.request_done if first else _unseen, keep, lead)
         except EngineError as error:
@@ -334,7 +334,7 @@ class _Bench:
 
     @contextmanager
     def _session(
-        self, cell: Turn, session_id: str, first: Prompt
+        self, cell: Cell, session_id: str, first: Prompt
     ) -> Generator[tuple[EngineSession, SimpleQueue[Telemetry]]]:
         """A session that is on record, checked and warmed up; always closed, and its end recorded."""
         arm, settings = self.work.arms[cell.arm_id], self.work.experiment.engine
@@ -444,7 +444,7 @@ class _Bench:
             self.store.add_prompt_tokens(made)
             self.lengths |= {(it.target, it.prompt_id): len(it.token_ids) for it in made}
 
-    def _warm_up(self, session: EngineSession, arm: Arm, cell: Turn, first: Prompt) -> dict[str, object]:
+    def _warm_up(self, session: EngineSession, arm: Arm, cell: Cell, first: Prompt) -> dict[str, object]:
         """Excluded requests: one of the shape that the design says, and in an arm's first session one token alone, to
         see how many forwards a prompt takes.
 
@@ -489,7 +489,7 @@ class _Bench:
                 return
 
     def _lead(
-        self, session: EngineSession, cell: Turn, load: Load, items: Sequence[tuple[int, Prompt]]
+        self, session: EngineSession, cell: Cell, load: Load, items: Sequence[tuple[int, Prompt]]
     ) -> list[DueRequest]:
         """What each of several clients of a closed loop begins with: warm-ups of the last prompts, ever longer.
 
@@ -521,7 +521,7 @@ class _Bench:
     def _measure(
         self,
         session: EngineSession,
-        cell: Turn,
+        cell: Cell,
         session_id: str,
         item: int,
         prompt: Prompt,
@@ -547,7 +547,7 @@ class _Bench:
             self.foresight.saw((request,))
         self.observer.request_done(request)
 
-    def _generation(self, prompt: Prompt, cell: Turn | None = None) -> Generation:
+    def _generation(self, prompt: Prompt, cell: Cell | None = None) -> Generation:
         """What is generated for a prompt; of a measured `cell`, with the seed of its block."""
         generation = self.work.experiment.generation
         changes: dict[str, int] = {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 
 from specmeter.errors import EngineError
-from specmeter.experiments.schedule import Turn
+from specmeter.experiments.schedule import Cell
 from specmeter.record import Prompt, Reply, Request
 
 
 def request_of(
-    turn: Turn, session_id: str, item: int, prompt: Prompt, started_at: float, result: Reply | EngineError
+    turn: Cell, session_id: str, item: int, prompt: Prompt, started_at: float, result: Reply | EngineError
 ) -> Request:
     """A request of a cell, answered or failed."""
     answered = isinstance(result, Reply)

@@ -2,8 +2,8 @@
 
 It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
-to the depth that they have, and no more than `MOST` entries of any. Links to folders are not followed. Of what is found
-only the first four bytes are read.
+to the depth that they have, and no more than `MAX_ENTRIES` entries of any. Links to folders are not followed. Of what
+is found only the first four bytes are read.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _SHOWN = 300
 """Characters of a reference: it comes from a file that anybody may have written."""
 _YOURS = "/path/to/model.gguf"
 
-MOST = 200
+MAX_ENTRIES = 200
 """Entries of a folder that are looked at."""
 _MANIFEST_BYTES = 100_000
-_LEAST_BYTES = 100_000
+_MIN_BYTES = 100_000
 """Smaller files hold no model worth a measurement."""
 
 
@@ -367,7 +367,7 @@ def _keep(found: dict[Path, FoundModel], name: str, path: Path, place: str) -> N
     try:
         real = path.resolve()
         size_bytes = real.stat().st_size
-        if real in found or size_bytes < _LEAST_BYTES or not real.is_file():
+        if real in found or size_bytes < _MIN_BYTES or not real.is_file():
             return
         with real.open("rb") as file:
             if file.read(4) != b"GGUF":
@@ -391,7 +391,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(islice(entries, MOST), key=lambda it: it.name)
+            return sorted(islice(entries, MAX_ENTRIES), key=lambda it: it.name)
     except OSError:
         return []
 

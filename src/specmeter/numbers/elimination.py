@@ -51,7 +51,7 @@ from specmeter.record import Estimate, Record
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats
 
-LEAST_BLOCKS = 2
+MIN_BLOCKS = 2
 """Blocks before anything is left out: one says nothing about noise."""
 PLAIN_SHARE = 0.5
 """Part of the error that may be spent on leaving out plain decoding."""
@@ -125,7 +125,7 @@ def eliminate(
         )
     rates = rates[np.isfinite(rates).sum(axis=1) > 1]
     race = _Race(simplicity, math.log1p(margin), set(range(rates.shape[1])), {})
-    for block in range(LEAST_BLOCKS, min(len(rates), most_blocks) + 1):
+    for block in range(MIN_BLOCKS, min(len(rates), most_blocks) + 1):
         race.look(_Fit(rates[:block]), _spent(error, block, most_blocks) / max(1, rates.shape[1] - 1))
     fit = _Fit(rates)
     survivors = tuple(sorted(race.survivors, key=lambda arm: (-fit.means[arm], simplicity[arm], arm)))
@@ -179,7 +179,7 @@ def _enough(ratio: Estimate, wanted: float, most: int, *, among: int = 1) -> int
 
 def _spent(error: float, block: int, most_blocks: int) -> float:
     """The share of the error that the look after so many blocks may spend: proportional to 1 / (block - 1)."""
-    return error / (block - 1) / sum(1 / (b - 1) for b in range(LEAST_BLOCKS, most_blocks + 1))
+    return error / (block - 1) / sum(1 / (b - 1) for b in range(MIN_BLOCKS, most_blocks + 1))
 
 
 @dataclass

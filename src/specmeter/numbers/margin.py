@@ -20,7 +20,7 @@ from specmeter.record import Estimate, Record
 
 MARGIN = 0.02
 """A negligible difference, and the half width that advice on the number of blocks aims at."""
-MOST_UNITS = 200
+MAX_UNITS = 200
 """Advice that asks for more blocks than this is none."""
 
 
@@ -70,7 +70,7 @@ def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1)
         t(m - 1, level) * s / sqrt(m) <= ln(1 + half_width),    s = standard deviation of the n log ratios at hand.
 
     s of few units is itself uncertain, and the m that it advises turns out enough in about half of all cases. None
-    where there is no interval, and above `MOST_UNITS`. With `among` for `simultaneous` intervals. Raises `UsageError`
+    where there is no interval, and above `MAX_UNITS`. With `among` for `simultaneous` intervals. Raises `UsageError`
     like `simultaneous`, and for a half width that is not positive.
     """
     if not 0 < half_width < math.inf or among < 1:
@@ -86,7 +86,7 @@ def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1)
 
     if enough(estimate.n):
         return estimate.n
-    few, many = estimate.n, MOST_UNITS
+    few, many = estimate.n, MAX_UNITS
     if few >= many or not enough(many):
         return None
     while many - few > 1:

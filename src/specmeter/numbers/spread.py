@@ -26,7 +26,7 @@ from specmeter.numbers.special import f_above
 from specmeter.numbers.stats import t_critical
 from specmeter.record import Estimate
 
-LEAST = 4
+MIN_DEVICES = 4
 """Devices of which one can be told to be unlike the others."""
 _LEVEL = 0.95
 _ALIKE = 1e-12
@@ -74,7 +74,7 @@ def unlike(logs: Mapping[str, float], noise: float, tests: int) -> dict[str, flo
     """Devices unlike their fellows, each with its ratio to them."""
     found: dict[str, float] = {}
     n = len(logs)
-    for device, value in logs.items() if n >= LEAST else ():
+    for device, value in logs.items() if n >= MIN_DEVICES else ():
         others = np.array([it for name, it in logs.items() if name != device])
         s = max(float(np.std(others, ddof=1)), noise)
         gap = value - float(others.mean())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FAR = 3.0
 """Robust standard deviations of an arm's requests."""
-LEAST_BLOCKS = 3
+MIN_BLOCKS = 3
 """Two blocks do not say which of them was held up."""
 _NORMAL = 1.4826
 """Standard deviation of normal values over the median of their distances from the middle."""
@@ -34,7 +34,7 @@ def steadied(logs: Floats) -> Floats:
     """Logarithms of times, arms x blocks x prompts, without what held single requests up; nan where nothing was
     measured, and stays so. Fewer than three blocks, and arms whose requests do not differ, stay as they are."""
     blocks = logs.shape[1]
-    if blocks < LEAST_BLOCKS:
+    if blocks < MIN_BLOCKS:
         return logs
     drift = np.zeros((1, blocks, 1))
     rest = logs

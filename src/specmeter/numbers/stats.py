@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 
-LEAST_PROMPTS = 4
+MIN_PROMPTS = 4
 """Fewer prompts have no interval over prompts: Student's t of 3 would span a factor of 3 where they differ by 20 %."""
 SAME = 1e-9
 """Values whose relative spread is below this are copies of each other, not repetitions."""
@@ -550,9 +550,9 @@ def over_prompts(
     ceiling: float = math.inf,
     level: float = 0.95,
 ) -> Estimate:
-    """`bounded_ratio` over prompts, without an interval for fewer than `LEAST_PROMPTS` of them."""
+    """`bounded_ratio` over prompts, without an interval for fewer than `MIN_PROMPTS` of them."""
     found = bounded_ratio(parts, unit=unit, of="prompts", floor=floor, ceiling=ceiling, level=level)
-    if found.low is None or found.n >= LEAST_PROMPTS:
+    if found.low is None or found.n >= MIN_PROMPTS:
         return found
     method = f"pooled over {found.n} prompts; too few for an interval"
     return found.model_copy(update={"low": None, "high": None, "method": method})
@@ -564,13 +564,13 @@ def _share(logit: float) -> float:
 
 _ROUNDS = 2000
 _SETTLED = 1e-10
-LEAST_DF = 3
+MIN_DF = 3
 """Residuals with fewer degrees of freedom do not tell how large the error of a completed value is."""
-MOST_COMPLETED = 0.5
+MAX_COMPLETED = 0.5
 """Where a larger share of a table is completed, it is a guess more than a measurement."""
 
 
-class Doubt(NamedTuple):
+class ImputationVariance(NamedTuple):
     """What completed values add to the uncertainty of a mean."""
 
     variance: float
@@ -579,7 +579,7 @@ class Doubt(NamedTuple):
     """Degrees of freedom of the residuals."""
 
 
-def doubt(values: Floats, expected: Floats, shares: Floats, units: Ints) -> Doubt:
+def imputation_error(values: Floats, expected: Floats, shares: Floats, units: Ints) -> ImputationVariance:
     """What completing adds to the variance of the mean over units.
 
     `values` are blocks x prompts, NaN where `expected` takes their place; `shares` weigh the prompts of each block, and
@@ -587,15 +587,15 @@ def doubt(values: Floats, expected: Floats, shares: Floats, units: Ints) -> Doub
     """
     known = np.isfinite(values)
     df = int(known.sum()) - sum(known.shape) + 1
-    if df < LEAST_DF or 1 - float(known.mean()) > MOST_COMPLETED:
-        return Doubt(math.inf, max(0, df))
+    if df < MIN_DF or 1 - float(known.mean()) > MAX_COMPLETED:
+        return ImputationVariance(math.inf, max(0, df))
     noise = float(np.nansum((values - expected) ** 2)) / df
     weights = np.stack([_weights(known, shares, units == unit) for unit in np.unique(units)])
     if len(weights) < 2:
-        return Doubt(0.0, df)
+        return ImputationVariance(0.0, df)
     mean = weights.mean(axis=0)
     seen = float(((weights - mean) ** 2).sum()) / (len(weights) - 1) / len(weights)
-    return Doubt(noise * max(0.0, float((mean**2).sum()) - seen), df)
+    return ImputationVariance(noise * max(0.0, float((mean**2).sum()) - seen), df)
 
 
 def _weights(known: Bools, shares: Floats, mine: Bools) -> Floats:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats, Pair
     from specmeter.record import Estimate
 
-LEAST = 3
+MIN_ANSWERS = 3
 """Answers that have an interval."""
 MANY = 1000
 """Degrees of freedom of a deviation that is known."""
@@ -43,7 +43,7 @@ class AnswersSpeedup(NamedTuple):
     here: Estimate
     """For the prompts that were measured."""
     over_prompts: Estimate | None
-    """For other prompts like these; None for fewer than `LEAST` different ones."""
+    """For other prompts like these; None for fewer than `MIN_ANSWERS` different ones."""
 
 
 def speedup_of_answers(
@@ -64,7 +64,7 @@ def speedup_of_answers(
     log = math.log(arm[0] / arm[1]) - math.log(baseline[0] / baseline[1])
     within = 1 - (1 - level) / among
 
-    def told(each: Floats, known: Floats | None, of: str, unit: str) -> Estimate:
+    def estimate(each: Floats, known: Floats | None, of: str, unit: str) -> Estimate:
         n, shares = len(each), each / each.sum(axis=0)
         weights = (shares[:, 0, 1] + shares[:, 1, 1]) / 2
         left = np.log(each[:, 0, 0] / each[:, 0, 1]) - np.log(each[:, 1, 0] / each[:, 1, 1])
@@ -74,7 +74,7 @@ def speedup_of_answers(
             left = left - known
             parts = weights * (left - weights @ left)
         half = None
-        if n >= LEAST and float(np.ptp(left)) > 0:
+        if n >= MIN_ANSWERS and float(np.ptp(left)) > 0:
             least = float(np.std(left, ddof=1)) * math.sqrt(float(weights @ weights))
             half = t_critical(n - 1, within) * max(math.sqrt(n / (n - 1) * float(parts @ parts)), least)
             half = math.hypot(half, t_critical(MANY, within) * servers)
@@ -83,11 +83,11 @@ def speedup_of_answers(
 
     names = list(dict.fromkeys(prompts))
     by_prompt = np.stack([values[[it == name for it in prompts]].sum(axis=0) for name in names])
-    other = told(by_prompt, None, "prompts", "answers") if len(names) >= LEAST else None
+    other = estimate(by_prompt, None, "prompts", "answers") if len(names) >= MIN_ANSWERS else None
     if expected is None:
-        return AnswersSpeedup(told(values, None, "answers", "answers"), other)
+        return AnswersSpeedup(estimate(values, None, "answers", "answers"), other)
     known = np.log(np.asarray(expected, dtype=np.float64))
-    return AnswersSpeedup(told(values, known, "what a replay leaves unexplained", "answers"), other)
+    return AnswersSpeedup(estimate(values, known, "what a replay leaves unexplained", "answers"), other)
 
 
 def deviation_of_answers(pairs: Sequence[Pair], expected: Sequence[float] | None) -> float:

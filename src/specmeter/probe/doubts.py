@@ -21,7 +21,7 @@ WIDEST = 1.5
 (125 ms [42, 358], beside other work) it was 8.5."""
 DRIFT = 1.25
 """T(1) of the slower half of the rounds over the faster half, in medians, beyond which the machine was not the same."""
-_LEAST_ROUNDS = 6
+_MIN_ROUNDS = 6
 
 
 def suspicions(probe: Probe) -> tuple[Message, ...]:
@@ -34,7 +34,7 @@ def suspicions(probe: Probe) -> tuple[Message, ...]:
     if first.low is not None and first.high is not None and first.high > WIDEST * first.low:
         found.append(Message("probe-doubt.uncertain", ms=first.point, low=first.low, high=first.high))
     rounds = probe.plain_rounds_ms
-    if len(rounds) >= _LEAST_ROUNDS:
+    if len(rounds) >= _MIN_ROUNDS:
         early, late = median(rounds[: len(rounds) // 2]), median(rounds[(len(rounds) + 1) // 2 :])
         if max(early, late) > DRIFT * min(early, late):
             found.append(Message("probe-doubt.drift", early=early, late=late))

@@ -16,7 +16,7 @@ from specmeter.record.base import read_record, write_record
 MAX_BYTES = 8 * 1024 * 1024
 """A probe takes some ten kilobytes; a file larger than this is none."""
 _NAME_LENGTH = 80
-_MOST_FILES = 1_000
+_MAX_FILES = 1_000
 """The newest files of the probes folder; a larger number is not to be expected."""
 
 
@@ -82,7 +82,7 @@ def find_probe(
 def _probes(folder: Path) -> Iterator[tuple[Path, Probe]]:
     try:
         kept = (path for path in folder.glob("*.json") if path.is_file())
-        files = sorted(kept, key=lambda path: path.stat().st_mtime_ns)[-_MOST_FILES:]
+        files = sorted(kept, key=lambda path: path.stat().st_mtime_ns)[-_MAX_FILES:]
     except OSError:
         return
     for path in files:

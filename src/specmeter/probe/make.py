@@ -69,7 +69,7 @@ ROUNDS: dict[str, int] = {"libllama": 9, "server": 6}
 SEED = 1
 UNION_TOKENS = 2048
 """Tokens of text that the experts of an MoE target are read over, beside its times."""
-MOST_TEXT = 8_000_000
+MAX_TEXT = 8_000_000
 """Characters of a text."""
 _CELLS = 256
 """llama.cpp rounds contexts up to a multiple of this."""
@@ -202,12 +202,12 @@ def text_for(target: ModelIdentity) -> str:
 def read_text(path: Path) -> str:
     """A text of the user's. Raises `UsageError` when it is missing, no UTF-8, empty or too large."""
     try:
-        text = read_named(path, 4 * MOST_TEXT + 1).decode("utf-8").replace("\r\n", "\n")
+        text = read_named(path, 4 * MAX_TEXT + 1).decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"--text {path}: cannot be read ({reason})", fix="name a text file") from None
-    if not text.strip() or len(text) > MOST_TEXT:
-        size = "empty" if not text.strip() else f"longer than {MOST_TEXT:,} characters"
+    if not text.strip() or len(text) > MAX_TEXT:
+        size = "empty" if not text.strip() else f"longer than {MAX_TEXT:,} characters"
         raise UsageError(f"--text {path}: is {size}", fix="give a few pages of text like those you use the model for")
     return text
 

@@ -50,7 +50,7 @@ AT_ONCE = 8
 """Tokens of a forward in the second reading: about a draft that is verified."""
 QUICK = 32
 """Tokens of a forward where a text is read but once, in haste."""
-MOST_TOKENS = 1_000_000
+MAX_TOKENS = 1_000_000
 """Tokens of all texts that one child reads: its answer is bounded."""
 _LOADING_S = 120.0
 """Loading a draft may take so long, beside reading."""
@@ -130,7 +130,7 @@ def _bounded(passages: Sequence[Passage]) -> Iterator[Passage]:
     tokens = 0
     for passage in passages:
         tokens += len(passage.text)
-        if tokens > MOST_TOKENS:
+        if tokens > MAX_TOKENS:
             return
         yield passage
 
@@ -294,7 +294,7 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
 
 SHARE = 0.1
 """Of the time that the run took."""
-LEAST_S = 10.0
+MIN_S = 10.0
 """So long it may always take."""
 _LONGEST_REASON = 300
 
@@ -353,7 +353,7 @@ def profile_run(work: Work, store: RunStore, *, share: float = SHARE) -> None:
 
 def allowed_s(store: RunStore, share: float) -> float:
     """How long reading may take afterwards: `share` of the time that sessions took, pauses of the run left out."""
-    return max(LEAST_S, share * sum(it.ended_at - it.started_at for it in store.sessions() if it.ended_at is not None))
+    return max(MIN_S, share * sum(it.ended_at - it.started_at for it in store.sessions() if it.ended_at is not None))
 
 
 def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:

@@ -45,7 +45,7 @@ class Probe(Record):
     programs: tuple[str, ...] = ()
     """Those that took the most, where they were seen: `python3 (0.98 cores)`."""
     disturbed_percent: tuple[float, ...] = ()
-    """Mean share that they took of each attempt before, which was set aside for it."""
+    """Mean share that they took of each attempt before, which was excluded for it."""
     union: ExpertUnion | None = None
     """None for dense targets, and where routing could not be read."""
     batches: tuple[BatchPoint, ...] = ()

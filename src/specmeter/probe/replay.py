@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specmeter.record import Arm, EngineTraits, Generation, MatchProfile, ModelIdentity
 
 
-MOST_STATES = 20_000
+MAX_STATES = 20_000
 """(position, drafted, accepted) that are followed before it is given up to say which totals are possible."""
 
 
@@ -231,7 +231,7 @@ def replay(drafts: Drafts, limits: Limits) -> tuple[Round, ...]:
     return tuple(steps)
 
 
-def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MOST_STATES) -> set[tuple[int, int]]:
+def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MAX_STATES) -> set[tuple[int, int]]:
     """Every (drafted, accepted) that the whole text can have come to, near ties decided one way or the other.
 
     Raises `UnreplayableError` where these are too many to be followed.

@@ -62,7 +62,7 @@ take a megabyte per token."""
 _FIRST = 128
 _HOTTEST = 5
 _MAX_FILE_BYTES = 2**32
-MOST_EXPERTS = 65_536
+MAX_EXPERTS = 65_536
 
 
 class RoutingOrder(Record):
@@ -71,7 +71,7 @@ class RoutingOrder(Record):
     target: str
     """Path of the model file."""
     settings: EngineSettings
-    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
+    experts: Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
     """Experts of a layer, as the file's header has it."""
     text: str
     most_tokens: Annotated[int, Field(ge=1)]
@@ -86,7 +86,7 @@ class ContinuationsOrder(Record):
     target: str
     """Path of the model file."""
     settings: EngineSettings
-    experts: Annotated[int, Field(ge=1, le=MOST_EXPERTS)]
+    experts: Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
     """Experts of a layer, as the file's header has it."""
     texts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Token ids of (prompt, what was generated after it)."""
@@ -423,7 +423,7 @@ def unions(ids: Ids, windows: Sequence[int]) -> Floats:
     layers, length, used = ids.shape
     layer = np.repeat(np.arange(layers, dtype=np.int64), length * used)
     token: Whole = np.tile(np.repeat(np.arange(length, dtype=np.int64), used), layers)
-    expert: Whole = layer * MOST_EXPERTS + ids.ravel()
+    expert: Whole = layer * MAX_EXPERTS + ids.ravel()
     # Choices of one expert of one layer stand together, in the order of their tokens.
     order = np.lexsort((token, expert))
     expert, token = expert[order], token[order]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from specmeter.engines import Engine, EngineSession
     from specmeter.record import Reply
 
-MOST_TOKENS = 65
+MAX_TOKENS = 65
 """n of the longest verification that is tried."""
 DRAFT_GAMMA = 4
 """gamma of the steps that the draft model is seen in."""
@@ -45,7 +45,7 @@ _STEPS = 4
 tokens than gamma: several short requests show more whole drafts than a long one."""
 _REQUESTS = 4
 """Requests of a session, each with a passage of its own, after one to warm up."""
-_FEWEST_STEPS = 2
+_MIN_STEPS = 2
 _WARMUP_TOKENS = 16
 _REPEATED = 2
 """A prompt holds its passage so many times."""
@@ -83,14 +83,14 @@ def measure_served(
 ) -> Served:
     """Start a server for every n in every round; calls `done` with the number of sessions that are complete.
 
-    n whose sessions never showed `_FEWEST_STEPS` steps with whole drafts are left out. Raises `UsageError` for an n
+    n whose sessions never showed `_MIN_STEPS` steps with whole drafts are left out. Raises `UsageError` for an n
     that is too large or a text that is too short, `EngineError` when the server fails, `EngineProtocolError` when its
     log shows no steps at all.
     """
-    if max(tokens) > MOST_TOKENS:
+    if max(tokens) > MAX_TOKENS:
         raise UsageError(
-            f"--tokens: n = {max(tokens)} is above {MOST_TOKENS}, the most for a server",
-            fix=f"lower it to {MOST_TOKENS}, or use --source libllama",
+            f"--tokens: n = {max(tokens)} is above {MAX_TOKENS}, the most for a server",
+            fix=f"lower it to {MAX_TOKENS}, or use --source libllama",
         )
     kinds = _kinds(tokens, draft=draft is not None)
     rng = np.random.default_rng(seed)
@@ -205,7 +205,7 @@ def _session(session: EngineSession, kind: _Kind, prompts: Sequence[_Cut]) -> _S
         tokens = sum(reply.timings.predicted_n - 1 for reply in replies)
         return _Session(sum(reply.timings.predicted_ms for reply in replies) / tokens, 0.0) if tokens > 0 else None
     steps = [ms for reply in replies for ms in step_times(reply, kind.tokens - 1)]
-    if len(steps) < _FEWEST_STEPS:
+    if len(steps) < _MIN_STEPS:
         return None
     drafted = sum(step.drafted for reply in replies for step in reply.steps)
     spent = sum(part.generate_ms for reply in replies for part in reply.drafting)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 """Tokens of one forward that are still called a verification."""
 DRAFT_TOKENS = (1, 2, 3, 5, 9)
 """n of the draft's curve: one token at a time while it drafts, some more while it catches up with the target."""
@@ -66,7 +66,7 @@ class Sweep(Record):
     """Path of the model file."""
     draft: str | None = None
     settings: EngineSettings
-    tokens: tuple[Annotated[int, Field(ge=1, le=MOST_TOKENS)], ...]
+    tokens: tuple[Annotated[int, Field(ge=1, le=MAX_TOKENS)], ...]
     depth: Annotated[int, Field(ge=1)]
     rounds: Annotated[int, Field(ge=1)]
     seed: int
@@ -241,7 +241,7 @@ def _places(length: int, order: Sweep) -> list[int]:
 
 # --- forwards over several sequences ---------------------------------------------------------------------------------
 
-MOST_SEQUENCES = 256
+MAX_SEQUENCES = 256
 """llama.cpp's own limit."""
 TOKENS = (1, 2, 3, 5, 9)
 """n that are timed with every b, unless others are asked for."""
@@ -262,8 +262,8 @@ class BatchSweep(Record):
     """Path of the model file."""
     settings: EngineSettings
     """Its context is that of one sequence."""
-    sequences: tuple[Annotated[int, Field(ge=1, le=MOST_SEQUENCES)], ...]
-    tokens: tuple[Annotated[int, Field(ge=1, le=MOST_TOKENS)], ...]
+    sequences: tuple[Annotated[int, Field(ge=1, le=MAX_SEQUENCES)], ...]
+    tokens: tuple[Annotated[int, Field(ge=1, le=MAX_TOKENS)], ...]
     depth: Annotated[int, Field(ge=1)]
     rounds: Annotated[int, Field(ge=1)]
     seed: int

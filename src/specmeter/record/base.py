@@ -96,7 +96,7 @@ _SHOWN = 80
 """Characters of a value that a message quotes."""
 
 
-def told(faults: Sequence[Any]) -> str:
+def fault_text(faults: Sequence[Any]) -> str:
     """One place's faults, as `ValidationError.errors` lists them, as one line without the place."""
     first = faults[0]
     context: Mapping[str, Any] = first.get("ctx") or {}
@@ -123,7 +123,7 @@ def first_fault(error: ValidationError, where: str = "") -> str:
     """The first thing that is wrong, with its place: `arms.0.gamma: has to be a whole number (given: 'x')`."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"])) or where
-    return f"{place}: {told([first])}" if place else told([first])
+    return f"{place}: {fault_text([first])}" if place else fault_text([first])
 
 
 def _wanted(fault: Any) -> str:

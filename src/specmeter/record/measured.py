@@ -503,7 +503,7 @@ def threads_beside(percent: float, host: Host, now: int | None = None) -> int:
 
 
 class Disturbance(Record):
-    """A block that was set aside by telemetry alone, with all its numbers, which are kept and do not count."""
+    """A block that was excluded by telemetry alone, with all its numbers, which are kept and do not count."""
 
     invocation: int
     block: int

@@ -94,7 +94,7 @@ class EngineTraits(Record):
     """KV cache types, by the engine's names."""
     draft_options: tuple[str, ...] = ()
     """Its own options that do not affect plain decoding: arms that differ only in them share a baseline."""
-    synthetic: Literal["none", "dice", "planted"] = "none"
+    synthetic: Literal["none", "random", "planted"] = "none"
     """What `synthetic_rates` do: nothing, synthetic acceptance (the text is meaningless), or errors planted into the
     target's own continuation (the text keeps its meaning)."""
     compares_drafts: bool = False

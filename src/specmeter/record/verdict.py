@@ -176,7 +176,7 @@ class Group:
     differ: bool = False
     """They do not all say the same."""
 
-    def told(self, arm: str | Message | None) -> Message:
+    def message_for(self, arm: str | Message | None) -> Message:
         """What the first one says; that it is about `arm`, where it speaks for others."""
         if arm is None or not self.differ or len(self.arms) < 2:
             return self.first.message

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.margin import MARGIN
 from specmeter.show import figure as charts
-from specmeter.show.advice_words import HEADINGS, fate_in_short, is_compared, shown_fates
+from specmeter.show.advice_words import HEADINGS, is_compared, outcome_in_short, shown_outcomes
 from specmeter.show.figure import Datum, Figure, Spec, distinct, named, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.matrix_figure import by_length, heat, heated
 from specmeter.show.names import Names
@@ -16,18 +16,18 @@ from specmeter.text import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.advice import Advice, ArmOutcome
     from specmeter.messages import Words
     from specmeter.record import Arm, Estimate
     from specmeter.show.palette import Palette
 
 
-_MOST_ARMS = 12
-_MOST_ROWS = 30
+_MAX_ARMS = 12
+_MAX_ROWS = 30
 """Of the matrix; beyond it kinds are left out, then the ways of drafting that promise least."""
 _MANY_ROWS = 12
 """Beyond it rows are closer: a figure of thirty is still to fit on a page of paper."""
-_MOST_LENGTHS = 16
+_MAX_LENGTHS = 16
 _SIGNS = {"winner": "★ ", "no-room": "? ", "failed": "✕"}
 
 
@@ -35,13 +35,13 @@ def advised(advice: Advice, names: Names) -> Figure | None:
     """Each compared arm as it was predicted, raced and confirmed, with intervals."""
     data: list[Datum] = []
     estimates: list[Estimate] = []
-    for fate in shown_fates(advice)[:_MOST_ARMS]:
+    for outcome in shown_outcomes(advice)[:_MAX_ARMS]:
         for stage, heading in HEADINGS.items():
-            found: Estimate | None = getattr(fate, stage)
+            found: Estimate | None = getattr(outcome, stage)
             if found is None:
                 continue
             estimates.append(found)
-            who = {f"named_{one}": names.render(fate.arm_id, words(one)) for one in LANGUAGES}
+            who = {f"named_{one}": names.render(outcome.arm_id, words(one)) for one in LANGUAGES}
             of = {f"stage_{one}": words(one)(f"column.{heading}") for one in LANGUAGES}
             data.append({**who, **of, "verdict": _verdict(advice, stage), **shown(found, 2)})
     if not data:
@@ -75,8 +75,10 @@ def _verdict(advice: Advice, stage: str) -> str:
 def grid(advice: Advice) -> Figure | None:
     """Predicted speedups of the whole grid: how drafts are made, by kind of text, against how long they are."""
     arms = {arm.id: arm for arm in advice.arms}
-    fates = [fate for fate in advice.fates if fate.arm_id in arms and arms[fate.arm_id].gamma is not None]
-    cells = _cells(advice, fates, arms)
+    outcomes = [
+        outcome for outcome in advice.outcomes if outcome.arm_id in arms and arms[outcome.arm_id].gamma is not None
+    ]
+    cells = _cells(advice, outcomes, arms)
     if len({cell["gamma"] for cell in cells}) < 2:
         return None
     lengths = sorted({int(cell["gamma"] or 0) for cell in cells})
@@ -89,7 +91,7 @@ def grid(advice: Advice) -> Figure | None:
             (f"row_{one.language}", "column.arm"),
             ("gamma", "axis.gamma"),
             ("shown", "column.expected"),
-            (f"fate_{one.language}", "column.fate"),
+            (f"fate_{one.language}", "column.outcome"),
         )
         at = {"x": x, "y": y, "tooltip": tips}
         column = f"width / {len(lengths)}"  # on a telephone colours and tooltips have to do; the table has the numbers
@@ -107,26 +109,26 @@ def grid(advice: Advice) -> Figure | None:
     return single("grid", cells, draw)
 
 
-def _cells(advice: Advice, fates: Sequence[Fate], arms: Mapping[str, Arm]) -> list[Datum]:
+def _cells(advice: Advice, outcomes: Sequence[ArmOutcome], arms: Mapping[str, Arm]) -> list[Datum]:
     """Over all kinds of text, then on each of several, as far as there is room: the most promising ways first."""
-    ways = {fate.arm_id: _way(arms[fate.arm_id]) for fate in fates}
+    ways = {outcome.arm_id: _way(arms[outcome.arm_id]) for outcome in outcomes}
     names = Names({way.id: way for way in ways.values()}.values())
     best: dict[str, float] = {}
-    for fate in fates:
-        way = ways[fate.arm_id].id
-        best[way] = max(best.get(way, 0.0), fate.predicted.point if fate.predicted else 0.0)
-    kept = sorted(best, key=lambda way: -best[way])[:_MOST_ROWS]
-    lengths = sorted({arms[fate.arm_id].gamma or 0 for fate in fates})[:_MOST_LENGTHS]
-    kinds = list(dict.fromkeys(kind for fate in fates for kind in fate.by_kind))
-    if len(kinds) < 2 or len(kept) * (1 + len(kinds)) > _MOST_ROWS:
+    for outcome in outcomes:
+        way = ways[outcome.arm_id].id
+        best[way] = max(best.get(way, 0.0), outcome.predicted.point if outcome.predicted else 0.0)
+    kept = sorted(best, key=lambda way: -best[way])[:_MAX_ROWS]
+    lengths = sorted({arms[outcome.arm_id].gamma or 0 for outcome in outcomes})[:_MAX_LENGTHS]
+    kinds = list(dict.fromkeys(kind for outcome in outcomes for kind in outcome.by_kind))
+    if len(kinds) < 2 or len(kept) * (1 + len(kinds)) > _MAX_ROWS:
         kinds = []
     found: list[Datum] = []
     for kind in ("", *kinds):
         for way in kept:
             found += [
-                _cell(fate, advice, names, way, kind, arms[fate.arm_id].gamma)
-                for fate in fates
-                if ways[fate.arm_id].id == way and arms[fate.arm_id].gamma in lengths
+                _cell(outcome, advice, names, way, kind, arms[outcome.arm_id].gamma)
+                for outcome in outcomes
+                if ways[outcome.arm_id].id == way and arms[outcome.arm_id].gamma in lengths
             ]
     return found
 
@@ -137,12 +139,12 @@ def _way(arm: Arm) -> Arm:
     return arm.model_copy(update={"id": rest, "gamma": None})
 
 
-def _cell(fate: Fate, advice: Advice, names: Names, way: str, kind: str, gamma: int | None) -> Datum:
-    predicted = fate.by_kind.get(kind) if kind else fate.predicted
+def _cell(outcome: ArmOutcome, advice: Advice, names: Names, way: str, kind: str, gamma: int | None) -> Datum:
+    predicted = outcome.by_kind.get(kind) if kind else outcome.predicted
     head = f"{printable(kind)} · " if kind else ""
     told = {f"row_{one}": head + names.render(way, words(one)) for one in LANGUAGES}
-    short = {f"fate_{one}": words(one).render(fate_in_short(fate, advice)) for one in LANGUAGES}
-    sign = "" if kind else _SIGNS.get(fate.code, "")
+    short = {f"fate_{one}": words(one).render(outcome_in_short(outcome, advice)) for one in LANGUAGES}
+    sign = "" if kind else _SIGNS.get(outcome.code, "")
     text = f"{sign}{predicted.point:.2f}×" if predicted is not None else sign.strip() or "–"
     colour = {"heat": heat(predicted.point) if predicted is not None and predicted.point > 0 else None, "cell": text}
     return {
@@ -151,5 +153,5 @@ def _cell(fate: Fate, advice: Advice, names: Names, way: str, kind: str, gamma: 
         **shown(predicted, 2),
         **colour,
         "gamma": gamma,
-        "compared": is_compared(fate) and not kind,
+        "compared": is_compared(outcome) and not kind,
     }

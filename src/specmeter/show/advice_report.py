@@ -16,15 +16,15 @@ from specmeter.show.advice_words import (
     commands,
     counts,
     drafts,
-    fate_in_short,
-    fate_told,
     headline,
     is_elsewhere,
     is_open,
     names_of,
     notes,
+    outcome_in_short,
+    outcome_told,
     reason,
-    shown_fates,
+    shown_outcomes,
     simulated,
     target_of,
     what_next,
@@ -49,7 +49,7 @@ from specmeter.store.environment import private
 from specmeter.text import duration
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.advice import Advice, ArmOutcome
     from specmeter.record import Estimate
     from specmeter.show.names import Names
     from specmeter.show.report import Block, Look
@@ -121,10 +121,10 @@ def _sections(advice: Advice, names: Names) -> Iterator[Section]:
     """Why, what was compared, and the whole grid."""
     about = [Text(it, "faint") for it in about_numbers(advice)]
     table = Tabled(compared(advice, names), caption=False)
-    first = [Chart(lambda: advice_figures.advised(advice, names)), table, *about] if advice.fates else []
+    first = [Chart(lambda: advice_figures.advised(advice, names)), table, *about] if advice.outcomes else []
     whole = [Chart(lambda: advice_figures.grid(advice)), Tabled(grid(advice, names), "details")]
     yield Section("comparison", [*_said(reason(advice)), *first, *_said(counts(advice))])
-    if advice.fates:
+    if advice.outcomes:
         yield Section("grid", whole)
 
 
@@ -164,7 +164,7 @@ def document(advice: Advice, folder: Path, names: Names) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "headline": str(headline(advice, names)),
-        "names": {fate.arm_id: str(names[fate.arm_id]) for fate in advice.fates},
+        "names": {outcome.arm_id: str(names[outcome.arm_id]) for outcome in advice.outcomes},
         "commands": commands(advice),
         **advice.model_dump(mode="json"),
     }
@@ -185,44 +185,48 @@ def stages(advice: Advice) -> Table:
 
 
 def compared(advice: Advice, names: Names) -> Table:
-    """The short table: predicted, raced and confirmed speedups of what was compared, and its fate in a word."""
-    fates = shown_fates(advice)
-    stages = [stage for stage in HEADINGS if any(getattr(fate, stage) is not None for fate in fates)]
+    """The short table: predicted, raced and confirmed speedups of what was compared, and its outcome in a word."""
+    outcomes = shown_outcomes(advice)
+    stages = [stage for stage in HEADINGS if any(getattr(outcome, stage) is not None for outcome in outcomes)]
     rows = [
         row(
-            Cell(names[fate.arm_id], id=fate.arm_id),
-            *(_speedup(getattr(fate, stage)) for stage in stages),
-            Cell(fate_in_short(fate, advice)),
-            tone="strong" if fate.code == "winner" and advice.decision in DRAFTS else "",
+            Cell(names[outcome.arm_id], id=outcome.arm_id),
+            *(_speedup(getattr(outcome, stage)) for stage in stages),
+            Cell(outcome_in_short(outcome, advice)),
+            tone="strong" if outcome.code == "winner" and advice.decision in DRAFTS else "",
         )
-        for fate in fates
+        for outcome in outcomes
     ]
     if advice.decision in LEAVES_OFF and advice.baseline is not None:
         empty = (Cell("1.00", 1.0) for _ in stages)
         plain = Cell(names[advice.baseline.id], id=advice.baseline.id)
         told = Message("advised.short.winner" if advice.basis != "predicted" else "advised.short.winner_so_far")
         rows.insert(0, row(plain, *empty, told, tone="strong"))
-    columns = (Column("arm"), *(Column(HEADINGS[stage], "number", narrow="point") for stage in stages), Column("fate"))
+    columns = (
+        Column("arm"),
+        *(Column(HEADINGS[stage], "number", narrow="point") for stage in stages),
+        Column("outcome"),
+    )
     return Table("advised", columns, rows)
 
 
 def grid(advice: Advice, names: Names) -> Table:
-    """Every arm with its prediction, what it was measured at, and its fate with the numbers behind it."""
-    stages = [stage for stage in HEADINGS if any(getattr(fate, stage) is not None for fate in advice.fates)]
+    """Every arm with its prediction, what it was measured at, and its outcome with the numbers behind it."""
+    stages = [stage for stage in HEADINGS if any(getattr(outcome, stage) is not None for outcome in advice.outcomes)]
     columns = (
         Column("arm"),
         *(Column(HEADINGS[stage], "number", narrow="point" if stage == "predicted" else "drop") for stage in stages),
-        Column("fate"),
+        Column("outcome"),
     )
-    return Table("grid", columns, [_of(fate, advice, names, stages) for fate in advice.fates])
+    return Table("grid", columns, [_of(outcome, advice, names, stages) for outcome in advice.outcomes])
 
 
-def _of(fate: Fate, advice: Advice, names: Names, stages: list[str]) -> Row:
+def _of(outcome: ArmOutcome, advice: Advice, names: Names, stages: list[str]) -> Row:
     return row(
-        Cell(names[fate.arm_id], id=fate.arm_id),
-        *(_speedup(getattr(fate, stage)) for stage in stages),
-        Cell(fate_told(fate, advice, names)),
-        tone="strong" if fate.code == "winner" else "",
+        Cell(names[outcome.arm_id], id=outcome.arm_id),
+        *(_speedup(getattr(outcome, stage)) for stage in stages),
+        Cell(outcome_told(outcome, advice, names)),
+        tone="strong" if outcome.code == "winner" else "",
     )
 
 

@@ -25,12 +25,12 @@ from specmeter.text import brackets, duration, estimated, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from specmeter.advise.advice import Advice, AdviceOfKind, Fate, TriedSettings
+    from specmeter.advise.advice import Advice, AdviceOfKind, ArmOutcome, TriedSettings
     from specmeter.record import Estimate
 
 
 _LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
-"""Fates of arms that were not raced, in the order in which they are told."""
+"""Outcomes of arms that were not raced, in the order in which they are told."""
 _SHORT = 6
 """Configurations that are told without a race, the most promising first."""
 
@@ -75,7 +75,7 @@ def headline(advice: Advice, names: Names) -> Message:
         if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
             return Message("advised.undecided_slower", **said)
         return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
-    if advice.basis == "predicted" and has_number and not advice.fates:
+    if advice.basis == "predicted" and has_number and not advice.outcomes:
         return Message("advised.guess", **said)
     if advice.basis == "predicted" and has_number:
         return Message(f"advised.predicted.{advice.decision}", **said)
@@ -258,31 +258,33 @@ def drafts(advice: Advice, names: Names) -> Iterator[Message]:
     """`qwen-0.5b as draft model: slower at every draft length; best: 2 tokens, 0.56x [0.50, 0.62], predicted (41% of
     draft tokens accepted)`: every draft model that was tried and is not the answer."""
     arms = {arm.id: arm for arm in advice.arms}
-    best: dict[str, Fate] = {}
-    for fate in advice.fates:
-        draft = arms[fate.arm_id].draft if fate.arm_id in arms else None
-        if draft is not None and (draft not in best or _known(fate) > _known(best[draft])):
-            best[draft] = fate
-    for draft, fate in best.items():
-        speedup = fate.confirmed or fate.raced or fate.predicted
+    best: dict[str, ArmOutcome] = {}
+    for outcome in advice.outcomes:
+        draft = arms[outcome.arm_id].draft if outcome.arm_id in arms else None
+        if draft is not None and (draft not in best or _known(outcome) > _known(best[draft])):
+            best[draft] = outcome
+    for draft, outcome in best.items():
+        speedup = outcome.confirmed or outcome.raced or outcome.predicted
         if speedup is None or (advice.arm is not None and advice.arm.draft == draft):
             continue
-        lost = all(_loses(it) for it in advice.fates if it.arm_id in arms and arms[it.arm_id].draft == draft)
-        said: dict[str, Value] = {"draft": draft, "method": names[fate.arm_id], "speedup": ratio(speedup)}
-        said["how"] = Message("advised.draft.predicted" if speedup is fate.predicted else "advised.draft.measured")
-        said["accepted"] = "" if fate.acceptance is None else Message("advised.draft.accepted", share=fate.acceptance)
+        lost = all(_loses(it) for it in advice.outcomes if it.arm_id in arms and arms[it.arm_id].draft == draft)
+        said: dict[str, Value] = {"draft": draft, "method": names[outcome.arm_id], "speedup": ratio(speedup)}
+        said["how"] = Message("advised.draft.predicted" if speedup is outcome.predicted else "advised.draft.measured")
+        said["accepted"] = (
+            "" if outcome.acceptance is None else Message("advised.draft.accepted", share=outcome.acceptance)
+        )
         yield Message("advised.draft.slower" if lost else "advised.draft.best", **said)
 
 
-def _loses(fate: Fate) -> bool:
-    speedup = fate.confirmed or fate.raced or fate.predicted
-    return fate.code == "cannot-gain" or (speedup is not None and speedup.high is not None and speedup.high < 1)
+def _loses(outcome: ArmOutcome) -> bool:
+    speedup = outcome.confirmed or outcome.raced or outcome.predicted
+    return outcome.code == "cannot-gain" or (speedup is not None and speedup.high is not None and speedup.high < 1)
 
 
-def _known(fate: Fate) -> tuple[bool, float]:
+def _known(outcome: ArmOutcome) -> tuple[bool, float]:
     """Measured ones first, then by speedup."""
-    measured = fate.confirmed or fate.raced
-    speedup = measured or fate.predicted
+    measured = outcome.confirmed or outcome.raced
+    speedup = measured or outcome.predicted
     return measured is not None, 0.0 if speedup is None else speedup.point
 
 
@@ -298,58 +300,58 @@ def reason(advice: Advice) -> Message | None:
     return Message("advised.reason", tau=advice.tau.point, cost=cost)
 
 
-def is_compared(fate: Fate) -> bool:
+def is_compared(outcome: ArmOutcome) -> bool:
     """Whether its arm was measured against others."""
-    return fate.raced is not None or fate.confirmed is not None or fate.code in ("slower", "equivalent")
+    return outcome.raced is not None or outcome.confirmed is not None or outcome.code in ("slower", "equivalent")
 
 
-def shown_fates(advice: Advice) -> list[Fate]:
-    """Fates that the short table has: what was compared; before there is any, what is most promising."""
-    compared = [fate for fate in advice.fates if is_compared(fate) or fate.code == "winner"]
-    if any(is_compared(fate) for fate in compared):
+def shown_outcomes(advice: Advice) -> list[ArmOutcome]:
+    """Outcomes that the short table has: what was compared; before there is any, what is most promising."""
+    compared = [outcome for outcome in advice.outcomes if is_compared(outcome) or outcome.code == "winner"]
+    if any(is_compared(outcome) for outcome in compared):
         return compared
-    known = [fate for fate in advice.fates if fate.predicted is not None]
-    might_win = [fate for fate in known if fate.code in ("winner", "open", "no-room")] or known
-    return sorted(might_win, key=lambda fate: -(fate.predicted.point if fate.predicted else 0))[:_SHORT]
+    known = [outcome for outcome in advice.outcomes if outcome.predicted is not None]
+    might_win = [outcome for outcome in known if outcome.code in ("winner", "open", "no-room")] or known
+    return sorted(might_win, key=lambda outcome: -(outcome.predicted.point if outcome.predicted else 0))[:_SHORT]
 
 
 def counts(advice: Advice) -> Message | None:
     """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
-    if not advice.fates:
+    if not advice.outcomes:
         return None
-    found = Counter("measured" if is_compared(fate) else fate.code for fate in advice.fates)
+    found = Counter("measured" if is_compared(outcome) else outcome.code for outcome in advice.outcomes)
     order = ("measured", *_LEFT_OUT)
     found["other"] = sum(found.values()) - sum(found[code] for code in order)
     parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
-    return Message("advised.counts", count=len(advice.fates), parts=parts)
+    return Message("advised.counts", count=len(advice.outcomes), parts=parts)
 
 
-def fate_told(fate: Fate, advice: Advice, names: Names) -> Message:
+def outcome_told(outcome: ArmOutcome, advice: Advice, names: Names) -> Message:
     """What became of an arm, with the numbers behind it."""
-    said: dict[str, Value] = {"margin": MARGIN, "blocks": Message("advised.blocks", count=fate.blocks)}
-    if fate.predicted is not None:
-        said["predicted"] = ratio(fate.predicted)
-    if fate.than is not None and fate.ratio is not None:
-        said |= {"than": names[fate.than], "ratio": estimated(fate.ratio, 2)}
-    if fate.why:
-        said["why"] = fate.why
+    said: dict[str, Value] = {"margin": MARGIN, "blocks": Message("advised.blocks", count=outcome.blocks)}
+    if outcome.predicted is not None:
+        said["predicted"] = ratio(outcome.predicted)
+    if outcome.than is not None and outcome.ratio is not None:
+        said |= {"than": names[outcome.than], "ratio": estimated(outcome.ratio, 2)}
+    if outcome.why:
+        said["why"] = outcome.why
     needs = {
         "cannot-gain": ("predicted",),
         "no-room": ("predicted",),
         "failed": ("why",),
         "winner": (),
-    }.get(fate.code, ("than", "ratio"))
-    if fate.code == "winner":
-        return Message(f"advised.fate.{_winner(advice)}")
+    }.get(outcome.code, ("than", "ratio"))
+    if outcome.code == "winner":
+        return Message(f"advised.outcome.{_winner(advice)}")
     complete = all(name in said for name in needs) and (
-        fate.code not in ("slower", "equivalent", "open") or fate.blocks
+        outcome.code not in ("slower", "equivalent", "open") or outcome.blocks
     )
-    return Message(f"advised.fate.{fate.code}" if complete else f"advised.fate.{fate.code}_bare", **said)
+    return Message(f"advised.outcome.{outcome.code}" if complete else f"advised.outcome.{outcome.code}_bare", **said)
 
 
-def fate_in_short(fate: Fate, advice: Advice) -> Message:
+def outcome_in_short(outcome: ArmOutcome, advice: Advice) -> Message:
     """The same in a word or two."""
-    return Message(f"advised.short.{_winner(advice) if fate.code == 'winner' else fate.code}")
+    return Message(f"advised.short.{_winner(advice) if outcome.code == 'winner' else outcome.code}")
 
 
 def _winner(advice: Advice) -> str:
@@ -366,9 +368,11 @@ def about_numbers(advice: Advice) -> list[Message]:
 
 
 def _intervals(advice: Advice) -> Message:
-    if any(fate.confirmed is not None for fate in advice.fates):
-        return Message("advised.intervals" if any(fate.raced for fate in advice.fates) else "advised.intervals.alone")
-    raced = any(is_compared(fate) for fate in advice.fates)
+    if any(outcome.confirmed is not None for outcome in advice.outcomes):
+        return Message(
+            "advised.intervals" if any(outcome.raced for outcome in advice.outcomes) else "advised.intervals.alone"
+        )
+    raced = any(is_compared(outcome) for outcome in advice.outcomes)
     return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
 
 
@@ -412,13 +416,13 @@ def notes(advice: Advice, folder: Path, names: Names) -> Iterator[Text]:
     if advice.seconds > advice.asked.budget_s and not simulated(advice):
         took = duration(advice.seconds)
         yield Text(Message("advised.note.over_budget", took=took, budget=_budget(advice)), "doubtful")
-    alike = sum(fate.code == "open" and bool(fate.blocks) for fate in advice.fates)
+    alike = sum(outcome.code == "open" and bool(outcome.blocks) for outcome in advice.outcomes)
     if alike and advice.decision in DRAFTS and advice.finished:
         yield Text(Message("advised.note.not_told_apart", count=alike))
     yield from _settings(advice)
-    for fate in advice.fates:
-        if fate.code == "failed" and fate.why:
-            yield Text(Message("advised.note.failed", method=names[fate.arm_id], why=fate.why), "doubtful")
+    for outcome in advice.outcomes:
+        if outcome.code == "failed" and outcome.why:
+            yield Text(Message("advised.note.failed", method=names[outcome.arm_id], why=outcome.why), "doubtful")
     for it in advice.left_out:
         yield Text(Message("advised.note.left_out", draft=it.reference, why=it.why))
     if any(model.origin == "bench" for model in models):
@@ -468,4 +472,4 @@ def day(seconds: float) -> str:
 
 
 HEADINGS = {"predicted": "expected", "raced": "raced", "confirmed": "confirmed"}
-"""Field of a fate -> the column that shows it."""
+"""Field of a outcome -> the column that shows it."""

@@ -34,7 +34,7 @@ several."""
 def report(audits: Sequence[Audit], *, details: bool = False) -> Report:
     """The rulings of some sources; `details`: on every row, and all that was tried on it."""
     every = [ruling for audit in audits for ruling in audit.rulings]
-    said = [Message("audit.of", source=it.source, format=it.format, told=it.told) for it in audits]
+    said = [Message("audit.of", source=it.source, format=it.format, told=it.summary) for it in audits]
     alone = len(audits) == 1
     sections: list[Section] = []
     for place, audit in enumerate(audits, start=1):

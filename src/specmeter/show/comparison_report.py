@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specmeter.show.palette import Palette
     from specmeter.show.report import Block
 
-_MOST_DIFFERENCES = 20
+_MAX_DIFFERENCES = 20
 _TONES: dict[Conclusion, Tone] = {
     "regression": "bad",
     "same data": "doubtful",
@@ -68,7 +68,7 @@ def _compared(one: RunComparison, place: str) -> Iterator[Block]:
         if only:
             yield Text(Message("compare.only", run=run, arms=only), "faint")
     if one.differences:
-        yield Tabled(differences(one, f"differences{place}"), most=_MOST_DIFFERENCES)
+        yield Tabled(differences(one, f"differences{place}"), most=_MAX_DIFFERENCES)
     else:
         yield Text(Message("compare.nothing_differs"), "faint", "page")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.answer import is_uninformative
 from specmeter.analysis.load.crossover import way
 from specmeter.messages import Message, Value, words
 from specmeter.show.names import Names, load_name
@@ -89,7 +89,7 @@ def _of_load(report: RunReport, arm: ArmSummary | None) -> Cell:
         return Cell("-" if rate is None else f"{rate.point:.1f}", mark=mark)
     cited = report.cited(arm)
     low, high = (cited.low, cited.high) if cited else (None, None)
-    if low is not None and high is not None and says_nothing(low, high):
+    if low is not None and high is not None and is_uninformative(low, high):
         return Cell("too noisy", tone="doubtful")
     return estimate_cell(cited, 2, mark=mark)
 

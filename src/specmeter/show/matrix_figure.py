@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _STEPS = (1.02, 1.25, 1.75, 2.5)
 """Gains at which a deeper blue begins; losses are the reciprocals."""
-MOST_ROWS = 30
+MAX_ROWS = 30
 """A panel that would have more rows is told over all kinds of text only."""
 
 
@@ -55,7 +55,7 @@ def _cells(document: Document, target: str) -> list[Datum]:
     ways = {arm.arm_id: [words(language).render(named[arm.arm_id]) for language in LANGUAGES] for arm in arms}
     rows = len({tuple(way) for way in ways.values()})
     kinds = list(dict.fromkeys(kind for arm in arms for kind in arm.kinds))
-    if len(kinds) < 2 or rows * (1 + len(kinds)) > MOST_ROWS:
+    if len(kinds) < 2 or rows * (1 + len(kinds)) > MAX_ROWS:
         kinds = []
     found: list[Datum] = []
     for kind in ("", *kinds):

@@ -187,7 +187,7 @@ def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
         asked.append(_word("rule", rule=arm.rule))
     if rates := arm.synthetic_rates:
         sort = "all" if min(rates) == 1 else "nothing" if max(rates) == 0 else "some"
-        asked.append(_word(f"dice.{sort}", rates=" ".join(f"{rate:g}" for rate in rates)))
+        asked.append(_word(f"synthetic.{sort}", rates=" ".join(f"{rate:g}" for rate in rates)))
     if arm.speculates and arm.engine.rpc:
         asked.append(_word("remote_at", where=", ".join(map(_network, arm.engine.rpc))))
     elif arm.speculates and any(device.startswith("RPC") for device in arm.engine.draft_devices):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.show.report import Report
 
-_MOST_ROWS = 20
+_MAX_ROWS = 20
 """Of a table in a notebook; the object has them all."""
 _COLOURS = {"valid": "#1a7f37", "suspect": "#9a6700", "invalid": "#cf222e"}
 
@@ -116,7 +116,7 @@ def report_html(report: Report) -> str:
             case Command():
                 told.append(f"<pre>{_safe(pasted(block.argv))}</pre>")
             case Tabled():
-                rows = block.table.rows[:_MOST_ROWS]
+                rows = block.table.rows[:_MAX_ROWS]
                 told.append(html(replace(block.table, rows=rows), english))
                 if left := len(block.table.rows) - len(rows):
                     told.append(f"<p>{_safe(english('report.more_rows', count=left))}</p>")
@@ -127,7 +127,7 @@ def report_html(report: Report) -> str:
 
 def rows_html(name: str, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """The first rows of an exported table."""
-    taken = islice(rows, _MOST_ROWS)
+    taken = islice(rows, _MAX_ROWS)
     first = [row(*("" if it[column] is None else str(it[column]) for column in columns)) for it in taken]
     return _page(f"{name}: the first {len(first)} rows", Table(name, text(*columns), first))
 

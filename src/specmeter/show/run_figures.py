@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LENGTH = re.compile(r"length-(\d+)")
 PARTS = ("verify", "draft", "restore", "sample", "rest", "undivided", "remainder")
 """In the order that they are shown in; `undivided`: drafting and verification of an arm that cannot tell them apart."""
-MOST_ROWS = 12
+MAX_ROWS = 12
 """Figures that show each configuration several times show more of them only by their best."""
 
 
@@ -462,9 +462,9 @@ def foretold(estimate: Estimate | None) -> Datum:
 
 
 def _by_kind(document: Document) -> list[tuple[ArmSummary, str, Estimate]]:
-    """(arm, kind of text, its speedup); only of the arms of the answers where there are more than `MOST_ROWS`."""
+    """(arm, kind of text, its speedup); only of the arms of the answers where there are more than `MAX_ROWS`."""
     compared = [arm for arm in document.run.summary.arms if arm.baseline_id is not None]
-    if len(compared) > MOST_ROWS:
+    if len(compared) > MAX_ROWS:
         chosen = {answer.arm_id for answer in document.run.answers}
         compared = [arm for arm in compared if arm.arm_id in chosen]
     return [(arm, kind, part.speedup) for arm in compared for kind, part in arm.kinds.items() if part.speedup]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.answer import is_uninformative
 from specmeter.analysis.prediction.outcomes import as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.record.verdict import grouped
@@ -178,7 +178,7 @@ def _numbers(run: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, 
     speedup = run.cited(arm) if part is arm else part.speedup
     low, high = (speedup.low, speedup.high) if speedup is not None else (None, None)
     answered = any(it.arm_id == arm.arm_id and it.decision == "too noisy" for it in run.answers if not it.kind)
-    if low is not None and high is not None and (says_nothing(low, high) or (answered and part is arm)):
+    if low is not None and high is not None and (is_uninformative(low, high) or (answered and part is arm)):
         return rate, Cell(Message("cell.too_noisy"), tone="doubtful"), accepted
     return rate, estimate_cell(speedup, 2, mark=mark), accepted
 
@@ -280,7 +280,9 @@ def _finding(group: Group, names: Names) -> Text:
     first = group.first
     severity = Message(f"severity.{first.severity}")
     arm = None if first.arm_id is None else names.in_full(first.arm_id)
-    said = Message("run.finding", severity=severity, told=group.told(arm), where=[*_named(group, names), first.check])
+    said = Message(
+        "run.finding", severity=severity, told=group.message_for(arm), where=[*_named(group, names), first.check]
+    )
     return Text(said, TONES[first.severity])
 
 
@@ -312,7 +314,7 @@ def found(findings: Iterable[Finding], *, with_notes: bool = True, written: bool
         head = Message(
             "run.found", severity=Message(f"severity.{first.severity}"), check=first.check, where=group.where
         )
-        lines += [Text(head, _SEVERITIES[first.severity]), Text(group.told(first.arm_id), indent=2)]
+        lines += [Text(head, _SEVERITIES[first.severity]), Text(group.message_for(first.arm_id), indent=2)]
         if first.severity != "note":
             lines.append(Text(Message("run.fix", remedy=first.remedy), "faint", indent=2))
     return lines
@@ -350,7 +352,7 @@ def verdict_of(certificate: Certificate) -> Text:
 def _state(run: RunReport) -> Message:
     state, summary = run.state, run.summary
     counts = {"invocations": summary.invocations, "blocks": summary.blocks, "prompts": summary.prompts}
-    done = {"state": Message(f"state.{state.told(written=run.written)}"), "ok": state.ok, "planned": state.planned}
+    done = {"state": Message(f"state.{state.state_now(written=run.written)}"), "ok": state.ok, "planned": state.planned}
     return Message("run.state", name=run.name, **done, **counts)
 
 
@@ -389,7 +391,7 @@ def _data(run: RunReport) -> dict[str, Any]:
     return {
         "folder": str(run.folder),
         "name": run.name,
-        "state": run.state.told(written=run.written),
+        "state": run.state.state_now(written=run.written),
         "answers_made": None if run.made is None else run.made.model_dump(mode="json"),
         "requests": {"planned": run.state.planned, "ok": run.state.ok, "failed": run.state.failed},
         "reason": run.state.reason,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.answer import MOST_FAILED, NOISY_MARGIN
+from specmeter.analysis.answer import MAX_FAILED, NOISY_MARGIN
 from specmeter.messages import Message, Value, words
 from specmeter.numbers.margin import MARGIN
-from specmeter.numbers.stats import LEAST_PROMPTS
+from specmeter.numbers.stats import MIN_PROMPTS
 from specmeter.show.names import Name, Names, load_name
 from specmeter.text import bound, duration, estimated
 
 if TYPE_CHECKING:
-    from specmeter.analysis.answer import Answer, OfKind
+    from specmeter.analysis.answer import Answer, BestForKind
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.stalls import Stalls
     from specmeter.record import Disturbance, Estimate, Load
@@ -41,7 +41,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     if answer.arm_id in answer.idle:
         return Message("answer.idle", **said)
     failed: dict[str, Value] = {"failed": answer.failed, "tried": answer.tried}
-    if (alone.low is None or alone.high is None) and answer.failed > MOST_FAILED * answer.tried:
+    if (alone.low is None or alone.high is None) and answer.failed > MAX_FAILED * answer.tried:
         return Message("answer.failed_most", **said, **failed)
     if alone.low is None or alone.high is None:
         if answer.speedup.n > 1:  # as of mocks, whose invocations are copies
@@ -157,7 +157,7 @@ def _units(answer: Answer, found: Estimate) -> Message:
     return Message(f"found.{answer.unit}s", count=found.n)
 
 
-def _on_kind(it: OfKind, best: str, names: Names) -> Message:
+def _on_kind(it: BestForKind, best: str, names: Names) -> Message:
     """`code 1.08x`, with what else it is worth saying: that it may be none, and with which arm if not the best one."""
     name = "answer.on_kind_open" if it.sign == "open" else "answer.on_kind"
     said = Message(name, kind=it.kind, speedup=f"{it.speedup.point:.2f}")
@@ -255,7 +255,7 @@ def _kinds(answer: Answer, names: Names) -> Value:
     return Message("answer.kinds", listed=listed, level=level, count=len(answer.by_kind)) if answer.by_kind else listed
 
 
-def _of_kind(it: OfKind, best: str, names: Names) -> Message:
+def _of_kind(it: BestForKind, best: str, names: Names) -> Message:
     """`code 1.08x (1.01 to 1.15)`, and with which arm where it is not the best one over all."""
     low, high = ("?" if end is None else bound(end, 2) for end in (it.speedup.low, it.speedup.high))
     said: dict[str, Value] = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
@@ -320,7 +320,7 @@ def _prompts(answer: Answer) -> Message:
             sort=Message("detail.sort_completed" if answer.left_out else "detail.sort"),
             outside=Message("detail.outside") if outside else "",
         )
-    if gain.prompts < LEAST_PROMPTS:
+    if gain.prompts < MIN_PROMPTS:
         return Message("detail.few_prompts", **said, count=gain.prompts)
     return Message("detail.no_other_prompts", **said)
 
@@ -349,7 +349,7 @@ def set_aside(found: Disturbance, wait_s: float) -> Message:
 
 
 def blocks_set_aside(run: RunReport, worst: Disturbance, names: Names) -> Message:
-    """How many blocks were set aside, what disturbed the worst, and what all blocks together would say."""
+    """How many blocks were excluded, what disturbed the worst, and what all blocks together would say."""
     speedups = [
         Message("arm.of", target=names.in_full(arm_id), name=estimated(speedup, 2))
         for arm_id, speedup in run.over_all_blocks.items()

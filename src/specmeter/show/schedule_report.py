@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from specmeter.advise.advice import Advice, Decision, Fate
+    from specmeter.advise.advice import Advice, ArmOutcome, Decision
     from specmeter.analysis.prediction.at_clients import ExpectedCrossover
     from specmeter.messages import Words
     from specmeter.record import Estimate
@@ -44,7 +44,7 @@ _COURSES = {"up to": ("stops",), "from": ("starts",), "open": ("stops", "starts"
 """Pattern -> courses of a crossover that say the same."""
 _HOLDS = ("holds", "does-not-hold", "cannot-tell")
 _LOOKS: dict[str, Look] = {"always": "speculate", "never": "stop"}
-_MOST_NOTES = 6
+_MAX_NOTES = 6
 _TONES = ("strong", "bad", "doubtful")
 """Notes of a single load that are told of the schedule, too."""
 
@@ -71,7 +71,7 @@ def report(schedule: Schedule, folder: Path, pages: Mapping[str, str] | None = N
         answer=[Text(told)] if (told := again(schedule)) is not None else [],
         sections=list(_sections(schedule, pages or {})),
         notes=list(notes(schedule, folder)),
-        most_notes=_MOST_NOTES,
+        most_notes=_MAX_NOTES,
         facts=facts(took, first, schedule.made_at),
         closing=closing(
             what_next(schedule), folder, Message("scheduled.folder", folder=str(folder), took=duration(took))
@@ -97,7 +97,7 @@ def _sections(schedule: Schedule, pages: Mapping[str, str]) -> Iterator[Section]
         told = [Text(Message("scheduled.note_of", program=program, told=it), "faint") for it in found.notes]
         yield Section("other_programs", [*lengths, *line, *told])
     for advice in schedule.advices:
-        if advice.fates:
+        if advice.outcomes:
             at = clients_of(advice)
             table = replace(grid(advice, names_of(advice)), name=f"grid-{folder_of(at)}", title=clients([at]))
             yield Section("grid", [Tabled(table, "details")])
@@ -336,10 +336,10 @@ def _row_of_load(count: int, advice: Advice | None, stages: list[str], *, has_op
 def speedup_of(advice: Advice, stage: str) -> Estimate | None:
     """As a stage found it, of what the answer is about: where nothing helps, the best that was tried."""
     best = advice.best
-    fate: Fate | None = next((it for it in advice.fates if it.arm_id == best), None)
+    outcome: ArmOutcome | None = next((it for it in advice.outcomes if it.arm_id == best), None)
     if advice.basis == stage:
         return advice.speedup
-    return getattr(fate, stage) if fate is not None and stage == "predicted" else None
+    return getattr(outcome, stage) if outcome is not None and stage == "predicted" else None
 
 
 def by_batch_size(program: str, found: Elsewhere) -> Table:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.positions import ALL, MOST_LENGTHS
+from specmeter.analysis.positions import ALL, MAX_LENGTHS
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.probe.draft_lengths import LONGEST
 from specmeter.probe.reading import surface_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specmeter.show.palette import Palette
     from specmeter.theory.curves import CostCurve, CostSurface
 
-MOST_ARMS = 12
+MAX_ARMS = 12
 """Runs with more arms show those of their answers."""
 
 
@@ -90,7 +90,7 @@ def accepted(document: Document) -> Figure | None:
     """A row for each arm: which share of its drafts had exactly so many tokens accepted."""
     data: list[Datum] = []
     arms = _shown(document)
-    alone = MOST_LENGTHS - any(len(arm.lengths) > MOST_LENGTHS for arm in arms)
+    alone = MAX_LENGTHS - any(len(arm.lengths) > MAX_LENGTHS for arm in arms)
     for arm in arms:
         data += [
             _share(document, arm, str(length.accepted), length.share.point, estimated(length.share, 1, scale=100))
@@ -154,7 +154,7 @@ def _shown(document: Document) -> Sequence[ArmPositions]:
     """Arms with steps, over all prompts; only those of the answers where there are many."""
     found = [it for it in document.positions if it.kind == ALL and it.positions]
     chosen = {answer.arm_id for answer in document.run.answers}
-    return found if len(found) <= MOST_ARMS else [it for it in found if it.arm_id in chosen]
+    return found if len(found) <= MAX_ARMS else [it for it in found if it.arm_id in chosen]
 
 
 def lookahead(document: Document) -> Figure | None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
-from specmeter.analysis.positions import ALL, MOST_LENGTHS
+from specmeter.analysis.positions import ALL, MAX_LENGTHS
 from specmeter.analysis.prediction.outcomes import accuracy, as_data, crossover_outcomes
 from specmeter.messages import Message
-from specmeter.numbers.stats import LEAST_PROMPTS
+from specmeter.numbers.stats import MIN_PROMPTS
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS
 from specmeter.show import run_tables
 from specmeter.show.crossover_words import foreseen_sentence
@@ -59,7 +59,9 @@ def report(document: Document) -> Report:
                 simulated=document.run.simulated,
             )
         ],
-        sections=[Section("why", it) for it in (time(document), drafts(document), memory(document), told(document))],
+        sections=[
+            Section("why", it) for it in (time(document), drafts(document), memory(document), method_notes(document))
+        ],
     )
 
 
@@ -118,7 +120,7 @@ def _who(document: Document, arm: ArmAccount) -> Message:
     return Message("why.arm", name=document.names.in_full(arm.arm_id), id=arm.arm_id, doubt=doubt)
 
 
-def told(document: Document) -> list[Text]:
+def method_notes(document: Document) -> list[Text]:
     """How the parts were obtained, how well predictions met what was measured, and what these rest on."""
     account = document.account
     if account is None:
@@ -252,14 +254,14 @@ def positions(found: Sequence[ArmPositions], names: Names) -> list[Block]:
             blocks.append(Text(Message("why.no_steps", arm=arm.arm_id, why=arm.missing)))
         else:
             blocks.append(Tabled(_positions(arm, names)))
-    return [*blocks, Text(Message("why.positions", least=LEAST_PROMPTS), "faint")]
+    return [*blocks, Text(Message("why.positions", least=MIN_PROMPTS), "faint")]
 
 
 def _positions(arm: ArmPositions, names: Names) -> Table:
     def share_of(estimate: Estimate | None) -> Cell:
         return estimate_cell(estimate, 0, scale=100)
 
-    last = min(len(arm.lengths), MOST_LENGTHS) - 1
+    last = min(len(arm.lengths), MAX_LENGTHS) - 1
     beyond = sum(it.share.point for it in arm.lengths[last + 1 :])
     widest = max(it.share.point for it in arm.lengths) or 1.0
     rows: list[Row] = []

@@ -109,7 +109,7 @@ _STATEMENTS = (
     "CREATE TABLE telemetry (id INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL)",
     # Electric energy of each request, where it was read; none for requests that failed.
     "CREATE TABLE energy (seq INTEGER PRIMARY KEY, json TEXT NOT NULL)",
-    # Blocks that were set aside. Their requests are `superseded`; of one that was given up the plan does not count.
+    # Blocks that were excluded. Their requests are `superseded`; of one that was given up the plan does not count.
     """CREATE TABLE disturbance (
         seq INTEGER PRIMARY KEY,
         invocation INTEGER NOT NULL,

@@ -48,7 +48,7 @@ from specmeter.store.rows import MAX_DOCUMENT
 
 LOCK_NAME = "run.lock"
 PATIENCE_TRIES = 5
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 class RunLock:
@@ -155,7 +155,7 @@ def _busy(folder: Path) -> StoreError:
 
 def _recorded_pid(folder: Path) -> int | None:
     try:
-        return int(json.loads(read_inside(folder, LOCK_NAME, _MOST_BYTES))["pid"])
+        return int(json.loads(read_inside(folder, LOCK_NAME, _MAX_BYTES))["pid"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -174,7 +174,7 @@ _STEPS = 10_000
 _STEPS_AT_LEAST = 100_000
 _STEPS_PER_BYTE = 2
 """A row of the plan, the shortest there is, has 60 bytes and takes some 40 steps."""
-_MOST_COPIED = 64 * 2**30
+_MAX_COPIED = 64 * 2**30
 
 
 class GuardedDatabase:
@@ -287,7 +287,7 @@ def copy_database(folder: Path, to: Path) -> None:
             continue
         try:
             with open_inside(folder, name) as source, (to / name).open("xb") as copy:
-                if source.seek(0, 2) > min(_MOST_COPIED, shutil.disk_usage(to).free):
+                if source.seek(0, 2) > min(_MAX_COPIED, shutil.disk_usage(to).free):
                     raise OSError(errno.EFBIG, "is too large")
                 source.seek(0)
                 shutil.copyfileobj(source, copy, 2**20)

@@ -77,10 +77,10 @@ _TABLES = {
 }
 FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 """Documents beside the database that are certified with it."""
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Of such a document."""
-_LONGEST_HOME, _MOST_HOMES = 300, 8
-MOST_BYTES_OF_LOG = 8 * 2**30
+_LONGEST_HOME, _MAX_HOMES = 300, 8
+MAX_BYTES_OF_LOG = 8 * 2**30
 PARTS = (*_TABLES, *FILES, LOGS_NAME)
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
 
@@ -114,7 +114,7 @@ def _hash_rows(run: RunReader, query: str) -> str:
 
 def hash_file(folder: Path, name: str) -> str | None:
     """None where there is no plain file of that name. Raises `StoreError` where it is too large, or cannot be read."""
-    most = MOST_BYTES_OF_LOG if name not in FILES else MOST_BYTES
+    most = MAX_BYTES_OF_LOG if name not in FILES else MAX_BYTES
     try:
         with open_inside(folder, name) as file:
             if file.seek(0, 2) > most:
@@ -171,7 +171,7 @@ FIX = Message("data-changed.fix")
 GONE = Message("data-changed.gone", file=CERTIFICATE_NAME)
 _NO_CERTIFICATE = Message("data-changed.no_certificate", file=CERTIFICATE_NAME)
 _PARTS_SHOWN = 5
-_MOST_LISTED = 1_000
+_MAX_LISTED = 1_000
 _LONGEST_REPORT = 256 * 2**20
 _LATE_S = 3600.0
 """Between the end of a run and its certificate the target is asked about differences, and everything is checked."""
@@ -334,7 +334,7 @@ def contradictions(run: RunReader) -> Iterator[Finding]:
 def _text(run: RunReader, name: str) -> str | None:
     """A document's text, empty where it is not text; None where there is none."""
     try:
-        return read_inside(run.folder, name, MOST_BYTES).decode("utf-8")
+        return read_inside(run.folder, name, MAX_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -360,7 +360,7 @@ def _homes(text: str, whole: str) -> list[str]:
     if text[at : at + 1] != "~" or not after:
         return []
     written = whole[at : at + _LONGEST_HOME]
-    ends = islice((end for end, char in enumerate(written) if char == after and end), _MOST_HOMES)
+    ends = islice((end for end, char in enumerate(written) if char == after and end), _MAX_HOMES)
     return [re.sub(r"\\(\W|_)", r"\1", written[:end]) for end in ends]  # without the marks of Markdown
 
 
@@ -388,7 +388,7 @@ def uncovered(run: RunReader, covered: Collection[str]) -> dict[str, str]:
     """Files in the run folder that are no part of the certified data and not specmeter's own, each with a remark."""
     own = {LOCK_NAME, CERTIFICATE_NAME, SIGNATURE_NAME, *DATABASE_FILES}
     names = (path.relative_to(run.folder).as_posix() for path in _entries(run.folder))
-    found = islice((name for name in names if name not in own and name not in covered), _MOST_LISTED)
+    found = islice((name for name in names if name not in own and name not in covered), _MAX_LISTED)
     return {name: oddity(run.folder, name) or (_remark(run) if name == REPORT_NAME else "") for name in found}
 
 

@@ -16,7 +16,7 @@ from specmeter import __version__
 from specmeter.errors import StoreError
 from specmeter.files import fix_for, read_inside
 from specmeter.store.database import DATABASE_NAME, create_database, make_schema
-from specmeter.store.integrity import MOST_BYTES_OF_LOG
+from specmeter.store.integrity import MAX_BYTES_OF_LOG
 from specmeter.store.reader import RunIdentity, RunReader, compare_identity
 from specmeter.store.run import EXPERIMENT_NAME, LOGS_NAME, RunStore, write_document
 
@@ -59,7 +59,7 @@ def merge(parts: Sequence[Part], to: Path, *, experiment_yaml: str, experiment_j
         for part in parts:
             for log in sorted((part.folder / LOGS_NAME).glob("*.log")):
                 name = f"{LOGS_NAME}/{log.name}"
-                (to / name).write_bytes(read_inside(part.folder, name, MOST_BYTES_OF_LOG))
+                (to / name).write_bytes(read_inside(part.folder, name, MAX_BYTES_OF_LOG))
     except OSError as error:
         raise StoreError(f"{error.filename or to}: {error.strerror}", fix=fix_for(error)) from None
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from specmeter.engines.registry import traits_on_record
 from specmeter.errors import StoreError
 from specmeter.experiments.experiment import ON_RECORD, Experiment
-from specmeter.experiments.schedule import Turn
+from specmeter.experiments.schedule import Cell
 from specmeter.files import read_inside
 from specmeter.record import (
     Arm,
@@ -200,7 +200,7 @@ class RunState:
     reason: str | None
     """Why the run ended before its time."""
 
-    def told(self, *, written: bool) -> Literal["measuring", "checking", "complete", "partial", "failed"]:
+    def state_now(self, *, written: bool) -> Literal["measuring", "checking", "complete", "partial", "failed"]:
         """The same; `measuring` and `checking` while a process writes to the run."""
         return ("measuring" if self.ok < self.planned else "checking") if written else self.state
 
@@ -339,15 +339,15 @@ class RunReader:
         """Arm id -> number of requests that make it complete."""
         return dict(self._query(f"SELECT arm_id, count(*) FROM {_PLAN} GROUP BY arm_id"))
 
-    def cells(self) -> tuple[Turn, ...]:
+    def cells(self) -> tuple[Cell, ...]:
         """Arms in blocks, in the order in which the plan has them; those without any request are left out."""
         rows = self._query(
             "SELECT invocation, block, arm_id FROM plan GROUP BY invocation, block, arm_id ORDER BY min(seq)"
         )
         turns: Counter[tuple[int, int]] = Counter()
-        found: list[Turn] = []
+        found: list[Cell] = []
         for invocation, block, arm_id in rows:
-            found.append(Turn(invocation, block, turns[invocation, block], arm_id))
+            found.append(Cell(invocation, block, turns[invocation, block], arm_id))
             turns[invocation, block] += 1
         return tuple(found)
 
@@ -426,7 +426,7 @@ class RunReader:
         return (it for key, it in last.items() if key in done)
 
     def disturbances(self) -> list[Disturbance]:
-        """Blocks that were set aside, in the order of measurement."""
+        """Blocks that were excluded, in the order of measurement."""
         return list(self._documents(Disturbance))
 
     def replaced(self) -> dict[RequestKey, int]:

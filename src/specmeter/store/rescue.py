@@ -30,7 +30,7 @@ _RECORDS = {table: record for record, table in TABLES.items()}
 _KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (str,), "BLOB": (bytes,)}
 _HEADER = 100
 """Bytes before the first page of an SQLite file."""
-_MOST_BYTES = 2**30
+_MAX_BYTES = 2**30
 """Of one file beside the database."""
 _UNANSWERED = "status = 'ok' AND id NOT IN (SELECT request_id FROM reply)"
 
@@ -87,7 +87,7 @@ def _save(folder: Path, source: GuardedDatabase, to: Path, found: Rescued) -> No
         logs = (f"{LOGS_NAME}/{it.name}" for it in sorted((folder / LOGS_NAME).glob("*.log")))
         for name in (EXPERIMENT_NAME, ENVIRONMENT_NAME, *_CERTIFIED, *logs):
             try:
-                content = read_inside(folder, name, _MOST_BYTES)
+                content = read_inside(folder, name, _MAX_BYTES)
             except FileNotFoundError:
                 continue
             except OSError as error:

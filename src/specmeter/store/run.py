@@ -409,7 +409,7 @@ class RunStore(RunReader):
         with self._transaction() as db:
             done = "UPDATE request SET superseded = 1 WHERE invocation = ? AND block = ? AND superseded = 0"
             if db.execute(done, place).rowcount == 0:
-                raise StoreError(f"block {place}: has nothing to set aside", fix="set a block aside once")
+                raise StoreError(f"block {place}: has nothing to exclude", fix="exclude a block once")
             values = (*place, found.again, found.model_dump_json())
             db.execute("INSERT INTO disturbance (invocation, block, again, json) VALUES (?, ?, ?, ?)", values)
 

@@ -21,7 +21,7 @@ from specmeter.files import read_inside, read_named
 from specmeter.store.run import SIGNATURE_NAME
 
 NAMESPACE = "specmeter"
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 """Of a key, a signature, or a list of signers."""
 _VERIFY_TIMEOUT_S = 30.0
 _SIGN_TIMEOUT_S = 120.0
@@ -81,7 +81,7 @@ def verify(content: bytes, folder: Path, signers: Path, identity: str | None = N
             fix=f"write `{identity} {lines[0].split()[0]} ...` into a list of allowed signers, or leave --identity out",
         )
     try:
-        signature = read_inside(folder, SIGNATURE_NAME, _MOST_BYTES)
+        signature = read_inside(folder, SIGNATURE_NAME, _MAX_BYTES)
     except OSError as error:
         return Verified(holds=False, why_not=f"the run is not signed ({SIGNATURE_NAME}: {error.strerror})")
     with tempfile.TemporaryDirectory(prefix="specmeter-") as scratch:
@@ -150,10 +150,10 @@ def _plain(path: Path) -> str:
 def _read(path: Path, flag: str) -> bytes:
     """A small file. Raises `UsageError`."""
     try:
-        content = read_named(path.expanduser(), _MOST_BYTES + 1)
+        content = read_named(path.expanduser(), _MAX_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"{flag} {path}: cannot be read ({why})", fix="check the path") from None
-    if len(content) > _MOST_BYTES:
+    if len(content) > _MAX_BYTES:
         raise UsageError(f"{flag} {path}: is far too large", fix="name a key, or a list of allowed signers")
     return content

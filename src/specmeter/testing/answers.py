@@ -36,7 +36,7 @@ SCRIPTS = (
     "combined: e\u0301, ﬁ, \U0001d54f",
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MOST_REFORMS = 8
+_MAX_REFORMS = 8
 
 
 def identity_is_stable(subject: Subject) -> None:
@@ -182,7 +182,7 @@ def long_prompts_have_a_limit(subject: Subject) -> None:
     session, room, wanted = subject.session, subject.room, 8
     words, count = 1, 0
     refused(session, "word " * (2 * room), f"a prompt of about {2 * room} tokens in a context of {room}")
-    for _ in range(_MOST_REFORMS):
+    for _ in range(_MAX_REFORMS):
         count = len(session.prompt_tokens(prompt("word " * words)))
         if 0 <= (spare := room - wanted - count) < 4:
             break

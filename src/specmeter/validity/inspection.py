@@ -94,10 +94,10 @@ def _looked(data: RunData, checks: Sequence[Check]) -> dict[str, list[Finding | 
     able = [check for check in checks if not found[check.id]]
     for device, part in data.devices():
         for check in able:
-            if check.apart:
+            if check.per_device:
                 found[check.id] += (_on(device, item) for item in check.look(part))
     for check in able:
-        if not check.apart:
+        if not check.per_device:
             found[check.id] += check.look(data)
         if check.reads and set(check.reads).isdisjoint(tells):
             found[check.id] = [_untold(item, check.reads) for item in found[check.id]]
@@ -245,7 +245,7 @@ def _no_garbage_collection() -> Generator[None]:
             gc.enable()
 
 
-def issue(store: RunStore, *, measured_now: bool = False) -> Inspection:
+def certify_run(store: RunStore, *, measured_now: bool = False) -> Inspection:
     """Inspect a run, and keep certificate and findings with it, unless its data refutes an earlier certificate."""
     inspection = inspect(store, measured_now=measured_now)
     if not inspection.refuted:
@@ -265,7 +265,7 @@ def refuse_changed_data(run: RunReader) -> None:
         raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX}; --out names a folder")
 
 
-def foresee(data: RunData) -> tuple[Finding, ...]:
+def predict_findings(data: RunData) -> tuple[Finding, ...]:
     """What checks have to say before anything is measured."""
     looked = _looked(data, BEFORE)
     return tuple(it for check in BEFORE for it in looked[check.id] if isinstance(it, Finding))

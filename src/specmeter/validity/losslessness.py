@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from specmeter.record import Prompt
     from specmeter.store import RunStore
 
-MOST_QUESTIONS = 200
+MAX_QUESTIONS = 200
 """Asked per run, those of earlier starts of it included."""
 CANDIDATES = 64
 """Likeliest tokens that the target lists; one that is not among them is far from a near tie."""
@@ -62,9 +62,7 @@ class MarginQuestion(NamedTuple):
     before: tuple[int, ...]
 
 
-def measure_margins(
-    work: Work, engine: Engine, store: RunStore, *, most_questions: int = MOST_QUESTIONS
-) -> MarginTally:
+def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questions: int = MAX_QUESTIONS) -> MarginTally:
     """Ask the target about every place where a greedy text of the run left its reference, and keep the answers.
 
     What the store has already is not asked again. With penalties the likeliest token is not the one that is chosen, so

@@ -47,7 +47,7 @@ def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmeter_studies.quality.text.MOST_BYTES", 2**20)
+    monkeypatch.setattr("specmeter_studies.quality.text.MAX_BYTES", 2**20)
     file = tmp_path / "text.txt"
     file.write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(UsageError, match=r"longer than 1\.0 MB"):

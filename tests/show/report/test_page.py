@@ -141,9 +141,9 @@ def test_no_formula_of_a_statistic_is_in_a_specification(sweep: Path) -> None:
 
 def test_many_requests_are_counted_not_listed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = read_document(sweep)
-    monkeypatch.setattr(documents, "MOST_POINTS", 100)
-    monkeypatch.setattr(documents, "MOST_PROMPTS", 3)
-    monkeypatch.setattr(documents, "MOST_EXPLAINED", 100)
+    monkeypatch.setattr(documents, "MAX_POINTS", 100)
+    monkeypatch.setattr(documents, "MAX_PROMPTS", 3)
+    monkeypatch.setattr(documents, "MAX_EXPLAINED", 100)
     large = read_document(sweep)
     assert large.points == ()
     assert large.account is None

@@ -14,7 +14,7 @@ from specmeter.record import Arm, Generation, Prompt, Reply, Step, Timings
 from specmeter.record.base import utf8
 
 
-class Came(NamedTuple):
+class TargetForward(NamedTuple):
     """What came of a forward of the target: one token of its own, behind those of a draft that it accepted."""
 
     drafted: int
@@ -103,7 +103,7 @@ class Answering:
         raise NotImplementedError
 
     def account(
-        self, read: int, said: Sequence[int], came: Sequence[Came], started: float, *, first_s: float = 0.0
+        self, read: int, said: Sequence[int], came: Sequence[TargetForward], started: float, *, first_s: float = 0.0
     ) -> Reply:
         """The account of a generation; `first_s` of the time until its first token went into a draft, which belongs to
         decoding. Raises `EngineProtocolError` where it does not close."""

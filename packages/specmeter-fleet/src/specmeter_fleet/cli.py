@@ -31,7 +31,7 @@ from specmeter.store.locate import ADVICE_NAME, RUNS_FOLDER, new_folder
 from specmeter.store.merge import Part, merge
 from specmeter.store.run import EXPERIMENT_NAME
 from specmeter.text import duration
-from specmeter.validity.inspection import issue
+from specmeter.validity.inspection import certify_run
 from specmeter_fleet import report, worker
 from specmeter_fleet.cluster import Cluster, refuse_no_ray
 from specmeter_fleet.head import Design, FleetRecord, Head, begun, read_record, shipped
@@ -270,7 +270,7 @@ def _merge(sent: LoadedExperiment, record: FleetRecord, places: Mapping[str, Pat
     merge(parts, made, experiment_yaml=loaded.text, experiment_json=loaded.experiment.model_dump_json())
     with RunStore.open(made) as store:
         store.write_environment(environment_of(store))
-        issue(store, measured_now=True)
+        certify_run(store, measured_now=True)
     if merged.exists():
         shutil.rmtree(merged)
     made.rename(merged)

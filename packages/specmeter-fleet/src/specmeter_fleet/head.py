@@ -36,9 +36,9 @@ from specmeter_fleet.spec import Device, Fleet
 Design = Literal["replicate", "survey"]
 RECORD = "fleet.json"
 PARTS = "parts"
-_MOST_PROMPTS = 256 * 2**20
-_MOST_RECORD = 256 * 2**20
-MOST_LOSSES = 10
+_MAX_PROMPTS = 256 * 2**20
+_MAX_RECORD = 256 * 2**20
+MAX_LOSSES = 10
 """Times that a part may be lost before it is given up."""
 _KILLED = 128
 """Exit codes above say which signal ended a process."""
@@ -141,10 +141,10 @@ def shipped(loaded: LoadedExperiment, invocations: int) -> tuple[LoadedExperimen
                     fix="copy them beside it, or name them by a path that every machine has",
                 )
             try:
-                prompts[name] = read_named(base / name, _MOST_PROMPTS)
+                prompts[name] = read_named(base / name, _MAX_PROMPTS)
             except OSError as error:
                 raise ExperimentError(f"{name}: cannot be read ({error.strerror})", fix="check the path") from None
-    if sum(map(len, prompts.values())) >= _MOST_PROMPTS:
+    if sum(map(len, prompts.values())) >= _MAX_PROMPTS:
         raise ExperimentError("prompts: more than 256 MiB", fix="put them where every machine has them")
     return load_text(loaded.text, loaded.source, base, changes), prompts
 
@@ -182,7 +182,7 @@ def begun(folder: Path, design: Design, loaded: LoadedExperiment, fleet: Fleet) 
 def read_record(folder: Path) -> FleetRecord | None:
     """What the head kept in a folder; None where there is nothing. Raises `StoreError`."""
     try:
-        return FleetRecord.model_validate_json(read_named(folder / RECORD, _MOST_RECORD))
+        return FleetRecord.model_validate_json(read_named(folder / RECORD, _MAX_RECORD))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -296,10 +296,10 @@ class Head:
                 except SpecmeterError as error:
                     self._failed(part, device, error.message)
                 part = next(it for it in self.record.parts if it.name == part.name)
-                if part.done is None and sum(it.losses for it in part.attempts) < MOST_LOSSES:
+                if part.done is None and sum(it.losses for it in part.attempts) < MAX_LOSSES:
                     todo.append(part)
                 elif part.done is None:
-                    self.tell(f"part {part.name} was lost {MOST_LOSSES} times and is given up")
+                    self.tell(f"part {part.name} was lost {MAX_LOSSES} times and is given up")
             progress(self.cluster.progress())
 
     def _hand_out(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.messages import Message, Value
-from specmeter.numbers.spread import LEAST, Spread
+from specmeter.numbers.spread import MIN_DEVICES, Spread
 from specmeter.record import Arm, Host
 from specmeter.show import run_report
 from specmeter.show.names import Names
@@ -27,8 +27,8 @@ def replicate(record: FleetRecord, folder: Path, run: RunReport, found: Sequence
         for device, ratio in it.unlike.items()
     ]
     measured = {device for _, it in found for device in it.values}
-    if 1 < len(measured) < LEAST:
-        blocks.append(Text(Message("fleet.too_few", least=LEAST), "faint"))
+    if 1 < len(measured) < MIN_DEVICES:
+        blocks.append(Text(Message("fleet.too_few", least=MIN_DEVICES), "faint"))
     several = 1 < len(measured) < sum(part.done is not None for part in record.parts)
     if several:
         blocks.append(Text(Message("fleet.cite")))
@@ -153,7 +153,7 @@ def survey(record: FleetRecord, folder: Path, runs: Mapping[str, Path]) -> Repor
         Column("verdict"),
     )
     line = f"specmeter compare {' '.join(map(str, runs.values()))} --by speedup"
-    compared = [Text(line, "faint", whole=True)] if 1 < len(runs) <= LEAST else []
+    compared = [Text(line, "faint", whole=True)] if 1 < len(runs) <= MIN_DEVICES else []
     return Report(
         target=folder.name,
         headline=Message("fleet.survey", machines=len(read)),

@@ -18,9 +18,9 @@ from specmeter.record.base import NAME_PATTERN
 
 PREFIX = "specmeter-"
 """How resources of a Ray cluster are called that are devices."""
-MOST_DEVICES = 2_000
-_MOST_BYTES = 1_000_000
-_MOST_LOCAL = 64
+MAX_DEVICES = 2_000
+_MAX_BYTES = 1_000_000
+_MAX_LOCAL = 64
 
 Cores = Annotated[str, Field(coerce_numbers_to_str=True, pattern=r"^\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*$")]
 
@@ -55,7 +55,7 @@ class Fleet(Record):
     shared: str | None = None
     """A folder that this machine and all workers have under the same path. Parts are then measured there, and can be
     watched; default: each worker keeps its own, and sends them when they have ended."""
-    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MOST_DEVICES)]
+    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MAX_DEVICES)]
     """Each measures one invocation at a time."""
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ def read_fleet(on: str) -> Fleet | str:
             f"--on {on}: does not name a fleet", fix="name a fleet.yaml, ray://HEAD:10001, auto, local:2 or slurm"
         )
     try:
-        text = read_named(Path(on), _MOST_BYTES).decode("utf-8")
+        text = read_named(Path(on), _MAX_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is not UTF-8"
         raise ExperimentError(f"{on}: cannot be read ({why})", fix="check the path") from None
@@ -106,13 +106,13 @@ def of_cluster(address: str, resources: Mapping[str, float]) -> Fleet:
             f"{address}: no node of this cluster has a device",
             fix=f"start its workers with --resources='{{\"{PREFIX}NAME\": 1}}', or name resources in a fleet.yaml",
         )
-    return Fleet(address=address, devices=tuple(Device(name=name) for name in names[:MOST_DEVICES]))
+    return Fleet(address=address, devices=tuple(Device(name=name) for name in names[:MAX_DEVICES]))
 
 
 def _local(count: int) -> Fleet:
     """So many devices on this machine, which have its cores in equal parts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    if not 1 <= count <= min(_MOST_LOCAL, len(cores)):
+    if not 1 <= count <= min(_MAX_LOCAL, len(cores)):
         raise UsageError(
             f"--on local:{count}: this machine has {len(cores)} cores", fix=f"write local:1 to local:{len(cores)}"
         )

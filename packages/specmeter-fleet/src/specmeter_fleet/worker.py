@@ -37,7 +37,7 @@ EXPERIMENT = "asked.yaml"
 _ASKED = ".asked"
 """How the folder beside a part's run folder ends that has its experiment, its prompts and what it said."""
 SENT = (*DATABASE_FILES[:2], EXPERIMENT_NAME, ENVIRONMENT_NAME, "certificate.json")
-MOST_SENT = 4 * 2**30
+MAX_SENT = 4 * 2**30
 _LOOK_S = 1.0
 _WIND_DOWN_S = 30.0
 """How long what a lost worker left running is waited for."""
@@ -167,7 +167,7 @@ def _files(run: Path) -> dict[str, bytes]:
     for name in names:
         with contextlib.suppress(FileNotFoundError), open_inside(run, name) as file:
             found[name] = file.read()
-    if (total := sum(map(len, found.values()))) > MOST_SENT:
+    if (total := sum(map(len, found.values()))) > MAX_SENT:
         raise OSError(0, f"has {total >> 20} MiB, more than are sent; name a shared folder", str(run))
     return found
 

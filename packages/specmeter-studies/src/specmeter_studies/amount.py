@@ -25,7 +25,7 @@ class Amount(Record):
     """Of all models, tests and blocks together."""
 
     @property
-    def told(self) -> Message | None:
+    def message(self) -> Message | None:
         """`7 models (7 perplexities of 70 windows in all, 84 timings)`; None where there is nothing."""
         if not self.models:
             return None

@@ -17,7 +17,7 @@ from specmeter_studies.rules import LOOKS
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.store import RunStore
     from specmeter_studies.folder import Part, StudyFolder
     from specmeter_studies.loading import Study
@@ -37,7 +37,7 @@ class Deciding:
     _found: dict[str, Message] = field(default_factory=dict[str, Message])
     """Claim that is not decided -> what was found at the last look."""
 
-    def after_block(self, store: RunStore) -> Sequence[Turn] | None:
+    def after_block(self, store: RunStore) -> Sequence[Cell] | None:
         """The next block; None where claims are decided, or there is no more time."""
         from specmeter.advise.race import next_block
         from specmeter.advise.stage import cells_s

@@ -165,7 +165,7 @@ class StudyFolder:
         if not self.has_begun(part):
             return Message("study.nothing_yet")
         if part.kind == "quality":
-            return measured(self.quality(part.name)).told or Message("study.nothing_yet")
+            return measured(self.quality(part.name)).message or Message("study.nothing_yet")
         state = self.run_state(part)
         assert state is not None
         return Message("study.kept", ok=state.ok, planned=state.planned)

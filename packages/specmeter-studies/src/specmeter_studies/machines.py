@@ -38,7 +38,7 @@ OF_THE_MACHINE = frozenset(
     {"threads", "gpu_layers", "draft_gpu_layers", "devices", "draft_devices", "mmap", "trace_steps", "stream_tokens"}
 )
 """Settings that may differ between machines."""
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 class Machine(Record):
@@ -177,9 +177,9 @@ def refuse_unlike(sides: Sequence[MachineSide]) -> None:
         found = list(_unlike(first, other))
         if not found:
             continue
-        more = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        more = f"; and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
         raise UsageError(
-            f"{first.name} and {other.name} do not belong into one table: {'; '.join(found[:_MOST_NAMED])}{more}",
+            f"{first.name} and {other.name} do not belong into one table: {'; '.join(found[:_MAX_NAMED])}{more}",
             fix="measure the same file with the same models on every machine; `specmeter compare` without --machines "
             "compares unlike runs of one machine, and lists what differs",
         )

@@ -31,7 +31,7 @@ def of_stand_ins(found: StudyFindings) -> StudyFindings:
         ),
         models=tuple(it.model_copy(update={"name": naming.whole(it.name)}) for it in found.data.models),
     )
-    claims = tuple(it.model_copy(update={"found": naming.told(it.found)}) for it in found.claims)
+    claims = tuple(it.model_copy(update={"found": naming.renamed(it.found)}) for it in found.claims)
     tables = tuple(
         it.model_copy(update={"rows": tuple(tuple(map(naming.cell, row)) for row in it.rows)}) for it in found.tables
     )
@@ -54,15 +54,15 @@ class _Naming:
     def whole(self, name: str | None) -> str | None:
         return f"bench {name}" if name in self.names else name
 
-    def told(self, said: Value) -> Value:
+    def renamed(self, said: Value) -> Value:
         if isinstance(said, Message):
             if LABEL in said.code:
                 self.names |= {str(said)}
                 return Message("study.bench", name=said)
-            return Message(said.code, **{name: self.told(value) for name, value in said.values.items()})
+            return Message(said.code, **{name: self.renamed(value) for name, value in said.values.items()})
         if isinstance(said, str):
             return self._text(said)
-        return [self.told(it) for it in said] if isinstance(said, list | tuple) else said
+        return [self.renamed(it) for it in said] if isinstance(said, list | tuple) else said
 
     def _text(self, text: str) -> str:
         known = _pattern(self.names)
@@ -71,7 +71,7 @@ class _Naming:
         return known.sub(lambda it: f"bench {it[0]}", text)
 
     def cell(self, cell: StudyCell) -> StudyCell:
-        return cell.model_copy(update={"text": self.told(cell.text)})
+        return cell.model_copy(update={"text": self.renamed(cell.text)})
 
     def figure(self, figure: StudyFigure) -> StudyFigure:
         def axis(it: Axis) -> Axis:
@@ -79,7 +79,7 @@ class _Naming:
 
         def point(it: Point) -> Point:
             texts = {key: getattr(it, key) for key in ("series", "facet", "x", "label", "name")}
-            return it.model_copy(update={key: self.told(text) for key, text in texts.items()})
+            return it.model_copy(update={key: self.renamed(text) for key, text in texts.items()})
 
         points = tuple(map(point, figure.points))
         return figure.model_copy(update={"points": points, "x": axis(figure.x), "y": axis(figure.y)})

@@ -122,7 +122,7 @@ class Pairing:
         return None if needed is None or self.ratio is None or math.isinf(needed) else needed
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         """In a sentence: `0.8B_Q8 k=4 (ratio 3.31 [3.12, 3.50], 80.1 % accepted): 1.38 [1.14, 1.68]`."""
         line, ratio = self.line, self.ratio
         none = Message("study.pair.none")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LENGTH = re.compile(r"length-(\d{1,9})$")
 """Kind of prompts of an exact length."""
-_MOST_REASONS = 2
+_MAX_REASONS = 2
 _TEXTS = "output-differs"
 OF_COMPARISON = frozenset({"baseline-unlike", "baseline-elsewhere"})
 """Checks that find a comparison false, and leave the rate a rate."""
@@ -87,7 +87,7 @@ class RunRows:
                 yield self._line(arms[item.arm_id], part, suite, requests=answered[item.arm_id, kind], kind=kind)
 
     def _arms(self) -> Iterator[Arm]:
-        """All but the controls that decide by dice: those test the measurement itself."""
+        """All but the controls with synthetic acceptance: those test the measurement itself."""
         return (arm for arm in self.report.arms if not (arm.role == "control" and arm.synthetic_rates))
 
     def _line(
@@ -159,7 +159,7 @@ class RunRows:
         if verdict == "valid":
             return verdict, None
         found = (Message("study.because", name=it.check, why=it.message) for it in self.report.because(arm_id))
-        return verdict, several(found, _MOST_REASONS)
+        return verdict, several(found, _MAX_REASONS)
 
 
 def prompt_names(prompts: Mapping[str, Prompt]) -> dict[str, str]:

@@ -28,11 +28,11 @@ from specmeter_studies.telling import by_values, fallen, quoted, several
 Template = str | Mapping[RulingWord, str]
 NOTHING = Message("study.none_measured")
 SHOWN = "study.shown"
-_MOST = 12
+_MAX_ROWS = 12
 """Rows that are listed one by one."""
-LEAST_BLOCKS = least_units(1)
+MIN_BLOCKS = least_units(1)
 """Of a speedup that something rests on."""
-LOOKS = (LEAST_BLOCKS, 6, 12)
+LOOKS = (MIN_BLOCKS, 6, 12)
 """Blocks after which claims are looked at where they decide how many there are; the last are the most."""
 
 
@@ -68,8 +68,8 @@ def _compared(line: ArmResult, doubted: Collection[str]) -> ArmResult:
     assert found is not None
     if line.baseline in doubted:
         why = Message("study.why.baseline", baseline=line.baseline)
-    elif found.low is None or found.n < LEAST_BLOCKS:
-        why = Message("study.why.blocks", n=found.n, least=LEAST_BLOCKS)
+    elif found.low is None or found.n < MIN_BLOCKS:
+        why = Message("study.why.blocks", n=found.n, least=MIN_BLOCKS)
     elif line.least_effect and abs(math.log(found.point)) < math.log1p(line.least_effect):
         why = Message("study.why.control", least=100 * line.least_effect)
     else:
@@ -147,7 +147,7 @@ def _ruled(votes: Sequence[_Vote], found: Template, fill: Mapping[str, Value], l
     ruling: RulingWord = "contradicted" if against else "cannot tell"
     if supporting == len(votes) >= least:
         ruling = "supported"
-    shown = several((it.said for it in votes), _MOST)
+    shown = several((it.said for it in votes), _MAX_ROWS)
     counts: dict[str, Value] = {"n": len(votes), "for": supporting, "against": against, "shown": shown}
     said = Message(found if isinstance(found, str) else found.get(ruling, SHOWN), **fill, **counts)
     return by_values(ruling, said) if any(it.printed for it in votes) else (ruling, said)

@@ -8,7 +8,7 @@ from specmeter.messages import Message, words
 from specmeter.show.figure import specification
 from specmeter.show.palette import PAGE
 from specmeter_studies.show.figures import drawn
-from specmeter_studies.show.marks import APART_PX, MOST_PX, OVER, dodges, lanes, mark_of
+from specmeter_studies.show.marks import APART_PX, MAX_PX, OVER, dodges, lanes, mark_of
 from specmeter_studies.study import Axis, Point, StudyFigure
 
 
@@ -39,7 +39,7 @@ def test_marks_that_meet_through_others_share_one_spread() -> None:
     chain = [(0.5, 0.1 * number, 0.1 * number + 0.1) for number in range(9)]
     moved = dodges(chain, near=0.02, room=0.02)
     assert moved == sorted(moved)
-    assert max(moved) == -min(moved) == MOST_PX
+    assert max(moved) == -min(moved) == MAX_PX
 
 
 def test_marks_in_a_row_take_the_first_free_line() -> None:

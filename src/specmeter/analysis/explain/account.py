@@ -151,7 +151,7 @@ def explain(
             fix="measure with an engine that does; `specmeter engines` lists what each can tell",
         )
     if not found and report.busy is not None and not report.state.planned:
-        raise UsageError(f"{run.folder}: all blocks were set aside: {report.busy.what}", fix=str(report.remedy or ""))
+        raise UsageError(f"{run.folder}: all blocks were excluded: {report.busy.what}", fix=str(report.remedy or ""))
     if not found:
         raise UsageError(
             f"{run.folder}: nothing was measured yet",

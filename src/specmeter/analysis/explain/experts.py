@@ -66,7 +66,7 @@ class ExpertUse:
         """The same if routing were uniform and independent (`theory.roofline`)."""
         return float(expected_union(tokens, self.total, self.used))
 
-    def told(self, tokens: float) -> Message:
+    def message_for(self, tokens: float) -> Message:
         """What is known of a forward over `tokens`, with the formula beside it."""
         if (measured := self.measured(tokens)) is None:
             return Message("experts.unknown")

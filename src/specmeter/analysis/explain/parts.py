@@ -37,7 +37,7 @@ RESIDUAL = ("step times", "difference")
 """Means by which verification is what is left."""
 PARTS = ("draft", "verify", "restore", "sample", "rest")
 """`restore`: checkpoints and replays; `rest`: time of steps that is nothing else. The remainder stands apart."""
-_FEWEST_GAPS = 5
+_MIN_GAPS = 5
 """Steps whose median time says what a step takes at most."""
 
 
@@ -107,7 +107,7 @@ def split(
     left = steps_ms - drafting - unit.replays_ms
     if means == "undivided" or plain_ms is None:
         return _with_remainder(unit, draft=drafting, verify=left, restore=unit.replays_ms)
-    if means == "difference" and len(unit.gaps_ms) >= _FEWEST_GAPS:
+    if means == "difference" and len(unit.gaps_ms) >= _MIN_GAPS:
         at_most = unit.with_draft * median(unit.gaps_ms) + plain_ms * (unit.rounds - unit.with_draft)
     else:
         at_most = plain_ms * sum(count * (most or float)(n + 1) for n, count in unit.lengths.items())

@@ -172,7 +172,7 @@ def _because(it: MeanRound, experts: ExpertUse | None) -> Message:
         return Message("account.because", cause=compute)
     more, measured = experts.more(it.verified)
     code = "account.experts" if measured else "account.experts_at_most"
-    cause, most = Message(code, more=more, known=experts.told(it.verified)), experts.most(it.verified)
+    cause, most = Message(code, more=more, known=experts.message_for(it.verified)), experts.most(it.verified)
     if it.verification > SAME * most:
         return Message("account.partly", cause=cause, most=most)
     return Message("account.because" if measured else "account.could", cause=cause)

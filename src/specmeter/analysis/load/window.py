@@ -11,8 +11,8 @@ up. Tokens in a window from an end to an end are too many, since the last reques
 
 A window goes from an end to an end, so it holds the prompts of the answers that it holds; one that began with first
 tokens would count in two rounds at eight clients up to a third too many tokens per second. A window that is a small
-part of its cell says little about it; below `LEAST` there is none. It holds its end and not its beginning, (start,
-end], so a steady stream is counted exactly. A request across an edge counts by its part.
+part of its cell says little about it; below `MIN_WINDOW_SHARE` there is none. It holds its end and not its beginning,
+(start, end], so a steady stream is counted exactly. A request across an edge counts by its part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NoWindow = Literal["broken off", "few clients", "no arrival times", "too short"]
 - `no arrival times`: the engine does not say when tokens arrived;
 - `too short`: a client was done when the first request ended, or hardly later.
 """
-LEAST = 0.1
+MIN_WINDOW_SHARE = 0.1
 """Of the cell's time, that a window has to be."""
 
 
@@ -79,7 +79,7 @@ def _before(moment: float) -> float:
 
 
 def _window(start: float, end: float, duration: float) -> Window | NoWindow:
-    return Window(start, end) if end - start > LEAST * duration else "too short"
+    return Window(start, end) if end - start > MIN_WINDOW_SHARE * duration else "too short"
 
 
 def inside(times: CellTimes, window: Window) -> Ints:

@@ -41,7 +41,7 @@ ASSUMED = (0.7, 0.5, 0.85)
 """(point, low, high) of alpha for an unknown draft model: what published pairs of one family lie between."""
 ASSUMED_HITS = (0.1, 0.0, 0.6)
 """The same of how often an n-gram method has a draft at all; text that repeats itself lies above."""
-LEAST_DRAFTED = 50
+MIN_DRAFTED = 50
 """Tokens drafted by other arms, below which an assumed range says as much."""
 _COST_SETTINGS = (
     "threads",
@@ -59,7 +59,7 @@ _COST_SETTINGS = (
 """Settings on which the cost of a forward depends."""
 
 
-class Looking(Protocol):
+class CostProber(Protocol):
     """Finds out what a run does not show by itself; `laboratory.pre_measure.Scout` is one."""
 
     def price(self, arm: Arm) -> StepProbe | None:
@@ -114,7 +114,7 @@ class Forecaster:
     ) -> None:
         """`named` are probes that were given, with their names; `probes` is the folder to look for others; `prompts`
         are the ids of each arm's prompts, where arms differ in them."""
-        self.scout: Looking | None = None
+        self.scout: CostProber | None = None
         """What looks into the run; set where there is one."""
         self._named: set[str] = set()
         """Arms whose cost is that of a probe named on the command line."""
@@ -232,7 +232,7 @@ class Forecaster:
             return replayed, replayed.basis
         key = drafting(arm)
         seen = self._on_prompts(arm, self._seen.get(key, Counted()))
-        if seen.drafted >= LEAST_DRAFTED:
+        if seen.drafted >= MIN_DRAFTED:
             further = "" if seen.longest >= gamma else Message("rates.further", longest=seen.longest)
             said: dict[str, Value] = {"drafted": seen.drafted, "prompts": len(seen.prompts), "further": further}
             return seen, Message("rates.of_arms", arms=tuple(self._sources[key]), **said)
@@ -248,7 +248,7 @@ class Forecaster:
         if wanted is None or set(seen.prompts) <= set(wanted):
             return seen
         own = Counted({name: steps for name, steps in seen.prompts.items() if name in wanted})
-        return own if own.drafted >= LEAST_DRAFTED else Counted(seen.prompts, other_prompts=len(wanted))
+        return own if own.drafted >= MIN_DRAFTED else Counted(seen.prompts, other_prompts=len(wanted))
 
     def _cost(
         self,
@@ -331,7 +331,7 @@ def assumed(*, by_model: bool) -> Given:
 
 
 def synthetic(rates: tuple[float, ...]) -> Given:
-    """Acceptance by dice: the rates that an engine is given are marginal, P(position i accepted)."""
+    """Synthetic acceptance: the rates that an engine is given are marginal, P(position i accepted)."""
     conditional = [rates[0]]
     for before, rate in itertools.pairwise(rates):
         conditional.append(rate / before if before > 0 else 0.0)

@@ -105,7 +105,7 @@ def table_of(arm: Arm) -> NgramTable | None:
 _MAP_SIZE = 262_144
 _MAP_FACTOR = 2_654_435_761
 _VALUES = 4
-_MOST_COUNTED = 16_380
+_MAX_COUNTED = 16_380
 
 
 @dataclass
@@ -175,7 +175,7 @@ class NgramMap:
         if key is None:
             key = _Key(place, m)
             self._keys.append(key)
-        key.count = min(key.count + 1, _MOST_COUNTED)
+        key.count = min(key.count + 1, _MAX_COUNTED)
         value = key.values[0] if self._hits is None else self._chosen(key, known, wanted, place)
         if value is None:
             return []
@@ -218,7 +218,7 @@ class NgramMap:
                 if value.place == 0:
                     value.place, value.count, value.accepted = begin, 0, m
                 if value.place == begin or known[begin : begin + m] == known[value.place : value.place + m]:
-                    value.count = min(value.count + 1, _MOST_COUNTED)
+                    value.count = min(value.count + 1, _MAX_COUNTED)
                     break
         key.counted_to = place
         best = max(key.values, key=lambda it: it.count)

@@ -372,7 +372,7 @@ def _fields_of_category(item: Mapping[str, object], config: Mapping[str, object]
 
 # --- Spec-Bench -------------------------------------------------------------------------------------------------------
 
-_MOST_STEPS = 100_000
+_MAX_STEPS = 100_000
 """Steps of one answer."""
 _TASK_HEADING = re.compile(r"={3,80} {0,9}Task: {1,9}([\w .-]{1,60}?) {0,9}={3,80}")
 _NUMBER = r"([0-9.eE+-]{1,30})"
@@ -484,7 +484,7 @@ def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _numbers_of_turns(choice: Mapping[str, object], key: str) -> list[float]:
-    values = listed(choice, key, _MOST_STEPS)
+    values = listed(choice, key, _MAX_STEPS)
     for value in values:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < document.LARGEST:
             raise UnreadableError("unread.holds", name=key, value=str(value)[:40])

@@ -153,7 +153,7 @@ COLUMNS = (
     _column("devices", "count", "devices that the model is spread over",
             "gpu_count num_gpus n_gpus n_gpu tp tp_size tensor_parallel tensor_parallel_size num_devices",
             of_row=True),
-    _column("synthetic_acceptance", "flag", "acceptance was decided by dice: yes or no",
+    _column("synthetic_acceptance", "flag", "acceptance was simulated at random: yes or no",
             "acceptance_synthetic simulated_acceptance synth_acceptance"),
     _column("draft_elsewhere", "flag", "the draft ran on another machine or device: yes or no", "remote_draft"),
 )  # fmt: skip

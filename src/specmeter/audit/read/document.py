@@ -38,7 +38,7 @@ _BINARY = (
 """How files begin that are not text."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = bytes(code for code in range(1, 32) if code not in b"\t\n\v\f\r\x1b")
-_MOST_CONTROL = 0.05
+_MAX_CONTROL = 0.05
 """Share of control characters in a text, at most."""
 _NO_ROWS = frozenset({"choices", "stages", "turns", "messages"})
 """Keys of lists that are parts of one answer or attempt, not rows."""
@@ -78,7 +78,7 @@ def refuse_binary(path: Path) -> None:
         why = "holds only nul bytes" if b"\0" in raw else "is empty"
         raise UsageError(f"{path}: {why}", fix="name a file with results")
     odd = len(raw) - len(raw.translate(None, _CONTROL))
-    if raw.startswith(_BINARY) or (odd > len(raw) * _MOST_CONTROL and not raw.startswith(_UTF_16)):
+    if raw.startswith(_BINARY) or (odd > len(raw) * _MAX_CONTROL and not raw.startswith(_UTF_16)):
         raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
 
 

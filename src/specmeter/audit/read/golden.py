@@ -27,7 +27,7 @@ _NAME = re.compile(r"""( *)(["']?)([\w./ -]{1,160})\2:\s*(?:#.*)?""")
 _VALUE = re.compile(r"\s+(\d{1,3}): *(\d{1,4}(?:\.(\d{1,6}))?)\s*(?:#.*)?")
 _CURVE = re.compile(r"^[\w./-]{1,160}:\s*\n +[\w-]{1,60}:\s*\n\s+\d{1,3}: *\d{1,4}\.\d{1,6}\s*$", re.M)
 
-_MOST = 20_000
+_MAX_ROWS = 20_000
 
 
 def _sniff(head: str) -> bool:
@@ -48,8 +48,8 @@ def _read(path: Path) -> Iterator[Claim]:
         elif line.strip() and line[0] not in " #":
             target = ""  # what is below belongs to something else
         elif (found := _VALUE.fullmatch(line)) is not None and target:
-            if (values := values + 1) > _MOST:
-                raise UsageError(f"{path}: more than {_MOST:,} acceptance lengths", fix="split the file")
+            if (values := values + 1) > _MAX_ROWS:
+                raise UsageError(f"{path}: more than {_MAX_ROWS:,} acceptance lengths", fix="split the file")
             names = {name: said.get(name) for name in ("device", "engine")}
             method = said.get("method", "").lower() or None
             yield claim_of(

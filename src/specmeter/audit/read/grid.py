@@ -253,7 +253,7 @@ _DRAWN = re.compile(r"[━─═]|\+[-=]{2,}")
 
 
 _PAIR = re.compile(r"([A-Za-z][\w/%.]{0,30}) ?= *([0-9][0-9.,]{0,20}%?)(?=\s|,|$)")
-_FEWEST = 3
+_MIN_PAIRS = 3
 """Pairs of a line that make it a row."""
 _PAIRED = {"draft": "drafted", "acc": "accepted", "accept": "accepted", "rate": "acceptance_rate"}
 """Names that mean something else among such pairs than above a column."""
@@ -264,7 +264,7 @@ def read_drawn(lines: Sequence[str], path: Path) -> Iterator[Grid]:
     at = 0
     while at < len(lines):
         line = lines[at]
-        if "/s" in line and len(pairs := _PAIR.findall(line[:1000])) >= _FEWEST and _has_rate(pairs):
+        if "/s" in line and len(pairs := _PAIR.findall(line[:1000])) >= _MIN_PAIRS and _has_rate(pairs):
             rows = _paired(lines, at, [name for name, _ in pairs])
         elif at and _is_drawn(line) and _is_row(lines[at - 1]):
             rows = _boxed(lines, at)
@@ -305,7 +305,7 @@ def _aligned(lines: Sequence[str], first: int) -> list[GridRow]:
     for cell in (_WIDE, _WORD):
         heads = list(cell.finditer(line))
         known = (understand(head.group()) is not None for head in heads)
-        if len(heads) < (2 if cell is _WIDE else _FEWEST) or not (sum(known) > 1 if cell is _WIDE else all(known)):
+        if len(heads) < (2 if cell is _WIDE else _MIN_PAIRS) or not (sum(known) > 1 if cell is _WIDE else all(known)):
             continue
         rows = [(f"line {first + 1}", [head.group() for head in heads])]
         for number in range(first + 1, len(lines)):

@@ -316,10 +316,10 @@ def _is_length(grid: Grid, index: int, found: list[ColumnReading]) -> bool:
         return set(plain) <= {"", "0"}
     lengths = [int(cell) for cell in filled]
     grows = all(less < more for less, more in pairwise(lengths))
-    return grows and len(lengths) >= _FEWEST_LENGTHS and bool(names & {"acceptance", "acceptance_length", "tau"})
+    return grows and len(lengths) >= _MIN_LENGTHS and bool(names & {"acceptance", "acceptance_length", "tau"})
 
 
-_FEWEST_LENGTHS = 3
+_MIN_LENGTHS = 3
 """Rows, at least, that show a column to be draft lengths by growing."""
 
 

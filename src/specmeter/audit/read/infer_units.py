@@ -52,7 +52,7 @@ def table_options(
     return TableOptions(tuple(percent), tuple(fraction), chosen)
 
 
-_MOST_SHARE = 1e6
+_MAX_SHARE = 1e6
 """The share of acceptance that a cell may hold, as a fraction; more is a mistake in reading."""
 
 
@@ -176,7 +176,7 @@ def _share(value: Number, reading: ColumnReading, fields: Fields) -> Message | N
     share = value.value / whole
     if value.unit not in {"", "%"}:
         return Message("number.not_of_share", unit=value.unit)
-    if not 0 <= share <= (1 if reading.name == "p_min" else _MOST_SHARE):
+    if not 0 <= share <= (1 if reading.name == "p_min" else _MAX_SHARE):
         code = "unread.no_percentage" if percent else "unread.no_share"
         raise UnreadableError(code, name=reading.text, value=value.value)
     if reading.unsaid and not percent and reading.name == "acceptance":
@@ -246,11 +246,11 @@ _READERS: dict[str, Callable[[Number, ColumnReading, Fields], Message | None]] =
 
 # --- what a heading leaves open --------------------------------------------------------------------------------------
 
-_MOST_GAMMA = 128
+_MAX_GAMMA = 128
 """More draft tokens than this are no draft's length."""
-_MOST_SPEEDUP = 10
+_MAX_SPEEDUP = 10
 """A larger number without a sign of its unit, among negative ones, is percent."""
-_LEAST_TOLD = 0.2
+_MIN_TOLD = 0.2
 """A share of at least this and at most 1 looks like a fraction; few drafts are accepted at less than 1 %."""
 _JUST_ABOVE_ALL = 1.2
 """A share among fractions may be a little above 1 by mistake; what is more is percent."""
@@ -266,21 +266,21 @@ def number_in(cell: str, grid: Grid) -> Number | None:
 
 def between(cell: str, reading: ColumnReading, grid: Grid) -> Number | None:
     """`73.3 / 106.1` of two texts, repeats, or a mean and a median: anything from the lowest to the highest."""
-    parts = [number_in(part, grid) for part in cell.split(" / ", _MOST_PARTS)]
+    parts = [number_in(part, grid) for part in cell.split(" / ", _MAX_PARTS)]
     numbers = [part for part in parts if part is not None]
     if len(numbers) < len(parts) or len(parts) < 2 or reading.kind not in _MANY:
         return None
     low, high = (end(number.value for number in numbers) for end in (min, max))
     units = {number.unit for number in numbers if number.unit}
     is_count = reading.kind == "share" and high > 1 and not units
-    if len(units) > 1 or is_count or not 0 < low <= high <= _MOST_APART * low:
+    if len(units) > 1 or is_count or not 0 < low <= high <= _MAX_APART * low:
         return None
     half = (high - low) / 2 + max(number.half for number in numbers)
     signed = all(number.signed for number in numbers)
     return Number((low + high) / 2, half, units.pop() if units else "", signed, approximate=True)
 
 
-_MOST_PARTS, _MOST_APART = 4, 3.0
+_MAX_PARTS, _MAX_APART = 4, 3.0
 """Slashes of a cell, at most, and the highest of its numbers over the lowest."""
 _MANY = {"rate", "interval", "share", "length", "tau", "ratio", "change"}
 
@@ -380,7 +380,7 @@ def infer_changes(grid: Grid, readings: list[ColumnReading]) -> None:
             bare = [cell.value for cell in cells if not cell.unit]
             if len(bare) > 1 and min(bare) < 0 and len(bare) == len(cells) and not reading.heading.unit:
                 most = max(map(abs, bare))
-                unit = "fraction" if most < 1 else "%" if most > _MOST_SPEEDUP else ""
+                unit = "fraction" if most < 1 else "%" if most > _MAX_SPEEDUP else ""
                 if not unit:
                     continue
                 reading.heading = replace(reading.heading, name="change", column=column("change"), unit=unit)
@@ -410,7 +410,7 @@ def infer_draft_tokens(grid: Grid, readings: list[ColumnReading]) -> None:
         flag = reading.name == "drafted" and re.fullmatch(r"\W*draft-n\W*", reading.text, re.I)
         if reading.name == "draft_tokens" or flag:
             names = {one.name for one in readings}
-            large = any(number.value > _MOST_GAMMA for number in _numbers_of(grid, reading))
+            large = any(number.value > _MAX_GAMMA for number in _numbers_of(grid, reading))
             total = bool(names & {"accepted", "steps", "gamma"}) or large
             name = "drafted" if total and "drafted" not in names else "gamma"
             reading.heading = heading_of(name)
@@ -506,7 +506,7 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
         reading.percent = True
         return
     above = [value.value for value in bare if value.value > 1]
-    fractions = [value.value for value in bare if _LEAST_TOLD <= value.value <= 1]
+    fractions = [value.value for value in bare if _MIN_TOLD <= value.value <= 1]
     by_counts = _by_counts(grid, reading, readings)
     # Shares above 1 are percent; one just above 1 among fractions may be wrong.
     reading.percent = bool(above) and not (fractions and max(above) <= _JUST_ABOVE_ALL)
@@ -519,7 +519,7 @@ def infer_percent(grid: Grid, reading: ColumnReading, readings: list[ColumnReadi
     if not reading.percent:
         reading.percent = by_counts is True
         signed = [value.value / 100 for value in found if value.unit == "%"]
-        alike = signed and min(*signed, *fractions) >= _LEAST_TOLD and len(fractions) == len(bare)  # 0.64 beside 71%
+        alike = signed and min(*signed, *fractions) >= _MIN_TOLD and len(fractions) == len(bare)  # 0.64 beside 71%
         reading.unsaid = by_counts is None and not alike and any(value.value > 0 for value in bare)
 
 

@@ -19,7 +19,7 @@ from specmeter.audit.read.grid import Grid
 
 _LONGEST = 4_000
 """Characters of a paragraph."""
-_MOST = 1_000
+_MAX_CLAIMS = 1_000
 """Claims of a text."""
 _N = r"[~≈]?(?<![a-zA-Z0-9_.])\d{1,6}(?:[.,]\d{1,4})?"
 _UNIT = r"\s?(?:(?:toks?|tokens?|t)\s?(?:/|per\s)\s?s(?:ec(?:ond)?)?|tps)(?![a-zA-Z0-9_])"
@@ -160,7 +160,7 @@ def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
             cells = _claimed(part)
             if plain and "decode_rate" in cells:
                 cells = {"baseline_rate": plain, **cells}
-            if cells and found < _MOST:
+            if cells and found < _MAX_CLAIMS:
                 found += 1
                 grid = Grid([(name,) for name in cells], place=f"text at line {number}", above=part)
                 grid.rows.append((f"line {number}", list(cells.values())))

@@ -42,7 +42,7 @@ from specmeter.messages import Message
 
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
-_MOST_LINES = 10_000
+_MAX_LINES = 10_000
 """Lines of metrics that are claims of their own; the sum counts all."""
 _FLOAT = r"(\d{1,9}(?:\.\d{1,9})?)"
 _METRICS = re.compile(
@@ -195,7 +195,7 @@ class _VllmLog:
         self._drafts += accepted / (length - 1) if length > 1 else (drafted / count if count else 0.0)
         self._positions = max(self._positions, count)
         rate, self._rate = self._rate, None
-        if self._lines > _MOST_LINES:
+        if self._lines > _MAX_LINES:
             return
         self._claims += 1
         share = _SHARE.search(line)
@@ -328,7 +328,7 @@ def read_sglang_log(path: Path) -> Iterator[Claim]:
                 pooled=("tau",),
                 **setup,
             )
-            if found >= _MOST_LINES:
+            if found >= _MAX_LINES:
                 return
     if not found:
         yield Claim(source=str(path), row="log", problem=Message("unread.sglang_log"))

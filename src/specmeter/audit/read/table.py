@@ -67,7 +67,7 @@ _BESIDE = re.compile(
 _SPREAD = re.compile(r"[\s*_`]*([0-9]{1,6}\.[0-9]{1,6})/([0-9]{1,3}\.[0-9]{1,6})[\s*_`]*")
 _SMALL = 0.05
 """Below this share of what stands before a slash, what stands behind it is something other than a second rate."""
-_MOST_DEVICES = 64
+_MAX_DEVICES = 64
 _AT_ONCE = re.compile(
     r"\b(?:concurrency|batch(?:[ _-]size)?|bs) ?(?:of|[:=])? ?([1-9]\d{0,3})\b"
     r"|\b([1-9]\d{0,3}) (?:concurrent|parallel|simultaneous)\b",
@@ -412,7 +412,7 @@ def _text(cell: str) -> str:
 def _spread_over_devices(texts: dict[str, str], readings: Sequence[ColumnReading], cells: list[str]) -> None:
     """Name a device as often as the row says that there are of it: their memories add up."""
     said = next((cells[one.index].strip() for one in readings if one.name == "devices"), "")
-    if said.isdecimal() and 1 < int(said[:4]) <= _MOST_DEVICES:
+    if said.isdecimal() and 1 < int(said[:4]) <= _MAX_DEVICES:
         texts["device"] = ", ".join([texts.get("device") or "a device"] * int(said))
 
 

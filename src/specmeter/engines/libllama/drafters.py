@@ -70,7 +70,7 @@ class ModelDrafter:
         self._sure = 0
         """So many tokens in memory are known to be those of the text."""
         self._tried: list[int] = []
-        """Tokens in memory behind them: drafts whose fate is not known yet."""
+        """Tokens in memory behind them: drafts whose outcome is not known yet."""
         self._checkpoint: Checkpoint | None = None
         """For models that cannot forget: before the first of `_tried`."""
         # Tokens that only one of the two vocabularies has are never drafted.

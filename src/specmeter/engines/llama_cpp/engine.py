@@ -57,7 +57,7 @@ from specmeter.record import SAMPLING, EngineIdentity, network_of
 _PORT_ATTEMPTS = 5
 _MAX_LOAD_LOG = 64 * 1024 * 1024
 _LOG_PATIENCE_S = 1.0
-_MOST_SLOTS = 1024
+_MAX_SLOTS = 1024
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _facts(
         layers_offloaded=load.layers_offloaded,
         draft_layers_offloaded=load.draft_layers_offloaded,
         pids=process.pids(),
-        in_flight=slots if isinstance(slots, int) and 1 <= slots <= _MOST_SLOTS else 1,
+        in_flight=slots if isinstance(slots, int) and 1 <= slots <= _MAX_SLOTS else 1,
     )
 
 
@@ -352,7 +352,7 @@ class NativeEngine:
             if remote:
                 settings = settings.model_copy(update={"rpc": remote})
                 launch = replace(launch, arm=launch.arm.model_copy(update={"engine": settings}))
-                self._meet(remote)
+                self._check_machines(remote)
             options = server_options(launch, default_threads())
             if remote:
                 # Left to itself, llama.cpp would spread the target over the remote devices too.
@@ -386,14 +386,14 @@ class NativeEngine:
             raise self._no_server(f"it has no option {sorted(missing)[0]}")
         return flags
 
-    def meet(self, machines: tuple[str, ...]) -> None:
+    def check_machines(self, machines: tuple[str, ...]) -> None:
         """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
         no device; one behind a relay is started for it.
 
         llama.cpp would abort in its own words, and older builds would go on without the machine.
         """
         with ExitStack() as stack:
-            self._meet(self._opened(machines, stack, default_threads())[0])
+            self._check_machines(self._opened(machines, stack, default_threads())[0])
 
     def _opened(
         self, machines: tuple[str, ...], stack: ExitStack, threads: int
@@ -411,7 +411,7 @@ class NativeEngine:
             pids += remote.pids
         return tuple(found), tuple(pids)
 
-    def _meet(self, machines: tuple[str, ...]) -> None:
+    def _check_machines(self, machines: tuple[str, ...]) -> None:
         if "--rpc" not in self._flags:
             raise EngineStartError(
                 f"{self.binary} was built without RPC, so it cannot use another machine",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from specmeter.engines.llama_cpp.log_formats import ACCEPTANCE, DECODE_TIME, PROMPT_TIME
 
-_MOST_LINES = 1_000_000
+_MAX_LINES = 1_000_000
 _FIELDS = 5
 
 
@@ -40,7 +40,7 @@ class PrintedRequests(Sequence[Printed]):
             if "eval time" in line:
                 if found := PROMPT_TIME.search(line):
                     prompt_ms = float(found.group(1))
-                elif (found := DECODE_TIME.search(line)) and len(self) < _MOST_LINES:
+                elif (found := DECODE_TIME.search(line)) and len(self) < _MAX_LINES:
                     self._values.extend((prompt_ms, float(found.group(1)), float(found.group(2)), -1.0, -1.0))
                     prompt_ms = -1.0
             elif "draft acceptance" in line and self._values and (found := ACCEPTANCE.search(line)):

@@ -79,7 +79,7 @@ class LogSigns:
     tokens_translated: Sign = Sign()
     """Draft tokens are translated by way of text."""
     synthetic: Sign = Sign()
-    """Acceptance is decided by dice."""
+    """Acceptance is simulated at random."""
     checkpoints_created: Checkpoints = Checkpoints()
     checkpoints_restored: Checkpoints = Checkpoints()
     longest_replay: int = 0

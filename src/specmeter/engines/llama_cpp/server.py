@@ -48,7 +48,7 @@ from specmeter.engines.llama_cpp.log import (
 )
 from specmeter.engines.llama_cpp.spec import remote_machines
 from specmeter.engines.process import EngineProcess
-from specmeter.engines.session import Flown, GivenUpError, Overlaps, Stop, ThreadedSession, differences
+from specmeter.engines.session import GivenUpError, Overlaps, SlotReply, Stop, ThreadedSession, differences
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, EngineProtocolError, EngineStartError
 from specmeter.files import without_links
 from specmeter.record import UNKNOWN_TOKEN, Drafting, Generation, Prompt, Reply, Timings
@@ -302,7 +302,7 @@ def _token(value: object, answer: dict[str, Any]) -> int:
 _PROCESSING = re.compile(rb'"is_processing" *: *true')
 _LOG_TAIL = 256 * 1024
 _MAX_REQUEST_LOG = 256 * 1024 * 1024
-MOST_AT_ONCE = 1024
+MAX_AT_ONCE = 1024
 """Requests on their way at once in an open loop; further ones wait here, which is recorded as the client's lateness."""
 _LOG_PATIENCE_S = 1.0
 """How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
@@ -337,7 +337,7 @@ class LlamaSession(ThreadedSession):
         self.sound = True
         """No request has failed."""
         if (load := launch.arm.load) is not None:
-            self.most_at_once = load.clients or MOST_AT_ONCE
+            self.most_at_once = load.clients or MAX_AT_ONCE
 
     def take_along(self, beside: contextlib.ExitStack, pids: tuple[int, ...]) -> None:
         """End `beside` with the session. Its processes `pids` play other machines, and their load is the session's."""
@@ -370,7 +370,7 @@ class LlamaSession(ThreadedSession):
             update={"counters": counters, "steps": log.steps, "drafting": self._drafting(log, counted)}
         )
 
-    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> SlotReply:
         """The same for a request that was submitted. Under a load nothing is asked of the server meanwhile: what it
         counts is read once per cell (`totals`), and so is its log (`settle`)."""
         if self._launch.arm.load is None:
@@ -382,7 +382,7 @@ class LlamaSession(ThreadedSession):
         timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
         reply = self._reply(prompt, text, received, timings, started)
         slot: Any = received.final.get("id_slot")
-        return Flown(
+        return SlotReply(
             reply,
             slot if isinstance(slot, int) and slot >= 0 else None,
             None if reply.ttft_ms is None else max(0.0, reply.ttft_ms - timings.prompt_ms),

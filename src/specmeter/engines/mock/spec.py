@@ -226,7 +226,7 @@ MOCK = EngineSpec(
         rules=("sample-match", "rejection"),
         settings=settings_without(),
         kv_types=KV_TYPES,
-        synthetic="dice",
+        synthetic="random",
         compares_drafts=True,
         tells=tuple(truth for truth in SERVER_TELLS if truth != "processes"),
     ),

@@ -30,10 +30,10 @@ _ITERATIONS = re.compile(r"(?m)^vllm:iteration_tokens_total_count(?:\{[^{}\n]{0,
 SERVED = frozenset({"generation_tokens_total", DRAFTS})
 """What a vLLM counts, the first whether or not it speculates, unless it was told to count nothing
 (`--disable-log-stats`)."""
-_MOST_STEPS = 1_000_000
+_MAX_STEPS = 1_000_000
 
 
-class Told(NamedTuple):
+class DraftCounts(NamedTuple):
     """What a reply says of its drafts; None: nothing."""
 
     proposed: int | None = None
@@ -44,12 +44,12 @@ class Told(NamedTuple):
     stated: Mapping[str, float] = {}
     """The engine's own numbers under its own names, what it calls acceptance among them."""
 
-    def within(self, tokens: int) -> Told:
+    def within(self, tokens: int) -> DraftCounts:
         """The same for the tokens that came out. vLLM drafts beyond the limit, and counts what it accepts there; the
         last step is told here as one of an engine that knows when it ends."""
         return self.without((self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1))
 
-    def without(self, beyond: int) -> Told:
+    def without(self, beyond: int) -> DraftCounts:
         """The same without so many accepted tokens of the last step."""
         if self.accepted is None or self.steps is None or not 0 < beyond <= self.accepted:
             return self
@@ -97,7 +97,7 @@ _PLACES: tuple[tuple[str, tuple[str, str, str]], ...] = (
 names, LM Studio)."""
 
 
-def told_by(last: Mapping[str, Any]) -> Told:
+def told_by(last: Mapping[str, Any]) -> DraftCounts:
     """What the last part of a reply says of its drafts. Raises `EngineProtocolError` for counts that cannot be."""
     for place, names in _PLACES:
         said = field_of(last, place)
@@ -111,8 +111,8 @@ def told_by(last: Mapping[str, Any]) -> Told:
                 fix="report this to the authors of that server; its acceptance cannot be used",
             )
         stated = {it: number for it, number in numbers_of(own).items() if not it.startswith("per_step_")}
-        return Told(proposed, accepted, steps, _steps(own), stated)
-    return Told()
+        return DraftCounts(proposed, accepted, steps, _steps(own), stated)
+    return DraftCounts()
 
 
 def _steps(own: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
@@ -122,7 +122,7 @@ def _steps(own: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         return ()
     pairs = [
         (_count(one), _count(other))
-        for one, other in zip(cast("list[Any]", drafted)[:_MOST_STEPS], cast("list[Any]", accepted), strict=False)
+        for one, other in zip(cast("list[Any]", drafted)[:_MAX_STEPS], cast("list[Any]", accepted), strict=False)
     ]
     found = tuple((one, other) for one, other in pairs if one is not None and other is not None and other <= one)
     return found if len(found) == len(pairs) else ()

@@ -29,7 +29,7 @@ from specmeter.record import Generation, Prompt, Truth
 _PATIENCE_S = 20.0
 _FIRST_S = 300.0
 """How long the first reply may take: a server may compile for it (seen: 26 s)."""
-_MOST_MODELS = 1000
+_MAX_MODELS = 1000
 _SHOWN = ("id", "root", "meta", "max_model_len", "owned_by")
 """What a server says of a model, as far as it is kept."""
 _TRIED = "One two three four five. One two three four five. One two three"
@@ -197,7 +197,7 @@ def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
             f"{answer.headers.get('content-type', 'no content type')[:60]})",
             fix="name a server that speaks OpenAI's interface by its address and port alone, such as http://127.0.0.1:8080",
         )
-    entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MOST_MODELS] if isinstance(it, dict))
+    entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MAX_MODELS] if isinstance(it, dict))
     return {
         it["id"]: {name: it[name] for name in _SHOWN if name in it}
         for it in entries

@@ -22,15 +22,15 @@ from specmeter.engines.http_client import (
     json_object,
 )
 from specmeter.engines.llama_cpp.log import RequestLog
-from specmeter.engines.llama_cpp.server import MOST_AT_ONCE, LlamaSession, from_chosen, split_reasoning
+from specmeter.engines.llama_cpp.server import MAX_AT_ONCE, LlamaSession, from_chosen, split_reasoning
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.session import (
     Candidate,
-    Flown,
     GivenUpError,
     Launch,
     Overlaps,
     SessionFacts,
+    SlotReply,
     Stop,
     ThreadedSession,
     differences,
@@ -40,7 +40,7 @@ from specmeter.engines.url.dialects import (
     DRAFTED,
     DRAFTS,
     FORWARDS,
-    Told,
+    DraftCounts,
     counters_of,
     field_of,
     numbers_of,
@@ -119,7 +119,7 @@ class OpenAiSession(ThreadedSession):
         self._total: dict[str, float] = {}
         """Of a server that counts anew whenever it is asked: the sum of its answers."""
         if (load := launch.arm.load) is not None:
-            self.most_at_once = load.clients or MOST_AT_ONCE
+            self.most_at_once = load.clients or MAX_AT_ONCE
 
     def answer(self, prompt: Prompt, generation: Generation, stop: Stop) -> Reply:
         """Generate for one prompt; what the server counts for all requests together is left out where another one ran
@@ -133,11 +133,11 @@ class OpenAiSession(ThreadedSession):
             return _counted(reply, counted)
         return self._reply(prompt, generation, stop)
 
-    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> Flown:
+    def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> SlotReply:
         """The same for a request that was submitted; under a load nothing else is asked of the server meanwhile."""
         if self._launch.arm.load is None:
             return super().fly(prompt, generation, stop)
-        return Flown(self._reply(prompt, generation, stop))
+        return SlotReply(self._reply(prompt, generation, stop))
 
     def totals(self) -> dict[str, float]:
         """What its metrics count; empty where it counts nothing."""
@@ -333,7 +333,7 @@ def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:
     return found if len(found) == count else ()
 
 
-def steps_in(got: Received, told: Told, started: float) -> tuple[Step, ...]:
+def steps_in(got: Received, told: DraftCounts, started: float) -> tuple[Step, ...]:
     """Steps with the time at which their tokens came, those of several in one part where a server was in arrears;
     nothing where these do not go together."""
     left, found = list(told.each), list[Step]()
@@ -355,7 +355,7 @@ def _counted(reply: Reply, counted: Mapping[str, float]) -> Reply:
     changes: dict[str, object] = {"counters": {**kept, **reply.counters}}
     if reply.timings.draft_n_accepted is None and ACCEPTED in kept and DRAFTED in kept:
         steps = round(kept[DRAFTS]) if DRAFTS in kept else None
-        told = Told(round(kept[DRAFTED]), round(kept[ACCEPTED]), steps).within(reply.timings.predicted_n)
+        told = DraftCounts(round(kept[DRAFTED]), round(kept[ACCEPTED]), steps).within(reply.timings.predicted_n)
         drafts = {"draft_n": told.proposed, "draft_n_accepted": told.accepted}
         changes["timings"] = reply.timings.model_copy(update=drafts)
     return reply.model_copy(update=changes)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from specmeter.analysis.summary import ArmSummary
 
 
-MOST_PROMPTS = 200
+MAX_PROMPTS = 200
 """Runs with more prompts are told by kinds of text."""
-MOST_POINTS = 3_000
+MAX_POINTS = 3_000
 """Runs with more requests show how many there are at each rate, not every one."""
-MOST_EXPLAINED = 50_000
+MAX_EXPLAINED = 50_000
 """Larger runs are explained by `specmeter explain` alone: it reads every step."""
 BINS = 60
 
@@ -71,7 +71,7 @@ class Document:
     argvs: Mapping[str, tuple[str, ...]]
     """Arm -> the command line that was started."""
     prompts: Mapping[str, Prompt]
-    """By id; empty where there are more than `MOST_PROMPTS`."""
+    """By id; empty where there are more than `MAX_PROMPTS`."""
     prompt_count: int
     experiment_yaml: str
     environment: str
@@ -85,7 +85,7 @@ class Document:
     probes: tuple[Probe, ...]
     """Costs of this run's models, each probe once."""
     account: Account | None
-    """Where the time of each token went; None where nothing was measured, and of runs with more than `MOST_EXPLAINED`
+    """Where the time of each token went; None where nothing was measured, and of runs with more than `MAX_EXPLAINED`
     requests."""
     lengths: tuple[DraftLength, ...]
     """What every draft length would yield on the run's texts; empty where no draft was replayed."""
@@ -93,7 +93,7 @@ class Document:
     """What each draft model takes in memory, and what that would buy."""
     positions: tuple[ArmPositions, ...]
     """Acceptance by position and accepted lengths of every arm that drafted; empty for runs with more than
-    `MOST_EXPLAINED` requests."""
+    `MAX_EXPLAINED` requests."""
     routing: tuple[TextRouting, ...]
     """Which experts the MoE targets choose for the run's texts."""
     study: StudySection | None
@@ -123,7 +123,7 @@ class Document:
     @property
     def is_large(self) -> bool:
         """Whether only `specmeter explain` tells where its time went."""
-        return self.run.state.ok > MOST_EXPLAINED
+        return self.run.state.ok > MAX_EXPLAINED
 
     @property
     def model_names(self) -> dict[str, str]:
@@ -145,21 +145,21 @@ def read_document(
     folder: Path, *, named: Sequence[tuple[str, Probe]] = (), quality: Sequence[QualityReport] = (), whole: bool = False
 ) -> Document:
     """Read a run for a page. `named`: probes to explain it by, before those that are kept; `quality`: what is known of
-    quantizations of its targets; `whole`: explain also a run of more than `MOST_EXPLAINED` requests.
+    quantizations of its targets; `whole`: explain also a run of more than `MAX_EXPLAINED` requests.
 
     Raises `StoreError` for the run, `UsageError` for a probe of other models.
     """
     with RunStore.open(folder, readonly=True) as store:
         again = repeats(store, store.arms())
         prompt_count = len({again.get(str(name), str(name)) for (name,) in store.raw("SELECT id FROM prompt")})
-        few = prompt_count <= MOST_PROMPTS
+        few = prompt_count <= MAX_PROMPTS
         run = read_run(folder, by_prompt=few)
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
         engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
         points, bins = _rates(store.rows(), count=run.state.planned)
         probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None and arm.load is None for arm in run.summary.arms)
-        small = run.state.ok <= MOST_EXPLAINED
+        small = run.state.ok <= MAX_EXPLAINED
         explained = whole or small
         tallies: Tallies = read_tallies(store) if explained else {}
         return Document(
@@ -196,7 +196,7 @@ def _prompts(store: RunReader) -> dict[str, Prompt]:
 
 
 def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
-    """Rates of all answered requests: one by one, or counted where there are more than `MOST_POINTS`."""
+    """Rates of all answered requests: one by one, or counted where there are more than `MAX_POINTS`."""
     points: list[RequestPoint] = []
     rates: dict[str, list[float]] = {}
     for row in rows:
@@ -204,7 +204,7 @@ def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, 
         if row.predicted_n is None or row.predicted_n < 2 or not row.predicted_ms:
             continue
         rate = 1000.0 * (row.predicted_n - 1) / row.predicted_ms
-        if count <= MOST_POINTS:
+        if count <= MAX_POINTS:
             points.append(RequestPoint(row.arm_id, row.prompt_id, row.kind, row.block, rate))
         else:
             rates.setdefault(row.arm_id, []).append(rate)

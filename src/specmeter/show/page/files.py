@@ -94,7 +94,7 @@ def write_bytes(path: Path, data: bytes, *, inside: bool = False) -> None:
         write_inside(path.parent, path.name, data) if inside else write_whole(path, data)
 
 
-_MOST_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 """Of a document that is copied."""
 
 
@@ -116,14 +116,14 @@ def copy_kept(folder: Path, name: str, to: Path, mask: Callable[[str], str] = st
     Raises `UsageError` where it cannot be read or written.
     """
     try:
-        content = read_inside(folder, name, _MOST_BYTES)
+        content = read_inside(folder, name, _MAX_BYTES)
     except (FileNotFoundError, NotPlainError):
         return False
     except OSError as error:
         raise UsageError(
             f"{folder / name}: cannot be read ({error.strerror or error})", fix="check its permissions and its size"
         ) from None
-    write_text(to, mask(printable_lines(content.decode("utf-8", "replace"), _MOST_BYTES)) + "\n", inside=True)
+    write_text(to, mask(printable_lines(content.decode("utf-8", "replace"), _MAX_BYTES)) + "\n", inside=True)
     return True
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from specmeter.advise.schedule import read_advised
-from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.answer import is_uninformative
 from specmeter.analysis.comparison import compare_runs, read_side
 from specmeter.analysis.progress import Progress, read_progress
 from specmeter.errors import UsageError
@@ -49,9 +49,9 @@ FRESH_S = 2.0
 """A page of what changes is not made again within."""
 _KEPT = 16
 """Pages, of some 1 MB each where they have charts."""
-_MOST = 500
+_MAX_ENTRIES = 500
 """Entries of an index, the newest."""
-_MOST_LOOKED_AT = 5_000
+_MAX_LOOKED_AT = 5_000
 """Folders in which a lock is looked for."""
 _DEEPEST = 3
 _LONGEST = 2_000
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
     done: int = 0
     planned: int = 0
     aside: int = 0
-    """Blocks that were set aside."""
+    """Blocks that were excluded."""
     started: str = ""
     headline: Message | None = None
     problem: str = ""
@@ -163,7 +163,7 @@ class Pages:
         return self._live((), status=404, missing=True)
 
     def _index(self, place: Path, names: Sequence[str]) -> Page:
-        found = sorted(((_stamp(it), it) for it in children(place)), reverse=True)[:_MOST]
+        found = sorted(((_stamp(it), it) for it in children(place)), reverse=True)[:_MAX_ENTRIES]
         entries = [self._entry(it, stamp) for stamp, it in found]
         entries.sort(key=lambda it: it.state not in ("measuring", "checking"))
         return self._live(names, entries=entries)
@@ -236,7 +236,7 @@ class Pages:
 def children(place: Path) -> list[Path]:
     """What a folder holds that has a page."""
     try:
-        names = [] if is_run(place) else list(islice(os.scandir(place), _MOST_LOOKED_AT))
+        names = [] if is_run(place) else list(islice(os.scandir(place), _MAX_LOOKED_AT))
     except OSError:
         return []
     return [place / it.name for it in names if it.is_dir(follow_symlinks=False) and _has_page(place / it.name)]
@@ -257,14 +257,14 @@ def _has_page(place: Path) -> bool:
 
 def _within(folder: Path) -> list[Path]:
     with suppress(OSError):
-        return list(islice(folder.iterdir(), _MOST))
+        return list(islice(folder.iterdir(), _MAX_ENTRIES))
     return []
 
 
 def is_measured(folder: Path) -> bool:
     """Whether a process writes to a run in the folder, or in what it is made of."""
     locks = (lock for deep in ("", "*/", "*/*/") for lock in folder.glob(f"{deep}{LOCK_NAME}"))
-    return any(is_written(lock.parent) for lock in islice(locks, _MOST_LOOKED_AT))
+    return any(is_written(lock.parent) for lock in islice(locks, _MAX_LOOKED_AT))
 
 
 def _stamp(place: Path) -> int:
@@ -285,7 +285,7 @@ def entry_of(place: Path) -> Entry:
     if sort == "run":
         with RunStore.open(place, readonly=True) as store:
             state, told["aside"] = store.state(), len(store.disturbances())
-        told |= {"state": state.told(written=is_written(place)), "done": state.ok, "planned": state.planned}
+        told |= {"state": state.state_now(written=is_written(place)), "done": state.ok, "planned": state.planned}
         if state.started_at is not None:
             told["started"] = moment(state.started_at)
     elif sort in ADVISED:
@@ -330,7 +330,7 @@ def _so_far(speedup: Estimate | None, role: str) -> Cell:
     """With its interval where that says anything yet."""
     if speedup is None:
         return Cell(Message("cell.baseline") if role == "baseline" else "-")
-    if speedup.low is None or speedup.high is None or says_nothing(speedup.low, speedup.high):
+    if speedup.low is None or speedup.high is None or is_uninformative(speedup.low, speedup.high):
         return Cell(f"~{ratio(speedup.point)}", speedup.point)
     cell = estimate_cell(speedup, 2)
     return Cell(f"~{cell.text}", speedup.point, speedup)

@@ -108,7 +108,7 @@ def run_page(
         anchors=_first_of_check(document),
         why=[
             _seen(make(document), [])
-            for make in (why_report.time, why_report.drafts, why_report.memory, why_report.told)
+            for make in (why_report.time, why_report.drafts, why_report.memory, why_report.method_notes)
         ],
         machine=machine,
         engine=engine,
@@ -132,7 +132,7 @@ def document_figures(document: Document) -> dict[str, Figure]:
     return of_study | load_figures(document) | run_figures(document) | by_probes
 
 
-_MOST_NOTES = 60
+_MAX_NOTES = 60
 
 
 def report_page(
@@ -152,7 +152,7 @@ def report_page(
         title=f"{printable(report.target)} · specmeter",
         report=report,
         answer=_seen(report.answer, drawn),
-        notes=_seen(report.notes[:_MOST_NOTES], drawn),
+        notes=_seen(report.notes[:_MAX_NOTES], drawn),
         sections=[*sections, *([("repeat", blocks)] if (blocks := _seen(report.closing, drawn)) else [])],
         folder="" if report.folder is None else report.folder.name,
         index=index,

@@ -20,7 +20,7 @@ from specmeter.text import counted, duration, printable, rate, size
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, Stage
     from specmeter.advise.outline import Outline
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.record import Arm, Request
 
 
@@ -107,7 +107,7 @@ class AdviceProgress(LiveProgress):
         if self._progress is not None:
             self._progress.update(self._task, description=stage)
 
-    def told(self, advice: Advice) -> None:
+    def best_so_far(self, advice: Advice) -> None:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
         if advice.speedup is None:
             return
@@ -130,7 +130,7 @@ class AdviceProgress(LiveProgress):
         if self._progress is None:
             self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
 
-    def session_starting(self, cell: Turn, requests: int) -> None:
+    def session_starting(self, cell: Cell, requests: int) -> None:
         """See `measure.Observer`."""
         self._silence.broken()
         self._requests, self._arm_id = requests, cell.arm_id

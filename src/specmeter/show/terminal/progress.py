@@ -28,7 +28,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from specmeter.analysis.answer import says_nothing
+from specmeter.analysis.answer import is_uninformative
 from specmeter.analysis.progress import RunSoFar, read_progress
 from specmeter.errors import EngineError, StoreError
 from specmeter.host.telemetry import SPIKE_PERCENT
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.analysis.progress import ArmProgress, Progress
-    from specmeter.experiments.schedule import Turn
+    from specmeter.experiments.schedule import Cell
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunReader
 
@@ -75,7 +75,9 @@ class Silence:
         self._since, self._next = self._clock(), _SILENT_S
         self._samples = deque[Telemetry](maxlen=_RECENT)
 
-    def told(self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True, threads: int | None = None) -> str:
+    def news_line(
+        self, arm: str, sample: Telemetry, host: Host, *, ours: bool = True, threads: int | None = None
+    ) -> str:
         """The line, once it is time for one; empty before. `ours`: specmeter starts the engine, with its `threads`."""
         if not self._samples:  # samples begin when the server is ready: it is not the request that was slow before
             self._since = self._clock()
@@ -132,7 +134,9 @@ class LiveProgress(ABC):
         self._line(words().render(set_aside(found, wait_s)))
 
     def machine_sampled(self, sample: Telemetry, host: Host) -> None:
-        if told := self._silence.told(self._called(self._arm_id), sample, host, ours=self._ours, threads=self._threads):
+        if told := self._silence.news_line(
+            self._called(self._arm_id), sample, host, ours=self._ours, threads=self._threads
+        ):
             self._line(told)
 
     def _line(self, text: str) -> None:
@@ -148,7 +152,7 @@ class LiveProgress(ABC):
 class RunProgress(LiveProgress):
     """Observer of a run that reports to stderr: what runs now, what is done, interim numbers, time left.
 
-    The folder is read when it is opened, and again if blocks were added or set aside; requests are added in between.
+    The folder is read when it is opened, and again if blocks were added or excluded; requests are added in between.
     """
 
     def __init__(self, folder: Path, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
@@ -182,7 +186,7 @@ class RunProgress(LiveProgress):
         text = f"{verb} {missing} of {total} requests into {self._folder}"
         if not missing:
             kept = f"all {counted(total, 'request')} are in {self._folder}; checking them"
-            text = f"nothing left to measure: {kept if total else f'every block in {self._folder} was set aside'}"
+            text = f"nothing left to measure: {kept if total else f'every block in {self._folder} was excluded'}"
         self._line(text)
 
     def looking_ahead(self, doing: Message) -> None:
@@ -194,7 +198,7 @@ class RunProgress(LiveProgress):
         elif not isinstance(self._screen, JsonScreen):
             self._line(text)
 
-    def session_starting(self, cell: Turn, requests: int) -> None:
+    def session_starting(self, cell: Cell, requests: int) -> None:
         """See `measure.Observer`."""
         self._silence.broken()
         self._arm_id = cell.arm_id
@@ -313,7 +317,7 @@ def so_far(speedup: Estimate | None) -> str:
     """A speedup on the way: with its interval where there is one already that says anything."""
     if speedup is None:
         return ""
-    if speedup.low is None or speedup.high is None or says_nothing(speedup.low, speedup.high):
+    if speedup.low is None or speedup.high is None or is_uninformative(speedup.low, speedup.high):
         return f"~{ratio(speedup.point)}"
     return f"~{ratio(speedup.point)} {brackets(speedup, 2)}"
 

@@ -19,10 +19,10 @@ from specmeter.messages import Message
 from specmeter.numbers.margin import MARGIN
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
-    LEAST_REPEATS,
+    MIN_REPEATS,
     BlockEffect,
     CarryOver,
     Drift,
@@ -73,7 +73,7 @@ def order_confounded(data: RunData) -> Findings:
         return
     starts = {cell: arms_ for cell, arms_ in _starts(data).items() if len(arms_) > 1}
     if not starts:
-        yield unseen(None, Message("unchecked.no_two_arms"))
+        yield not_checkable(None, Message("unchecked.no_two_arms"))
         return
     yield from _paused(data)
     if len(starts) == 1:
@@ -227,7 +227,7 @@ def within_run_only(data: RunData) -> Findings:
     """
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
-        yield unseen(None, data.unanswered())
+        yield not_checkable(None, data.unanswered())
     elif len(invocations) == 1:
         yield of_run("note", Message("within-run-only.found"), Message("within-run-only.fix"), invocations=1)
 
@@ -244,7 +244,7 @@ def incomplete_matrix(data: RunData) -> Findings:
     Otherwise: a complete run has exactly one answer per planned request.
     """
     if not data.planned:
-        yield unseen(None, Message("unchecked.no_plan"))
+        yield not_checkable(None, Message("unchecked.no_plan"))
         return
     answered = Counter(key.arm_id for key in data.by_key)
     failed = Counter(it.row.arm_id for it in data.requests if it.row.status != "ok")
@@ -312,7 +312,7 @@ def stopped_when_decided(data: RunData) -> Findings:
 
 # --- bimodal ---------------------------------------------------------------------------------------------------------
 
-_LEAST_BLOCKS = 12
+_MIN_BLOCKS = 12
 _PROMPTS_DIFFER = math.log(1.25)
 
 
@@ -338,21 +338,23 @@ def bimodal(data: RunData) -> Findings:
     speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
     for arm_id, own in speeds.items():
         if not own.cells:
-            yield unseen(arm_id, Message("unchecked.nothing_decoded"))
+            yield not_checkable(arm_id, Message("unchecked.nothing_decoded"))
             continue
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
             continue
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
-        if len(repeated) < LEAST_REPEATS:
-            yield unseen(arm_id, Message("unchecked.few_repetitions", repetitions=len(repeated), needed=LEAST_REPEATS))
+        if len(repeated) < MIN_REPEATS:
+            yield not_checkable(
+                arm_id, Message("unchecked.few_repetitions", repetitions=len(repeated), needed=MIN_REPEATS)
+            )
         elif (levels := two_levels(repeated)) is not None:
             # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
             share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
             yield _two_speeds(arm_id, "requests", levels.apart, share, len(repeated))
         effects = _relative_effects(own, speeds.get(data.arms[arm_id].baseline_id or ""))
-        if len(effects) >= _LEAST_BLOCKS and (levels := two_levels(np.array(effects))) is not None:
+        if len(effects) >= _MIN_BLOCKS and (levels := two_levels(np.array(effects))) is not None:
             share = min(levels.upper_share, 1 - levels.upper_share)
             yield _two_speeds(arm_id, "blocks", levels.apart, share, len(effects))
 
@@ -436,7 +438,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
     for arm_id, requests in data.by_arm.items():
         rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
         if not rows:
-            yield unseen(arm_id, Message("unchecked.nothing_decoded"))
+            yield not_checkable(arm_id, Message("unchecked.nothing_decoded"))
             continue
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
@@ -476,10 +478,10 @@ def stalls(data: RunData) -> Findings:
             continue
         blocks = {(it.row.invocation, it.row.block) for it in requests}
         if len(blocks) < 2:
-            yield unseen(arm_id, Message("unchecked.no_repeat"))
+            yield not_checkable(arm_id, Message("unchecked.no_repeat"))
             continue
         if len({it.row.prompt_id for it in requests}) < 2:
-            yield unseen(arm_id, Message("unchecked.one_prompt"))
+            yield not_checkable(arm_id, Message("unchecked.one_prompt"))
             continue
         found = arms[arm_id].stalls
         if found is None or not found.requests:

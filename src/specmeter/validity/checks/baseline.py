@@ -17,7 +17,7 @@ from specmeter.experiments.experiment import DRAFT_ONLY
 from specmeter.messages import Message
 from specmeter.record import Arm, EngineSettings, Prompt, Session
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import NONE, Check, compared_arms, not_applicable, of_arm, unseen
+from specmeter.validity.checks.check import NONE, Check, compared_arms, not_applicable, not_checkable, of_arm
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
@@ -54,7 +54,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
         mine = _answered(data.by_arm[arm.id])
         base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
         if not mine:
-            yield unseen(arm.id, data.unanswered(arm.id))
+            yield not_checkable(arm.id, data.unanswered(arm.id))
             continue
         lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
         yield from _lonely(arm, lonely, len(mine))
@@ -72,7 +72,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
                 **differences,
             )
         elif not pairs:
-            yield unseen(arm.id, Message("unchecked.no_sessions_of_both"))
+            yield not_checkable(arm.id, Message("unchecked.no_sessions_of_both"))
 
 
 def _answered(requests: Sequence[RequestData]) -> dict[BlockKey, set[str]]:
@@ -178,7 +178,7 @@ def baseline_unstable(data: RunData) -> Findings:
             continue
         noise = variation(speeds_of(data.by_arm.get(base, ()))) if data.arms[base].load is None else None
         if noise is None or speedup is None:
-            yield unseen(arm.id, Message("unchecked.baseline_once"))
+            yield not_checkable(arm.id, Message("unchecked.baseline_once"))
             continue
         effect = abs(math.log(speedup.point))
         if speedup.low is None and 0 < effect <= noise.of_a_block:
@@ -318,6 +318,6 @@ def _of(data: RunData, arm: Arm) -> list[Prompt]:
     return [prompt for prompt in data.prompts.values() if not arm.workloads or prompt.workload in arm.workloads]
 
 
-LIKENESS_CHECKS: tuple[Check, ...] = (
+COMPARABILITY_CHECKS: tuple[Check, ...] = (
     Check("baseline-unlike", "invalid", baseline_unlike, saw=("experiment", "arms", "prompts"), before=True),
 )

@@ -20,7 +20,7 @@ from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, S
 from specmeter.record.verdict import Findings
 from specmeter.theory.bounds import CHEAP_FORWARD
 from specmeter.theory.catalogue import devices as catalogue
-from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.law import longest_draft
 from specmeter.validity.checks.request_data import RequestData
@@ -358,7 +358,7 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
         if isinstance(least, Blind):
-            yield (unseen if least.applies else not_applicable)(arm.id, least.reason)
+            yield (not_checkable if least.applies else not_applicable)(arm.id, least.reason)
             continue
         excess = _excess(data, arm, requests, least.ms)
         if excess is None:
@@ -432,14 +432,14 @@ def bandwidth_bound(data: RunData) -> Findings:
             yield not_applicable(arm.id, Message("unchecked.simulated_memory"))
             continue
         if header is None:
-            yield unseen(arm.id, Message("unchecked.no_header", model=arm.target))
+            yield not_checkable(arm.id, Message("unchecked.no_header", model=arm.target))
             continue
         if header.bytes_per_token <= CACHE_BYTES:
             yield not_applicable(arm.id, Message("unchecked.in_cache"))
             continue
         peak = peak_of_sessions(data, used_sessions(data, requests), draft=False)
         if isinstance(peak, Blind):
-            yield unseen(arm.id, peak.reason)
+            yield not_checkable(arm.id, peak.reason)
             continue
         ms = sum(request.row.predicted_ms or 0.0 for request in requests)
         tokens = sum(max(0, (it.row.predicted_n or 0) - 1 - (it.row.draft_n_accepted or 0)) for it in requests)

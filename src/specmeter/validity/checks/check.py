@@ -33,7 +33,7 @@ class Check:
     before: bool = False
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
 
-    apart: bool = False
+    per_device: bool = False
     """Looks at each device by itself, where several measured: at its clock, its samples, its memory."""
 
     @property
@@ -73,7 +73,7 @@ def of_request(
     return of_run(severity, message, remedy, **evidence).model_copy(update={"scope": "request", **where})
 
 
-def unseen(arm_id: str | None, reason: Message) -> Unchecked:
+def not_checkable(arm_id: str | None, reason: Message) -> Unchecked:
     """A blind spot: there is something to check, and no data to check it by."""
     return Unchecked(arm_id=arm_id, reason=reason)
 
@@ -102,7 +102,7 @@ def compared_arms(data: RunData) -> list[Arm]:
     return [arm for arm in data.arms.values() if arm.baseline_id is not None]
 
 
-MOST_SHOWN = 6
+MAX_SHOWN = 6
 """Differences that a finding lists at most."""
 
 
@@ -115,13 +115,13 @@ class Value(NamedTuple):
     """None: the engine does not say."""
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         return Message("check.value", name=self.name, seen=shown(self.seen), expected=shown(self.expected))
 
 
 def distinct(values: Iterable[Value]) -> list[Value]:
     """The first value of each name, as many as are shown."""
-    return list({value.name: value for value in reversed(list(values))}.values())[::-1][:MOST_SHOWN]
+    return list({value.name: value for value in reversed(list(values))}.values())[::-1][:MAX_SHOWN]
 
 
 def as_evidence(values: Iterable[Value]) -> dict[str, Evidence]:

@@ -21,9 +21,9 @@ from specmeter.validity.checks.check import (
     Check,
     answered,
     not_applicable,
+    not_checkable,
     of_arm,
     of_run,
-    unseen,
 )
 from specmeter.validity.checks.counters import SLACK_MS
 from specmeter.validity.checks.request_data import RequestData
@@ -156,7 +156,7 @@ def times_overlap(data: RunData) -> Findings:
     Otherwise: a machine whose clock jumps makes a right run suspect; its rates come from other clocks.
     """
     if not data.sessions:
-        yield unseen(None, Message("unchecked.no_session"))
+        yield not_checkable(None, Message("unchecked.no_session"))
         return
     moments = list(_chain(data))
     early = [it for it in moments if it.at < it.after - SLACK_MS / 1000]
@@ -269,6 +269,10 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 CHECKS: tuple[Check, ...] = (
     Check("decode-time-differs", "suspect", decode_time_differs, saw=("requests", "replies"), needs=("arrivals",)),
     Check(
-        "times-overlap", "suspect", times_overlap, saw=("sessions", "requests", "telemetry", "predictions"), apart=True
+        "times-overlap",
+        "suspect",
+        times_overlap,
+        saw=("sessions", "requests", "telemetry", "predictions"),
+        per_device=True,
     ),
 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from specmeter.messages import Message
 from specmeter.record import Arm, Estimate
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import first_line, logs_of
 
@@ -23,24 +23,24 @@ _NONE = Message("unchecked.no_control")
 
 
 def accept_all(data: RunData) -> Findings:
-    """Every drafted token is to be accepted, in every request. Exact: dice that always fall well leave no chance.
+    """Every drafted token is to be accepted, in every request. Exact: a synthetic rate of 1 leaves no chance.
 
-    Assumes: dice that always fall well accept every drafted token: counting.
+    Assumes: a synthetic rate of 1 accepts every drafted token: counting.
     Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
     """
-    return _dice(data, "control-accept-all", 1.0)
+    return _synthetic_control(data, "control-accept-all", 1.0)
 
 
 def accept_none(data: RunData) -> Findings:
     """No drafted token is to be accepted, in any request. Exact as well.
 
-    Assumes: dice that never fall well accept no drafted token: counting.
+    Assumes: a synthetic rate of 0 accepts no drafted token: counting.
     Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
     """
-    return _dice(data, "control-accept-none", 0.0)
+    return _synthetic_control(data, "control-accept-none", 0.0)
 
 
-def _dice(data: RunData, check: str, rate: float) -> Findings:
+def _synthetic_control(data: RunData, check: str, rate: float) -> Findings:
     arms = [arm for arm in data.arms.values() if arm.role == "control" and set(arm.synthetic_rates) == {rate}]
     if not arms:
         yield not_applicable(None, _NONE)
@@ -58,7 +58,7 @@ def _dice(data: RunData, check: str, rate: float) -> Findings:
                 requests_that_differ=wrong,
             )
         elif drafted == 0:
-            yield unseen(
+            yield not_checkable(
                 arm.id,
                 Message("unchecked.control_drafted_nothing") if counts else Message("unchecked.control_no_answer"),
             )
@@ -91,7 +91,7 @@ def baseline_again(data: RunData) -> Findings:
     for arm in again:
         speedup = speedups.get(arm.id)
         if speedup is None:
-            yield unseen(arm.id, Message("unchecked.no_block_of_both"))
+            yield not_checkable(arm.id, Message("unchecked.no_block_of_both"))
             continue
         point = math.log(speedup.point)
         if abs(point) <= _TOO_FAR and not _beyond(speedup):
@@ -153,7 +153,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def synthetic_on(data: RunData) -> Findings:
-    """Acceptance decided by dice tells what steps cost; as a speedup of a model it is false.
+    """Acceptance simulated at random tells what steps cost; as a speedup of a model it is false.
 
     Assumes: what the arm asks for, or the engine's own line about it, is in force: identity of the configuration.
     Otherwise: an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is
@@ -161,7 +161,7 @@ def synthetic_on(data: RunData) -> Findings:
     """
     for arm in data.arms.values():
         if arm.role == "control":
-            yield not_applicable(arm.id, Message("unchecked.control_dice"))
+            yield not_applicable(arm.id, Message("unchecked.control_synthetic"))
             continue
         flags = [flag for flag in arm.engine.extra_flags if "spec-synth" in flag]
         sign = logs_of(data, data.by_arm[arm.id]).all("synthetic")

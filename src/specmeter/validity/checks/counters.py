@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Severity
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import SHARED, Check, answered, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.check import SHARED, Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.law import Law
 from specmeter.validity.checks.load import cells_conserve
 from specmeter.validity.checks.request_data import RequestData
@@ -57,7 +57,7 @@ def conservation(data: RunData) -> Findings:
             elif gap[0] > 0 or gap[1] < -law.idle_forwards(request):
                 yield _does_not_close(request, law, gap)
         if uncounted:
-            yield unseen(arm.id, Message("unchecked.no_forwards", uncounted=uncounted, requests=len(requests)))
+            yield not_checkable(arm.id, Message("unchecked.no_forwards", uncounted=uncounted, requests=len(requests)))
 
 
 def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Finding:
@@ -222,7 +222,7 @@ def clock_differs(data: RunData) -> Findings:
             if wall is not None and ms is not None
         ]
         if not known:
-            yield unseen(arm.id, Message("unchecked.no_times"))
+            yield not_checkable(arm.id, Message("unchecked.no_times"))
             continue
         usual, left_out = median(ms for ms, _ in known), median_low([left for _, left in known])
         if left_out > SLACK_MS + OWN_WORK * usual:

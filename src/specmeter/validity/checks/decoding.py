@@ -8,9 +8,9 @@ from specmeter.engines.llama_cpp.draft_rules import DraftLimit, Room, silent_lim
 from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Prompt, Session, Severity, Unchecked
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.full_acceptance import (
-    FEWEST_DRAFTED,
+    MIN_DRAFTED,
     acceptance_by_construction,
     by_model,
     forwards_after_prompt,
@@ -76,7 +76,9 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
 
 
 def _no_log(data: RunData, arm: Arm, reason: Message) -> Unchecked:
-    return not_applicable(arm.id, Message("unchecked.simulated_log")) if data.simulated else unseen(arm.id, reason)
+    return (
+        not_applicable(arm.id, Message("unchecked.simulated_log")) if data.simulated else not_checkable(arm.id, reason)
+    )
 
 
 def draft_decode_failed(data: RunData) -> Findings:
@@ -142,7 +144,7 @@ def speculation_not_active(data: RunData) -> Findings:
                 # A model that stops where it is unsure may have been unsure throughout.
                 yield _not_active(arm, off, len(sessions), drafted, None, "suspect")
             else:
-                yield unseen(arm.id, Message("unchecked.speculating_unknown"))
+                yield not_checkable(arm.id, Message("unchecked.speculating_unknown"))
 
 
 def _not_active(
@@ -194,12 +196,12 @@ def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
             arm.id,
             Message("drafter-idle.found", drafted=drafted, generated=generated),
         )
-    elif drafted < FEWEST_DRAFTED:
+    elif drafted < MIN_DRAFTED:
         yield of_arm(
             "note",
             arm.id,
             Message("drafter-idle.few", drafted=drafted),
-            Message("drafter-idle.fix_few", needed=FEWEST_DRAFTED),
+            Message("drafter-idle.fix_few", needed=MIN_DRAFTED),
             generated=generated,
         )
 
@@ -281,7 +283,7 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
     elif header is not None and not header.recurrent:
         yield not_applicable(arm.id, Message("unchecked.no_checkpoints"))
     elif header is not None and not stepped and not any(log.checkpoints_restored for _, log in logs.read):
-        yield unseen(arm.id, Message("unchecked.checkpoints_not_traced"))
+        yield not_checkable(arm.id, Message("unchecked.checkpoints_not_traced"))
 
 
 def checkpoint_cost(data: RunData) -> Findings:
@@ -302,7 +304,7 @@ def checkpoint_cost(data: RunData) -> Findings:
         if restores or in_log or any(created):
             yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
         elif header is not None and header.recurrent and logs.missing:
-            yield unseen(arm.id, Message("unchecked.checkpoints_without_log"))
+            yield not_checkable(arm.id, Message("unchecked.checkpoints_without_log"))
         elif header is not None and not header.recurrent:
             yield not_applicable(arm.id, Message("unchecked.no_checkpoints"))
 

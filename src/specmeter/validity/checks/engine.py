@@ -20,9 +20,9 @@ from specmeter.validity.checks.check import (
     as_evidence,
     distinct,
     not_applicable,
+    not_checkable,
     of_arm,
     of_run,
-    unseen,
 )
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
@@ -50,7 +50,7 @@ def two_binaries(data: RunData) -> Findings:
     Otherwise: the same source built twice has other bytes: suspect at most.
     """
     if not data.sessions:
-        yield unseen(None, Message("unchecked.no_session"))
+        yield not_checkable(None, Message("unchecked.no_session"))
         return
     engines: dict[tuple[object, ...], EngineIdentity] = {}
     known: dict[int, tuple[object, ...]] = {}
@@ -116,7 +116,7 @@ def _other_builds(data: RunData) -> Findings:
             arm=session.arm_id,
         )
     elif silent == len(data.sessions):
-        yield unseen(None, Message("unchecked.no_build_in_log"))
+        yield not_checkable(None, Message("unchecked.no_build_in_log"))
 
 
 def _build_of(text: str) -> tuple[str, str] | None:
@@ -173,14 +173,14 @@ def memory_fit(data: RunData) -> Findings:
             if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
         ]
         if not known:
-            yield unseen(arm.id, Message("unchecked.target_place_unknown"))
+            yield not_checkable(arm.id, Message("unchecked.target_place_unknown"))
             continue
         moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
         if moved:
             yield of_arm(
                 "suspect",
                 arm.id,
-                Message("memory-fit.found", value=moved[0].told),
+                Message("memory-fit.found", value=moved[0].message),
                 blocks=len({(mine.invocation, mine.block) for mine, _ in known}),
                 **as_evidence(moved),
             )
@@ -240,7 +240,7 @@ def server_shared(data: RunData) -> Findings:
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:
-        yield unseen(None, Message("unchecked.no_session"))
+        yield not_checkable(None, Message("unchecked.no_session"))
         return
     if data.experiment.design.reads_once:
         kept = sum(bool(it.row.cache_n) for requests in data.by_arm.values() for it in requests)
@@ -249,7 +249,7 @@ def server_shared(data: RunData) -> Findings:
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
         if not requests:
-            yield unseen(arm.id, data.unanswered(arm.id))
+            yield not_checkable(arm.id, data.unanswered(arm.id))
             continue
         evidence = _shared(data, arm, by_arm[arm.id], requests)
         if evidence:
@@ -356,7 +356,7 @@ def server_found(data: RunData) -> Findings:
     Otherwise: what was told is of another server than what was measured: suspect at most.
     """
     if not data.sessions:
-        yield unseen(None, Message("unchecked.no_session"))
+        yield not_checkable(None, Message("unchecked.no_session"))
         return
     if not data.traits.asked:
         yield not_applicable(None, Message("unchecked.started_here"))

@@ -28,7 +28,7 @@ from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import in_force, logs_of, used_sessions
 
-FEWEST_DRAFTED = 50
+MIN_DRAFTED = 50
 """An acceptance rate from fewer drafted tokens is not quoted."""
 EVIDENT = 200
 """Tokens drafted for different prompts after which it is strange that none was rejected."""
@@ -164,7 +164,7 @@ def _too_many_forwards(
             forwards, most = forwards + there, most + limit
             certain &= lengths.in_force
             gammas.add(lengths.gamma)
-    if beyond and drafted >= FEWEST_DRAFTED:
+    if beyond and drafted >= MIN_DRAFTED:
         why = Message(
             "acceptance-by-construction.forwards",
             gammas=sorted(gammas),

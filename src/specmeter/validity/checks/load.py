@@ -16,7 +16,7 @@ from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.law import SMALLEST_BATCH, longest_draft
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
@@ -32,7 +32,7 @@ BUSY = 0.98
 """Share of the clients that have to be busy inside the window."""
 PROMPTS = 0.5
 """Share of the requests' time that may go into prompts, inside the window."""
-LEAST_TOKENS = 16
+MIN_TOKENS = 16
 """Tokens of each client inside a window."""
 BEHIND = 0.9
 """Share of the offered requests that an engine which keeps up answers inside the window. Of few requests chance decides
@@ -84,7 +84,7 @@ def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> 
         for request in mine:
             yield from _steps_close(arm, request, sessions.get(session_id))
     if uncounted:
-        yield unseen(arm.id, Message("unchecked.cells_not_counted", uncounted=uncounted, cells=len(by_session)))
+        yield not_checkable(arm.id, Message("unchecked.cells_not_counted", uncounted=uncounted, cells=len(by_session)))
 
 
 def _cell_closes(
@@ -165,7 +165,7 @@ def load_not_reached(data: RunData) -> Findings:
     """
     for arm, load, cells in _loaded(data):
         if not cells:
-            yield unseen(arm.id, Message("unchecked.no_cell"))
+            yield not_checkable(arm.id, Message("unchecked.no_cell"))
         without = [it for it in cells if it.no_window is not None and not _flooded(load, it)]
         if without:
             yield of_arm(
@@ -314,7 +314,7 @@ def client_late(data: RunData) -> Findings:
 
 
 def _measured_again(data: RunData, arm: Arm, load: Load) -> Findings:
-    """Cells that were answered, do not count, and lie in no block that was set aside."""
+    """Cells that were answered, do not count, and lie in no block that was excluded."""
     aside = {(it.invocation, it.block): it.ended_at for it in data.disturbances}
     again = [
         (late_share(data.late_before[it.session_id], 1000 * (it.ended_at - it.began_at), load.clients or 1), it)
@@ -325,7 +325,7 @@ def _measured_again(data: RunData, arm: Arm, load: Load) -> Findings:
     early = [it for share, it in again if share <= LATE or load.clients is None]
     if early:
         said = Message("client-late.in_time", cells=len(early), block=early[0].block)
-        yield of_arm("suspect", arm.id, said, Message("set-aside.fix_replaced"), cells=len(early))
+        yield of_arm("suspect", arm.id, said, Message("excluded-block.fix_replaced"), cells=len(early))
     elif again:
         said = Message("client-late.again", cells=len(again), share=max(share for share, _ in again))
         yield of_arm("note", arm.id, said, Message("client-late.fix"), cells=len(again))
@@ -357,7 +357,7 @@ def prompts_in_window(data: RunData) -> Findings:
                 Message("prompts-in-window.found", share=share),
                 share=round(share, 4),
             )
-        short = [it for it in known if it.tokens < LEAST_TOKENS * load.clients]
+        short = [it for it in known if it.tokens < MIN_TOKENS * load.clients]
         if short:
             yield of_arm(
                 "suspect",
@@ -366,7 +366,7 @@ def prompts_in_window(data: RunData) -> Findings:
                     "prompts-in-window.short",
                     cells=len(short),
                     of=len(known),
-                    needed=LEAST_TOKENS,
+                    needed=MIN_TOKENS,
                 ),
                 Message("prompts-in-window.fix_short"),
                 tokens=min(it.tokens for it in short),

@@ -30,7 +30,7 @@ from specmeter.measure import calm as rule
 from specmeter.messages import Message, Value
 from specmeter.record import Arm, Disturbance, Finding, Host, KvType, Session
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.run_data import RunData, Sample
 
 _SIMULATED = Message("unchecked.virtual_time")
@@ -42,7 +42,7 @@ _NO_HOST = Message("unchecked.no_host")
 _SAMPLE_S = 1.0
 """Time that a sample tells about."""
 _SLOW_CLOCKS = 0.25
-_LEAST_CLOCKS = 8
+_MIN_CLOCKS = 8
 _CLOCKS_APART = 0.9
 _LOW_MEMORY = 0.03
 
@@ -64,7 +64,7 @@ def host_busy(data: RunData) -> Findings:
         yield not_applicable(None, _SIMULATED)
         return
     if not data.telemetry:
-        yield unseen(None, Message("unchecked.no_telemetry"))
+        yield not_checkable(None, Message("unchecked.no_telemetry"))
         return
     samples = loads_by_arm(data)
     fastest = _fastest_mhz(load for loads in samples.values() for load in loads)
@@ -72,7 +72,7 @@ def host_busy(data: RunData) -> Findings:
     for arm in data.arms.values():
         loads = samples.get(arm.id, [])
         if not loads:
-            yield unseen(arm.id, Message("unchecked.no_sample"))
+            yield not_checkable(arm.id, Message("unchecked.no_sample"))
             continue
         baseline = samples.get(arm.baseline_id or "", [])
         yield from _others(arm, loads, baseline, _gate(data, arm, started.get(arm.id)))
@@ -145,16 +145,16 @@ def _gpus(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample]) -> Find
 def _fastest_mhz(loads: Iterable[Sample]) -> float | None:
     """Clock that the fastest tenth of all samples has, in MHz."""
     clocks = [load.cpu_mhz for load in loads if load.cpu_mhz]
-    return float(np.quantile(clocks, 0.9)) if len(clocks) >= _LEAST_CLOCKS else None
+    return float(np.quantile(clocks, 0.9)) if len(clocks) >= _MIN_CLOCKS else None
 
 
 def _clocks(arm: Arm, loads: Sequence[Sample], baseline: Sequence[Sample], fastest: float | None) -> Findings:
     mine = [load.cpu_mhz for load in loads if load.cpu_mhz]
     base = [load.cpu_mhz for load in baseline if load.cpu_mhz]
-    if fastest is None or len(mine) < _LEAST_CLOCKS:
+    if fastest is None or len(mine) < _MIN_CLOCKS:
         return
     slow = sum(mhz < SLOW_CLOCK * fastest for mhz in mine)
-    usual = float(np.median(base)) if len(base) >= _LEAST_CLOCKS else None
+    usual = float(np.median(base)) if len(base) >= _MIN_CLOCKS else None
     if slow < _SLOW_CLOCKS * len(mine) and (usual is None or np.median(mine) >= _CLOCKS_APART * usual):
         return
     yield of_arm(
@@ -203,7 +203,7 @@ def free_cores(data: RunData) -> Findings:
         yield not_applicable(None, _SIMULATED)
         return
     if not data.hosts:
-        yield unseen(None, _NO_HOST)
+        yield not_checkable(None, _NO_HOST)
         return
     host = data.hosts[-1]
     usable = host.usable_cores or float(host.logical_cores)
@@ -308,7 +308,7 @@ def power_source(data: RunData) -> Findings:
         yield not_applicable(None, _SIMULATED)
         return
     if not data.hosts:
-        yield unseen(None, _NO_HOST)
+        yield not_checkable(None, _NO_HOST)
         return
     known = [load.on_battery for load in data.telemetry if load.on_battery is not None]
     started = sum(host.power_source == "battery" for host in data.hosts)
@@ -322,7 +322,7 @@ def power_source(data: RunData) -> Findings:
             samples=len(known),
         )
     elif not known and all(host.power_source == "unknown" for host in data.hosts):
-        yield unseen(None, Message("unchecked.power_source"))
+        yield not_checkable(None, Message("unchecked.power_source"))
     for governor, machine in dict.fromkeys((host.governor, host.machine) for host in data.hosts):
         names = set((governor or "").split("+"))
         if "powersave" in names or names & _SAVING:
@@ -372,14 +372,14 @@ def memory_short(data: RunData) -> Findings:
         yield not_applicable(None, _SIMULATED)
         return
     if not data.hosts:
-        yield unseen(None, _NO_HOST)
+        yield not_checkable(None, _NO_HOST)
         return
     free = min(host.memory_available_bytes + sum(gpu.memory_bytes or 0 for gpu in host.gpus) for host in data.hosts)
     started = _first_sessions(data)
     for arm in data.arms.values():
         need = _need(data, arm, started.get(arm.id))
         if need is None:
-            yield unseen(arm.id, Message("unchecked.model_size"))
+            yield not_checkable(arm.id, Message("unchecked.model_size"))
         elif need.size_bytes > _FULL * free:
             yield of_arm(
                 "suspect",
@@ -421,7 +421,7 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
     return Need(arm.id, round(size), measured=False)
 
 
-# --- set-aside -------------------------------------------------------------------------------------------------------
+# --- excluded-block ---------------------------------------------------------------------------------------------------
 
 
 def set_aside(data: RunData) -> Findings:
@@ -441,11 +441,13 @@ def set_aside(data: RunData) -> Findings:
     again = [key for key, count in data.replaced.items() if count > times[key.invocation, key.block]]
     again = [key for key in again if (arm := data.arms.get(key.arm_id)) is None or arm.load is None]
     if again:
-        yield of_run("invalid", Message("set-aside.replaced", requests=len(again)), Message("set-aside.fix_replaced"))
+        yield of_run(
+            "invalid", Message("excluded-block.replaced", requests=len(again)), Message("excluded-block.fix_replaced")
+        )
     for it in data.disturbances:
         if _is_calm(data, it):
-            said = Message("set-aside.calm", block=it.block + 1, attempt=it.attempt)
-            yield of_run("invalid", said, Message("set-aside.fix_replaced"))
+            said = Message("excluded-block.calm", block=it.block + 1, attempt=it.attempt)
+            yield of_run("invalid", said, Message("excluded-block.fix_replaced"))
     if not data.disturbances:
         return
     planned = {key[:2] for key in data.plan}
@@ -455,19 +457,19 @@ def set_aside(data: RunData) -> Findings:
     yield of_run(
         "invalid" if few else "note",
         Message(
-            "set-aside.busy" if few else "set-aside.done",
+            "excluded-block.busy" if few else "excluded-block.done",
             blocks=len(data.disturbances),
             calm=len(planned - {(it.invocation, it.block) for it in data.disturbances if not it.again}),
             what=worst.what,
         ),
-        Message("set-aside.fix_busy", **worst.ways_out(host, _most_threads(data)))
+        Message("excluded-block.fix_busy", **worst.ways_out(host, _most_threads(data)))
         if few
         else Message("host-busy.fix_others"),
     )
 
 
 def _is_calm(data: RunData, found: Disturbance) -> bool:
-    """Whether the samples of a block that was set aside say that nothing disturbed it."""
+    """Whether the samples of a block that was excluded say that nothing disturbed it."""
     place = (found.invocation, found.block)
     sessions = [it for it in data.sessions.values() if (it.invocation, it.block) == place]
     sessions = [it for it in sessions if found.began_at <= it.started_at <= found.ended_at]
@@ -478,21 +480,35 @@ def _is_calm(data: RunData, found: Disturbance) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("host-busy", "suspect", host_busy, saw=("hosts", "arms", "sessions", "requests", "telemetry"), apart=True),
-    Check("free-cores", "suspect", free_cores, saw=("hosts", "arms", "sessions", "telemetry"), before=True, apart=True),
-    Check("power-source", "suspect", power_source, saw=("hosts", "telemetry"), before=True, apart=True),
     Check(
-        "memory-short", "suspect", memory_short, saw=("hosts", "arms", "models", "sessions"), before=True, apart=True
+        "host-busy", "suspect", host_busy, saw=("hosts", "arms", "sessions", "requests", "telemetry"), per_device=True
+    ),
+    Check(
+        "free-cores",
+        "suspect",
+        free_cores,
+        saw=("hosts", "arms", "sessions", "telemetry"),
+        before=True,
+        per_device=True,
+    ),
+    Check("power-source", "suspect", power_source, saw=("hosts", "telemetry"), before=True, per_device=True),
+    Check(
+        "memory-short",
+        "suspect",
+        memory_short,
+        saw=("hosts", "arms", "models", "sessions"),
+        before=True,
+        per_device=True,
     ),
 )
 
 
 CALM_CHECKS: tuple[Check, ...] = (
     Check(
-        "set-aside",
+        "excluded-block",
         "invalid",
         set_aside,
         saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances"),
-        apart=True,
+        per_device=True,
     ),
 )

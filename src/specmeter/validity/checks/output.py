@@ -20,7 +20,7 @@ from specmeter.numbers.stats import t_interval
 from specmeter.record import Arm, Finding, Margin
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestKey
-from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, unseen
+from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.request_data import NGRAM, RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sampled import LEVEL, sampled_distribution
@@ -53,7 +53,7 @@ HALF_A_LOOP = 0.5
 SAME_LENGTH = 0.1
 """Sampled texts differ in length by chance; all of an arm's together should not by more than this share."""
 
-_SYNTHETIC = Message("unchecked.dice")
+_SYNTHETIC = Message("unchecked.synthetic")
 _SAMPLED = Message("unchecked.sampled")
 _NO_BASELINE = Message("unchecked.no_output_of_baseline")
 
@@ -152,12 +152,12 @@ def output_differs(data: RunData) -> Findings:
     texts = {arm.id: _texts(data, arm, compared[arm.id], answers) for arm, _ in answered(data)}
     for arm_id, told in texts.items():
         if _lacks_control(told):
-            yield unseen(arm_id, Message("unchecked.no_single_client"))
+            yield not_checkable(arm_id, Message("unchecked.no_single_client"))
         if told.arm.synthetic_rates:
             yield not_applicable(arm_id, _SYNTHETIC)
         elif told.compared == 0:
             plain = told.arm.baseline_id is None
-            yield unseen(arm_id, Message("unchecked.no_prompt_twice") if plain else _NO_BASELINE)
+            yield not_checkable(arm_id, Message("unchecked.no_prompt_twice") if plain else _NO_BASELINE)
         elif told.departures:
             yield from _different(told, texts.get(told.arm.baseline_id or ""))
 
@@ -199,7 +199,7 @@ def _answers(data: RunData) -> _Answers:
 def _different(texts: _Texts, plain: _Texts | None) -> Findings:
     arm, real = texts.arm, texts.real
     if texts.not_asked:
-        yield unseen(arm.id, Message("unchecked.not_asked", places=texts.not_asked))
+        yield not_checkable(arm.id, Message("unchecked.not_asked", places=texts.not_asked))
     first = (real or texts.departures)[0]
     gaps = [it.gap for it in texts.asked if it.gap is not None]
     yield of_arm(
@@ -295,7 +295,7 @@ def output_degenerate(data: RunData) -> Findings:
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
         elif all(it.tokens == 0 for it in requests):
-            yield unseen(arm.id, Message("unchecked.no_token_ids"))
+            yield not_checkable(arm.id, Message("unchecked.no_token_ids"))
         elif max(it.tokens for it in requests) < 2 * NGRAM:
             yield not_applicable(arm.id, Message("unchecked.short_outputs", tokens=2 * NGRAM))
         elif arm.baseline_id is None:
@@ -303,7 +303,7 @@ def output_degenerate(data: RunData) -> Findings:
         else:
             pairs = data.beside_baseline[arm.id]
             if not pairs:
-                yield unseen(arm.id, _NO_BASELINE)
+                yield not_checkable(arm.id, _NO_BASELINE)
             yield from _loops(arm, pairs, answers, usual)
 
 
@@ -386,7 +386,7 @@ def length_mismatch(data: RunData) -> Findings:
             continue
         pairs = data.beside_baseline[arm.id]
         if not pairs:
-            yield unseen(arm.id, _NO_BASELINE)
+            yield not_checkable(arm.id, _NO_BASELINE)
             continue
         chance = generation.temperature > 0 or (by_themselves and not any(it.tokens for it, _ in pairs))
         differ = [(it, base) for it, base in pairs if _end(it) != _end(base)]

@@ -9,7 +9,7 @@ from specmeter.engines.llama_cpp.spec import any_remote
 from specmeter.messages import Message
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import Logs, first_line, logs_of, used_sessions
@@ -60,7 +60,7 @@ def vocab_mismatch(data: RunData) -> Findings:
         elif data.simulated:
             yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
         elif pair is None and (logs.missing or not logs.sessions):
-            yield unseen(arm.id, Message("unchecked.not_compared_no_log"))
+            yield not_checkable(arm.id, Message("unchecked.not_compared_no_log"))
 
 
 def _differs(condition: Condition) -> Message:
@@ -82,7 +82,7 @@ def draft_special_tokens(data: RunData) -> Findings:
         elif data.simulated:
             yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
         elif pair is None:
-            yield unseen(arm.id, Message("unchecked.not_compared"))
+            yield not_checkable(arm.id, Message("unchecked.not_compared"))
         elif warned := [it for it in pair.conditions if it.status == "warning" and it.name in names]:
             yield of_arm(
                 "note",
@@ -121,7 +121,7 @@ def draft_not_smaller(data: RunData) -> Findings:
         if data.simulated:
             yield not_applicable(arm.id, Message("unchecked.simulated_weights"))
         elif target is None or draft is None or not target.bytes_per_token:
-            yield unseen(arm.id, Message("unchecked.no_headers"))
+            yield not_checkable(arm.id, Message("unchecked.no_headers"))
         elif (share := draft.bytes_per_token / target.bytes_per_token) > LARGE:
             yield of_arm(
                 "suspect" if share > AS_LARGE else "note",
@@ -227,7 +227,7 @@ def _prompt(request: RequestData) -> tuple[str, int]:
 # --- machines --------------------------------------------------------------------------------------------------------
 
 
-_LEAST_BYTES = 9
+_MIN_BYTES = 9
 """The shortest command of the protocol: one byte that names it, eight of length. A drafted token takes at least one."""
 
 
@@ -303,7 +303,7 @@ def _draft_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings:
 
 def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
     counted = [it for it in requests if it.row.draft_n and it.remote_bytes is not None]
-    silent = [it for it in counted if (it.remote_bytes or 0) < _LEAST_BYTES * (it.row.draft_n or 0)]
+    silent = [it for it in counted if (it.remote_bytes or 0) < _MIN_BYTES * (it.row.draft_n or 0)]
     if silent:
         yield of_arm(
             "invalid",
@@ -325,7 +325,7 @@ def _stayed(
 ) -> Finding | Unchecked:
     places = [session.draft_devices if model == "draft" else session.devices for session in sessions]
     if not all(places):
-        return unseen(arm.id, Message(f"unchecked.{model}_place", sessions=here, of=len(sessions)))
+        return not_checkable(arm.id, Message(f"unchecked.{model}_place", sessions=here, of=len(sessions)))
     held = sorted({use.device for uses in places for use in uses if use.model_buffer_bytes})
     return of_arm(
         "invalid",

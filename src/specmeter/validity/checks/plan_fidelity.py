@@ -18,7 +18,7 @@ from specmeter.experiments.file import parse
 from specmeter.messages import Message
 from specmeter.record import Arm, Prompt, Severity
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, shown, unseen
+from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run, shown
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import sessions_by_arm
 from specmeter.workloads import load, needs_tokenizer
@@ -44,7 +44,7 @@ def experiment_differs(data: RunData) -> Findings:
     Otherwise: another version may have read it otherwise, and then it is only suspect.
     """
     if not data.plan:
-        yield unseen(None, Message("unchecked.no_plan"))
+        yield not_checkable(None, Message("unchecked.no_plan"))
         return
     exact = data.written_by == __version__
     severity: Severity = "invalid" if exact else "suspect"

@@ -12,7 +12,7 @@ from specmeter.host.telemetry import (
 )
 from specmeter.messages import Message
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import Check, not_applicable, of_arm, of_run, unseen
+from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.machine import loads_by_arm
 from specmeter.validity.checks.run_data import RunData
 
@@ -42,7 +42,7 @@ def energy_read(data: RunData) -> Findings:
     for arm in (*data.summary.arms, *data.summary.controls):
         used = arm.energy
         if used is None:
-            yield unseen(arm.arm_id, Message("unchecked.no_energy_of_arm"))
+            yield not_checkable(arm.arm_id, Message("unchecked.no_energy_of_arm"))
             continue
         if used.why:
             yield of_arm(

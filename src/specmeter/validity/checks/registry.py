@@ -30,7 +30,7 @@ CHECKS: tuple[Check, ...] = (
     *replay.CHECKS,
     *bounds.CHECKS,
     *pairing.CHECKS,
-    *baseline.LIKENESS_CHECKS,
+    *baseline.COMPARABILITY_CHECKS,
     *output.CHECKS,
     *baseline.CHECKS,
     *arrangement.CHECKS,

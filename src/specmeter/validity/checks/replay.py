@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 SWAY = 2.0
 """How many times the largest movement of a gap that was seen still counts as a near tie."""
-LEAST_NEAR_TIE = 0.02
+MIN_NEAR_TIE = 0.02
 """Smaller gaps are near ties whatever was seen: it was seen along a few texts."""
 _UNREAD = Message("unchecked.text_unread")
 
@@ -74,7 +74,7 @@ class _Case:
     @property
     def near_tie(self) -> float:
         """Gap up to which the draft may well have decided otherwise."""
-        return min(self.widest, max(LEAST_NEAR_TIE if self.pinned else NEAR_TIE, SWAY * self.sway))
+        return min(self.widest, max(MIN_NEAR_TIE if self.pinned else NEAR_TIE, SWAY * self.sway))
 
     @property
     def widest(self) -> float:

@@ -243,7 +243,7 @@ def _added_up(steps: Sequence[Mapping[str, Any]]) -> tuple[Steps | None, int, in
     return both, restores, most, partial
 
 
-_MOST = 65_535
+_MAX_U16 = 65_535
 """The most that 16 bits hold."""
 
 
@@ -253,4 +253,4 @@ def _pack(steps: Sequence[Mapping[str, Any]]) -> bytes:
     try:
         return array("H", counts).tobytes()
     except OverflowError:
-        return array("H", (min(count, _MOST) for count in counts)).tobytes()
+        return array("H", (min(count, _MAX_U16) for count in counts)).tobytes()

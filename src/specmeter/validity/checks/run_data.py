@@ -106,7 +106,7 @@ class RunData:
     """What was foretold of each arm."""
     telemetry: Sequence[Sample] = ()
     disturbances: Sequence[Disturbance] = ()
-    """Blocks that were set aside."""
+    """Blocks that were excluded."""
     replaced: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """How often a request had an answer that does not count."""
     attempts: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
@@ -146,7 +146,7 @@ class RunData:
     def unanswered(self, arm_id: str | None = None) -> Message:
         """Why no request of an arm, or of any, has an answer that counts."""
         aside = any(arm_id in (None, key.arm_id) for key in self.replaced) and self.disturbances
-        return Message("unchecked.set_aside" if aside else "unchecked.no_answer")
+        return Message("unchecked.excluded" if aside else "unchecked.no_answer")
 
     def devices(self) -> Iterator[tuple[str, RunData]]:
         """(device, what it measured), where several did; else all of it, of no name. What was foretold and probed is

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specmeter.messages import Message
 from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import answered, not_applicable, of_arm, unseen
+from specmeter.validity.checks.check import answered, not_applicable, not_checkable, of_arm
 from specmeter.validity.checks.request_data import BUCKETS, RequestData
 from specmeter.validity.checks.run_data import RunData
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LEVEL = 0.01
 """So often any arm of a run is suspected though nothing is wrong with one."""
-FEWEST_ARRANGEMENTS = 1000
+MIN_ARRANGEMENTS = 1000
 """With fewer ways to call a text the one arm's or the other's, no p-value could be small."""
-MOST_DRAWN = 9_999
+MAX_DRAWN = 9_999
 """Assignments of texts to arms that are tried."""
-MOST_TEXTS = 1_000
+MAX_TEXTS = 1_000
 """Of an arm; more would tell little, and cost seconds."""
 
 
@@ -43,7 +43,7 @@ def sampled_distribution(data: RunData) -> Findings:
     comparable: dict[str, Pairs] = {}
     for arm, requests in answered(data):
         if arm.synthetic_rates:
-            yield not_applicable(arm.id, Message("unchecked.dice"))
+            yield not_applicable(arm.id, Message("unchecked.synthetic"))
         elif arm.baseline_id is None:
             yield not_applicable(arm.id, Message("unchecked.is_baseline"))
         else:
@@ -53,14 +53,14 @@ def sampled_distribution(data: RunData) -> Findings:
             if reason is None:
                 comparable[arm.id] = pairs
             else:
-                yield unseen(arm.id, reason)
+                yield not_checkable(arm.id, reason)
     yield from _other_distributions(comparable)
 
 
 def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
 
     assignments = Assignments()
-    most = min(MOST_DRAWN, max(1999, round(2 * len(comparable) / LEVEL)))
+    most = min(MAX_DRAWN, max(1999, round(2 * len(comparable) / LEVEL)))
     p_values = {arm_id: p_value(pairs, assignments, most) for arm_id, pairs in comparable.items()}
     for arm_id, adjusted in holm(p_values).items():
         if adjusted <= LEVEL:
@@ -81,7 +81,7 @@ def _pairs(requests: Sequence[RequestData], plain: Sequence[RequestData]) -> Pai
     """Counts of tokens of arm and baseline for each prompt that both have answered at least twice."""
     own, others = _by_prompt(requests), _by_prompt(plain)
     both = [name for name in own if len(own[name]) >= 2 and len(others.get(name, ())) >= 2]
-    most = max(4, MOST_TEXTS // max(1, len(both)))
+    most = max(4, MAX_TEXTS // max(1, len(both)))
     return [(_counts(own[name][:most]), _counts(others[name][:most])) for name in both]
 
 
@@ -104,7 +104,7 @@ def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> Message | None:
 
     if not any(it.histogram for it in plain):
         return Message("unchecked.no_token_ids") if plain else Message("unchecked.baseline_no_answer")
-    if arrangements((len(one), len(other)) for one, other in pairs) < FEWEST_ARRANGEMENTS:
+    if arrangements((len(one), len(other)) for one, other in pairs) < MIN_ARRANGEMENTS:
         return Message("unchecked.few_outputs")
     texts: dict[str, set[bytes]] = defaultdict(set)
     for it in plain:

@@ -15,7 +15,7 @@ from specmeter.engines.llama_cpp.spec import PRINTED_NAMES, any_remote
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, EngineTraits, Session
 from specmeter.record.verdict import Findings
-from specmeter.validity.checks.check import MOST_SHOWN, Check, Value, as_evidence, distinct, of_arm, shown, unseen
+from specmeter.validity.checks.check import MAX_SHOWN, Check, Value, as_evidence, distinct, not_checkable, of_arm, shown
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import in_force, sessions_by_arm
 
@@ -43,7 +43,7 @@ def default_drift(data: RunData) -> Findings:
     for arm in data.arms.values():
         sessions = by_arm[arm.id]
         if not any(session.resolved for session in sessions):
-            yield unseen(arm.id, _NOT_READ_BACK)
+            yield not_checkable(arm.id, _NOT_READ_BACK)
             continue
         changed = list(_changes(sessions))
         if changed:
@@ -63,7 +63,7 @@ def default_drift(data: RunData) -> Findings:
             yield of_arm(
                 "suspect",
                 arm.id,
-                Message("default-drift.drafts", value=other[0].told),
+                Message("default-drift.drafts", value=other[0].message),
                 Message("default-drift.fix_drafts"),
                 **as_evidence(other),
             )
@@ -82,7 +82,7 @@ def _changes(sessions: Sequence[Session]) -> Iterator[Value]:
         if session.resolved == first:
             continue
         for name, value in _flat(session.resolved):
-            if name in reference and reference[name] != value and name not in seen and len(seen) < MOST_SHOWN:
+            if name in reference and reference[name] != value and name not in seen and len(seen) < MAX_SHOWN:
                 seen.add(name)
                 yield Value(name, reference[name], value)
 
@@ -130,18 +130,18 @@ def flag_inert(data: RunData) -> Findings:
     for arm in data.arms.values():
         sessions = by_arm[arm.id]
         if not any(session.resolved for session in sessions):
-            yield unseen(arm.id, _NOT_READ_BACK)
+            yield not_checkable(arm.id, _NOT_READ_BACK)
             continue
         inert = distinct(it for session in sessions for it in _inert(data, arm, session))
         if inert:
             yield of_arm(
                 "suspect",
                 arm.id,
-                Message("flag-inert.found", value=inert[0].told),
+                Message("flag-inert.found", value=inert[0].message),
                 **as_evidence(inert),
             )
         if silent := sorted({name for session in sessions for name in _silent(data, arm, session)}):
-            yield unseen(arm.id, Message("unchecked.values_unknown", names=silent))
+            yield not_checkable(arm.id, Message("unchecked.values_unknown", names=silent))
 
 
 def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
@@ -165,7 +165,7 @@ def _inert(data: RunData, arm: Arm, session: Session) -> Iterator[Value]:
             # Its neighbours are printed and it is not: the method does not know it.
             yield value._replace(seen=Message("flag-inert.not_mentioned"))
     if arm.synthetic_rates and not data.simulated and session.id in data.logs and not data.logs[session.id].synthetic:
-        yield Value("synthetic_rates", Message("flag-inert.dice"), Message("flag-inert.not_mentioned"))
+        yield Value("synthetic_rates", Message("flag-inert.synthetic"), Message("flag-inert.not_mentioned"))
 
 
 def _silent(data: RunData, arm: Arm, session: Session) -> Iterator[str]:

@@ -203,12 +203,12 @@ def _less_means(values: Floats, group: Ints) -> Floats:
 
 # --- in two levels ---------------------------------------------------------------------------------------------------
 
-LEAST_REPEATS = 20
+MIN_REPEATS = 20
 """Repetitions below which two levels could not be told from one."""
-_MOST_REPEATS = 1000
+_MAX_REPEATS = 1000
 """More are not needed, and the dip costs some 10 microseconds for each."""
 _LEVELS_APART = math.log(1.05)
-_LEAST_SHARE = 0.1
+_MIN_SHARE = 0.1
 _CLEFT = 3.5
 """How many standard deviations of the groups their means lie apart at least: 3.0 for the halves of a normal
 distribution's absolute values, so the dip is asked only where there is a gap to speak of."""
@@ -233,7 +233,7 @@ def repeats(speeds: Speeds) -> Floats:
         # Two prompts lie equally far from their median: one of them says it all.
         pairs = pairs[:1]
     found = np.abs(pairs[np.isfinite(pairs)])
-    return found[:: max(1, math.ceil(len(found) / _MOST_REPEATS))]
+    return found[:: max(1, math.ceil(len(found) / _MAX_REPEATS))]
 
 
 def two_levels(values: Floats) -> Levels | None:
@@ -249,6 +249,6 @@ def two_levels(values: Floats) -> Levels | None:
     cut = int(np.argmax(below * (n - below) * (upper - lower) ** 2))
     apart, share = float(upper[cut] - lower[cut]), float((n - below[cut]) / n)
     width = math.sqrt(max(0.0, float(x.var()) - share * (1 - share) * apart**2))
-    if apart < _LEVELS_APART or not _LEAST_SHARE <= share <= 1 - _LEAST_SHARE or apart < _CLEFT * width:
+    if apart < _LEVELS_APART or not _MIN_SHARE <= share <= 1 - _MIN_SHARE or apart < _CLEFT * width:
         return None
     return Levels(apart, share) if dip(x) * math.sqrt(n) > DIP_LIMIT else None

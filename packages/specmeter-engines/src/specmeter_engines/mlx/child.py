@@ -21,7 +21,7 @@ from specmeter.engines import Candidate
 from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
-from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
+from specmeter_engines.answering import Answering, TargetForward, unknown_version, unreadable
 
 mx: Any = import_module("mlx.core")
 mlx_generate: Any = import_module("mlx_lm.generate")
@@ -109,7 +109,7 @@ class Session(Answering):
             if model is not None:
                 model.begin(len(ids) if self.draft else 0, self._never if generation.ignore_eos else None)
         started = time.perf_counter()
-        said, came = list[int](), list[Came]()
+        said, came = list[int](), list[TargetForward]()
         accepted = 0
         for token, from_draft in self._tokens(mx.array(ids), generation, wanted):
             said.append(token)
@@ -120,7 +120,9 @@ class Session(Answering):
                 drafted = 0 if self.draft is None else min(self.gamma, wanted - len(said) + own + accepted)
                 # The last token of a step that a limit cut off stands for the target's own, which is the same.
                 came.append(
-                    Came(drafted if own else drafted - 1, accepted + 1 if own else accepted, time.perf_counter())
+                    TargetForward(
+                        drafted if own else drafted - 1, accepted + 1 if own else accepted, time.perf_counter()
+                    )
                 )
                 accepted = 0
                 progress(len(came))

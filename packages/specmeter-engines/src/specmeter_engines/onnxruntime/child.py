@@ -20,7 +20,7 @@ from specmeter.engines import Candidate
 from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
-from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
+from specmeter_engines.answering import Answering, TargetForward, unknown_version, unreadable
 from specmeter_engines.onnxruntime.folders import CONFIG
 from specmeter_engines.onnxruntime.spec import ADAPTIVE, DRAFT
 
@@ -130,7 +130,7 @@ class Session(Answering):
         generator = genai.Generator(self._model, parameters)
         generator.append_tokens(numpy.array(ids, dtype=numpy.int32))
         read_s = time.perf_counter()
-        came, said, plain = list[Came](), list[int](), 0
+        came, said, plain = list[TargetForward](), list[int](), 0
         before: Mapping[str, Any] = generator.get_speculative_stats()
         while not generator.is_done():
             generator.generate_next_token()
@@ -138,11 +138,11 @@ class Session(Answering):
             at = time.perf_counter()
             said.append(int(generator.get_next_tokens()[0]))
             if now["rounds"] > before["rounds"]:
-                came.append(Came(now["draft_tokens_proposed"] - before["draft_tokens_proposed"], 1, at))
+                came.append(TargetForward(now["draft_tokens_proposed"] - before["draft_tokens_proposed"], 1, at))
             elif before["tokens_buffered"] > 0 and came:
-                came[-1] = Came(came[-1].drafted, came[-1].tokens + 1, at)
+                came[-1] = TargetForward(came[-1].drafted, came[-1].tokens + 1, at)
             else:
-                came.append(Came(0, 1, at))
+                came.append(TargetForward(0, 1, at))
                 plain += 1
             before = now
             progress(len(came))

@@ -18,7 +18,7 @@ from typing import Any, cast
 from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import EngineError
 from specmeter.record import Arm, Generation, Prompt, Reply
-from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
+from specmeter_engines.answering import Answering, TargetForward, unknown_version, unreadable
 from specmeter_engines.openvino.spec import Options
 
 genai: Any = import_module("openvino_genai")
@@ -117,9 +117,9 @@ class Session(Answering):
         if failed:
             raise failed[0]
         said: list[int] = list(out.tokens[0])
-        came, done = list[Came](), 0
+        came, done = list[TargetForward](), 0
         for tokens, at in heard:
-            came.append(Came(min(self.gamma, wanted - done - 1) if came else 0, tokens, at))
+            came.append(TargetForward(min(self.gamma, wanted - done - 1) if came else 0, tokens, at))
             done += tokens
         told, drafted = _stated(out), sum(it.drafted for it in came[:-1])
         if told and len(said) == wanted and told["num_draft_tokens"] != drafted:

@@ -19,7 +19,7 @@ from specmeter.engines import Candidate
 from specmeter.engines.serving import one_by_one, serve
 from specmeter.errors import SpecmeterError
 from specmeter.record import Arm, Generation, Prompt, Reply
-from specmeter_engines.answering import Answering, Came, unknown_version, unreadable
+from specmeter_engines.answering import Answering, TargetForward, unknown_version, unreadable
 from specmeter_engines.transformers.spec import ASSISTED, LOOKUP, Options
 
 torch: Any = import_module("torch")
@@ -165,7 +165,7 @@ class Session(Answering):
         if len(arrivals.came) != len(self._forwards):
             raise unknown_version(f"{len(self._forwards)} forwards of the target and {len(arrivals.came)} steps")
         came = [
-            Came(forward.tokens - (1 if place else len(ids)), tokens, at)
+            TargetForward(forward.tokens - (1 if place else len(ids)), tokens, at)
             for place, (forward, (tokens, at)) in enumerate(zip(self._forwards, arrivals.came, strict=True))
         ]
         first_s = self._forwards[0].began - self._drafted[0].ended if self._drafted else 0.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specmeter_studies.library.cross_device.fitting import Fitted
     from specmeter_studies.study import StudyData
 
-_MOST = 64
+_MAX_REPEATS = 64
 _STUDY = "cross-device"
 _TIMES = (0.0, 1e6)
 """ms: from nothing to a quarter of an hour."""
@@ -202,7 +202,7 @@ def _bounded(flag: str, text: str, example: str, bounds: tuple[float, float]) ->
         values = [float(part) for part in parts]
     except ValueError:
         values = []
-    if not values or len(values) > _MOST:
+    if not values or len(values) > _MAX_REPEATS:
         _fail(f"{flag} {text[:80]}: is not a list of numbers", f"write {flag} {example}")
     for value in values:
         _refuse_nonsense({flag: value}, bounds)

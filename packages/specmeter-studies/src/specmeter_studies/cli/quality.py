@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specmeter.record import ModelIdentity
     from specmeter.show.terminal.console import Screen
 
-_MOST_DEPTHS = 20
+_MAX_DEPTHS = 20
 
 
 @click.command(name="quality")
@@ -227,8 +227,8 @@ def parse_depths(given: str) -> tuple[int, ...]:
     if len(given) > 1000 or not all(part.isascii() and part.isdecimal() and len(part) <= 7 for part in parts):
         raise UsageError(f"--depths {given[:40]!r}: not a list of token counts", fix="write 0,4096,16384")
     depths = tuple(sorted({int(part) for part in parts}))
-    if len(depths) > _MOST_DEPTHS:
-        raise UsageError(f"--depths: {len(depths)} are more than {_MOST_DEPTHS}", fix="give fewer")
+    if len(depths) > _MAX_DEPTHS:
+        raise UsageError(f"--depths: {len(depths)} are more than {_MAX_DEPTHS}", fix="give fewer")
     return depths
 
 

@@ -289,11 +289,11 @@ class _Watch:
 
     def measure(self, prepared: Prepared, folder: Path, resumed: bool, then: Then | None) -> RunState:
         from specmeter.cli.run import shown_on
-        from specmeter.laboratory.run import foresee, run
+        from specmeter.laboratory.run import predict_findings, run
         from specmeter.show.run_report import found
         from specmeter.show.terminal.report import print_blocks
 
-        print_blocks(self._screen, found(foresee(prepared), with_notes=False))
+        print_blocks(self._screen, found(predict_findings(prepared), with_notes=False))
         with shown_on(self._screen, folder, resumed) as (observer, opened):
             return run(prepared, folder, observer, opened=opened, then=then)
 

@@ -26,7 +26,7 @@ from specmeter.errors import ModelError
 _MAX_HEADER = 64 * 2**20
 _MAX_CONFIG = 4 * 2**20
 _MAX_FILES = 1000
-_MOST_DIMENSIONS = 8
+_MAX_DIMENSIONS = 8
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 """Other types take one byte."""
 _REPO_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
@@ -176,6 +176,6 @@ def _tensors(entries: Mapping[str, Any], path: Path) -> Iterator[tuple[str, tupl
         kind, shape = fields.get("dtype"), fields.get("shape")
         sizes: list[Any] = cast("list[Any]", shape) if isinstance(shape, list) else ["no list"]
         counts = [size for size in sizes if isinstance(size, int) and 0 <= size < 2**40]
-        if not isinstance(kind, str) or not len(counts) == len(sizes) <= _MOST_DIMENSIONS:
+        if not isinstance(kind, str) or not len(counts) == len(sizes) <= _MAX_DIMENSIONS:
             raise ModelError(f"{path}: the entry of tensor {name[:80]!r} is damaged", fix=_FIX)
         yield name, (kind, tuple(counts))

@@ -24,8 +24,8 @@ from specmeter.record.spec import Layers
 from specmeter.workloads.spec import Name
 from specmeter_studies.quality.mlx import missing
 
-MOST_MODELS = 100
-MOST_TESTS = 40
+MAX_MODELS = 100
+MAX_TESTS = 40
 
 _TEST = re.compile(r"(pp|tg)(\d{1,7})(?: @ d(\d{1,8}))?")
 
@@ -87,7 +87,7 @@ class QualityPlan(Record):
     """Names the plan in reports."""
     description: str = ""
     """What it is for, in one sentence."""
-    models: Annotated[dict[Name, PlannedModel], Field(min_length=1, max_length=MOST_MODELS)]
+    models: Annotated[dict[Name, PlannedModel], Field(min_length=1, max_length=MAX_MODELS)]
     """Name -> model; the first one is what the others are compared with."""
     score: bool = True
     """Whether perplexities are measured."""
@@ -101,7 +101,7 @@ class QualityPlan(Record):
     """Tokens between windows; 0: no overlap."""
     windows: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     """Windows that are scored, from the beginning of the text; default: all."""
-    tests: Annotated[tuple[Annotated[SpeedTest, BeforeValidator(parse_test)], ...], Field(max_length=MOST_TESTS)] = ()
+    tests: Annotated[tuple[Annotated[SpeedTest, BeforeValidator(parse_test)], ...], Field(max_length=MAX_TESTS)] = ()
     """What is timed, by `llama-bench`'s names: `pp512`, `tg128`, `tg128 @ d4096`; default: nothing."""
     repeats: Annotated[int, Field(ge=1, le=1000)] = 6
     """Blocks in which all models take turns."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BATCH = 2048
 _ROW_BYTES = 128 * 2**20
 """Logits of one forward at most; llama.cpp holds them twice."""
-_FEWEST_ROWS = 16
+_MIN_ROWS = 16
 
 
 class Scoring(Record):
@@ -134,4 +134,4 @@ def _surprise(context: Context, window: list[int], first: int, following: NDArra
 
 def _rows(vocabulary: int, wanted: int) -> int:
     """Rows of logits of one forward: a vocabulary of 248k takes a megabyte for each."""
-    return min(wanted, max(_FEWEST_ROWS, _ROW_BYTES // (4 * vocabulary)))
+    return min(wanted, max(_MIN_ROWS, _ROW_BYTES // (4 * vocabulary)))

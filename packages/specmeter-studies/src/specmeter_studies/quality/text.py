@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     pass
 
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 BUNDLED = "bench held-out text"
 
 
@@ -30,11 +30,11 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
 
         return _identified(held_out_text(), BUNDLED, bundled=True)
     try:
-        raw = read_named(path, MOST_BYTES + 1)
+        raw = read_named(path, MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="name a text file") from None
-    if len(raw) > MOST_BYTES:
-        raise UsageError(f"--text {path}: longer than {size(MOST_BYTES)}", fix="use a shorter text")
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"--text {path}: longer than {size(MAX_BYTES)}", fix="use a shorter text")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -47,7 +47,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
             print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
         elif found is not None:
-            amount = found.amount.told or "none of its models is available"
+            amount = found.amount.message or "none of its models is available"
             for line in (str(amount), *found.steps, "time:   not estimated"):
                 screen.say(f"  {line}")
             for name, reason in found.without.items():
@@ -56,7 +56,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  skipped: {part.skipped}", tone="doubtful")
         for item in part.left_out:
             screen.say(f"  left out: {item.name}: {item.reason}", tone="doubtful")
-    told = ([f"{requests:,} requests"] if requests else []) + ([str(quality.told)] if quality.told else [])
+    told = ([f"{requests:,} requests"] if requests else []) + ([str(quality.message)] if quality.message else [])
     screen.line()
     screen.say(f"in all: {' and '.join(told) or 'nothing'}")
     return bool(requests or quality.models)

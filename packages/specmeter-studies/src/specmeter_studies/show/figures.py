@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Origin = Literal["measured", "published"]
 
-MOST_TICKS = 8
+MAX_TICKS = 8
 """An axis of numbers with so few different ones has its ticks there."""
-MOST_LABELS = 10
+MAX_LABELS = 10
 """With so few false numbers in a panel each is written beside its cross, where there is room."""
 _ROOM = (0.08, 0.07)
 """What a label needs beside and above its point, as shares of the plane."""
@@ -151,7 +151,7 @@ class _PanelStyle:
     def has_room(self, point: Point, panel: Sequence[Point]) -> bool:
         """Whether a false number can be written beside its cross."""
         claimed = [other for other in panel if other.verdict in _CLAIMED]
-        if point.verdict not in _CLAIMED or len(claimed) > MOST_LABELS or point.name:
+        if point.verdict not in _CLAIMED or len(claimed) > MAX_LABELS or point.name:
             return False
         if self.rows:
             return True
@@ -308,7 +308,7 @@ class _PanelStyle:
         distinct = sorted(set(values))
         if (
             field == "x"
-            and len(distinct) <= MOST_TICKS
+            and len(distinct) <= MAX_TICKS
             and all(map(_is_short, distinct))
             and _apart(distinct, logarithmic=logarithmic)
         ):

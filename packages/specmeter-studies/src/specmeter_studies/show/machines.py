@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _GB = 1e9
-_MOST_GB_PER_S = 1e6
+_MAX_GB_PER_S = 1e6
 
 
 def compare_machines(
@@ -99,7 +99,7 @@ def _bandwidths(given: Sequence[str], names: dict[str, str]) -> dict[str, float 
         except ValueError:
             found[names.get(name, name)] = value.strip()
             continue
-        if not 0 < number <= _MOST_GB_PER_S:
+        if not 0 < number <= _MAX_GB_PER_S:
             raise UsageError(f"--bandwidth {item[:80]}: no bandwidth in GB/s", fix="give GB/s, for example 200")
         found[names.get(name, name)] = number * _GB
     return found

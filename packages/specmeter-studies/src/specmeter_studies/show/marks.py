@@ -36,7 +36,7 @@ OVER: dict[Mark, tuple[str, str, int, float]] = {
 legends for these channels."""
 APART_PX = 9.0
 """Between marks that would cover each other."""
-MOST_PX = 30.0
+MAX_PX = 30.0
 """To either side, however many there are."""
 
 
@@ -182,7 +182,7 @@ def dodges(extents: Sequence[Extent], *, near: float, room: float) -> list[float
         groups.append([*(other for group in met for other in group), place])
     moved = [0.0] * len(extents)
     for group in groups:
-        step = min(APART_PX, 2 * MOST_PX / max(1, len(group) - 1))
+        step = min(APART_PX, 2 * MAX_PX / max(1, len(group) - 1))
         for number, place in enumerate(sorted(group)):
             moved[place] = round(step * (number - (len(group) - 1) / 2), 2)
     return moved

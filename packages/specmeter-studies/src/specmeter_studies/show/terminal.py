@@ -109,7 +109,7 @@ def print_stopped(screen: Screen, folder: StudyFolder, command: str) -> None:
 def report(folder: StudyFolder, found: StudyFindings, page: Path | None, *, tables: bool = False) -> Report:
     """What a study found: claims, with `tables` those too, and what is missing; `page`: where its page was written."""
     data, verdicts = found.data, folder.verdicts()
-    models = [together(map(measured, data.quality)).told or ""] if data.quality else []
+    models = [together(map(measured, data.quality)).message or ""] if data.quality else []
     counts = [Message("study.requests", count=len(data.results))] if data.results else []
     shown = [Tabled(document_table(table, data.origin, str(place))) for place, table in enumerate(found.tables)]
     doubted = [

@@ -93,7 +93,7 @@ class Loss:
         return self.rung.quality.bits_per_weight < BITS
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         change, method = quoted(self.change, " %"), Message(self.loss.method)
         return Message("apple-quant-ladder.loss", name=self.rung.name, change=change, method=method)
 
@@ -126,7 +126,7 @@ class RungStep:
     ratio: Estimate | None
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         small, large = self.small.title, self.large.title
         return Message("apple-quant-ladder.step", small=small, large=large, ratio=quoted(self.ratio, "x"))
 
@@ -246,7 +246,7 @@ def suits(data: StudyData) -> Found:
     if found is None or rung is None or full is None:
         return "cannot tell", Message("apple-quant-ladder.not_both", name="Q4_K_M")
     share = rung.size_bytes / full.size_bytes
-    text = Message("apple-quant-ladder.suits", told=found.told, share=share, full=full.title, suits=SUITS - 1)
+    text = Message("apple-quant-ladder.suits", told=found.message, share=share, full=full.title, suits=SUITS - 1)
     return decided(supported=below(found.loss, SUITS) and share <= 1 / 3, contradicted=above(found.loss, SUITS)), text
 
 

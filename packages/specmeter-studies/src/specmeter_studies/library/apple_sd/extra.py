@@ -48,7 +48,7 @@ def nothing_left(pairs: Sequence[Pairing]) -> Message:
         "study.fallen.left",
         missing=NO_SPEEDUP,
         fallen=fallen(bad, len(pairs)),
-        row=first.told,
+        row=first.message,
         why=first.line.why or "",
     )
 
@@ -87,7 +87,7 @@ def governed(data: StudyData) -> Found:
     ]
     against += same[:1]
     if against:
-        shown = [Message("apple-sd.but", low=low.told, high=high.told) for low, high in against[:2]]
+        shown = [Message("apple-sd.but", low=low.message, high=high.message) for low, high in against[:2]]
         return "contradicted", Message("apple-sd.differ", pairs=len(against), shown=shown)
     if agreeing:
         return "supported", Message("apple-sd.faster_gains", pairs=agreeing)
@@ -182,7 +182,7 @@ def gain_at_low_acceptance(data: StudyData) -> Found:
     pair, best = max(found, key=lambda item: item[1])
     said = Message(
         "apple-sd.none_accepts_little",
-        arm=pair.told,
+        arm=pair.message,
         cost=pair.line.step_cost,
         share=share(LOW_ACCEPTANCE),
         best=best,
@@ -270,4 +270,4 @@ def _ordered(pairs: Sequence[Pairing]) -> list[tuple[Pairing, Pairing]]:
 
 
 def _all(pairs: Sequence[Pairing]) -> Message:
-    return several((pair.told for pair in pairs), 4)
+    return several((pair.message for pair in pairs), 4)

@@ -55,7 +55,7 @@ def needs(part: str, loaded: LoadedExperiment, arms: Sequence[Arm]) -> Mapping[s
             found[arm.id] = _NO_ADDRESS
         else:
             try:
-                NativeEngine(Path(spec.binary) if spec.binary else None).meet(arm.engine.rpc)
+                NativeEngine(Path(spec.binary) if spec.binary else None).check_machines(arm.engine.rpc)
             except EngineError as error:
                 found[arm.id] = Message("study.lacks.error", error=error.message, fix=error.fix)
     return found

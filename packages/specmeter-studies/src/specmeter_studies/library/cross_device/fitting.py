@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specmeter_studies.study import ArmResult
 
 
-_LEAST = 2
+_MIN_NETWORKS = 2
 """Networks that a fit needs where bytes are known; one more where they are not."""
 
 
@@ -142,7 +142,7 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
     drafted = sum(it.place.drafted for it in proven)
     forwards = sum(it.place.forwards for it in proven) / drafted if drafted else None
     rates = {point.network.mbit_per_s for point in points}
-    free = len(rates) > 1 and len(points) > _LEAST
+    free = len(rates) > 1 and len(points) > _MIN_NETWORKS
     known = counted
     if known is None and vocabulary is not None and forwards is not None:
         known = forwards * output_bytes(vocabulary)

@@ -12,7 +12,7 @@ from specmeter_studies.library.moe_306.lines import (
     DENSE,
     GAMMAS,
     LARGE,
-    LEAST_EXACT,
+    MIN_EXACT,
     MOE,
     SMALL,
     acceptance_of,
@@ -402,7 +402,7 @@ def _lengths(data: StudyData) -> Found:
     shown = [Message("moe-306.length", tokens=line.prompt_tokens, speedup=quoted(line.speedup, "x")) for line in usable]
     configs = {line.config for line in usable}
     shares = [r.acceptance for r in data.results if r.config in configs and r.acceptance is not None]
-    if len(shares) >= LEAST_EXACT and all(share == 1 for share in shares):
+    if len(shares) >= MIN_EXACT and all(share == 1 for share in shares):
         return "cannot tell", Message("moe-306.lengths.all", lengths=shown, n=len(shares))
     ruling, mean = gains(data, usable)
     return ruling, Message("moe-306.lengths", lengths=shown, mean=mean)

@@ -53,7 +53,7 @@ GAMMAS = (4, 8, 16)
 BYTES_PER_WEIGHT = {"F32": 4.0, "BF16": 2.0, "F16": 2.0, "Q8_0": 34 / 32, "UD-Q8_K_XL": 1_175_481_600 / 752_393_024}
 """Of the formats that drafts and dense models of the study have; the last by the header of Qwen3.5-0.8B-UD-Q8_K_XL."""
 
-LEAST_EXACT = 3
+MIN_EXACT = 3
 """So many generations, all on one side, are an exact count that needs no interval."""
 
 
@@ -171,7 +171,7 @@ class OtherFormat:
     """The draft's rate over the measured one at most, by the bytes of the formats; at least 1."""
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         """As a sentence goes on."""
         return self._told("moe-306.format")
 

@@ -99,7 +99,7 @@ def by_bounds(data: StudyData, lines: Sequence[ArmResult]) -> Found:
     line, row = max(claimed, key=lambda item: (item[0].claimed_speedup or 0) / item[1].tau)
     other = ""
     if row.format is not None and row.permitted_at_most is not None:
-        other = Message("moe-306.paid.format", format=row.format.told, permitted=row.permitted_at_most)
+        other = Message("moe-306.paid.format", format=row.format.message, permitted=row.permitted_at_most)
     # The bound rests on an assumption; what makes it a contradiction is that the document makes that very assumption.
     found = Message(
         "moe-306.too_high",
@@ -280,7 +280,7 @@ RANGE = (1.18, 1.30)
 HALF_DIGIT = 0.005
 CHEAPER = 2.5
 """The larger draft's cost over the smaller one's, as claimed."""
-MOST_IDLE = 0.5
+MAX_IDLE = 0.5
 """A model that uses less than this share of a machine's arithmetic is not bound by it."""
 EXPERTS = (128, 2)
 """Experts and experts used, as the paper has them."""
@@ -322,7 +322,9 @@ def draft_cost(data: StudyData) -> Found:
         small=label(alone(SMALL)),
         ratio=quoted(ratio, "x"),
         large=label(alone(LARGE)),
-        format="" if other is None else Message("moe-306.draft_cost.format", format=other.told, most=quoted(most, "x")),
+        format=""
+        if other is None
+        else Message("moe-306.draft_cost.format", format=other.message, most=quoted(most, "x")),
     )
 
 
@@ -353,8 +355,8 @@ def compute_bound(data: StudyData) -> Found:
             for name, share, memory in shares
         ],
     )
-    idle = all(below(share, MOST_IDLE) for _, share, _ in shares)
-    busy = all(above(share, MOST_IDLE) for _, share, _ in shares)
+    idle = all(below(share, MAX_IDLE) for _, share, _ in shares)
+    busy = all(above(share, MAX_IDLE) for _, share, _ in shares)
     ruling: RulingWord = "contradicted" if idle else "supported" if busy else "cannot tell"
     return ruling, told
 

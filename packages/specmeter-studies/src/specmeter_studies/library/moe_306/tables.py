@@ -75,7 +75,7 @@ class Configuration:
         return Message("moe-306.how.drafts" if self.line.speculates else "moe-306.how.alone")
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         """With what is wrong with a false speedup."""
         return Message("moe-306.told", name=self.name, false=self._false)
 
@@ -187,7 +187,7 @@ def evaluated(data: StudyData) -> Iterator[Mapping[str, object]]:
 def formats(data: StudyData) -> dict[str, Message]:
     """What to mind of tau, and of drafts that were measured by themselves in another number format."""
     found = equations(data)
-    drafts = {(label(row.line.draft or ""), row.format.told): None for row in found if row.format is not None}
+    drafts = {(label(row.line.draft or ""), row.format.message): None for row in found if row.format is not None}
     each = [Message("moe-306.formats.of", draft=draft, format=it) for draft, it in drafts]
     tau = "" if all(row.tau_measured for row in found) else Message("moe-306.formats.tau")
     told = Message("moe-306.formats.drafts", each=each) if each else ""

@@ -20,7 +20,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate
 from specmeter_studies.library.moe_306.lines import (
-    LEAST_EXACT,
+    MIN_EXACT,
     SMALL,
     acceptances,
     believable,
@@ -239,7 +239,7 @@ def mixtures(data: StudyData) -> Found:
 def accepts_half(data: StudyData, line: ArmResult) -> bool:
     """More than half of the drafts: by the interval, or, where there is none, by the counts of every generation."""
     shares = [row.acceptance for row in data.results if row.config == line.config and row.acceptance is not None]
-    exact = len(shares) >= LEAST_EXACT and all(share > 0.5 for share in shares)
+    exact = len(shares) >= MIN_EXACT and all(share > 0.5 for share in shares)
     bare = line.acceptance is not None and line.acceptance.low is None
     return above(line.acceptance, 0.5) or (bare and exact)
 

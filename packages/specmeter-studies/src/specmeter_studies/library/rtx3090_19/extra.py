@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 HALF = 0.5
 """Of the baseline's rate; the tail as printed lies at 43 to 49 %."""
-LEAST_FOR_DIP = 8
+MIN_FOR_DIP = 8
 """Fewer requests have a dip that says nothing."""
 
 
@@ -191,7 +191,7 @@ def _dip(known: Lines, line: Line) -> float | None:
         for it in line.results
         if it.decode_rate and (not usual or (it.prompt, it.repeat) in usual)
     ]
-    if len(logs) < LEAST_FOR_DIP:
+    if len(logs) < MIN_FOR_DIP:
         return None
     return dip(np.array(logs)) * math.sqrt(len(logs))
 

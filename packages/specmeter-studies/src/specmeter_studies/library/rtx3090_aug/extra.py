@@ -221,7 +221,7 @@ class InMatrix:
         return claim.drafted / claim.predicted_n if claim and claim.drafted and claim.predicted_n else None
 
     @property
-    def told(self) -> Message:
+    def message(self) -> Message:
         """`ngram-cache O2 -19.0 % [-19.4, -18.6]`."""
         return Message("rtx3090-aug.change", name=self.name, change=quoted(self.change, " %"))
 
@@ -277,7 +277,7 @@ def dflash_figure(data: StudyData) -> Found:
 
 def april_no_gain(data: StudyData) -> Found:
     """Whether the methods of April lose again; the others are no methods of April."""
-    others = [it.told for it in _gaining(data) if it.line.method in OWN_LAYERS]
+    others = [it.message for it in _gaining(data) if it.line.method in OWN_LAYERS]
     fill = {"others": Message("rtx3090-aug.others_gain", n=len(others), others=others) if others else ""}
     return lies(_of(data, *APRIL), "line.speedup", high=1, told="told", found="rtx3090-aug.april", fill=fill)
 
@@ -285,7 +285,7 @@ def april_no_gain(data: StudyData) -> Found:
 def april_in_general(data: StudyData) -> Found:
     """Whether every method loses."""
     rows = [it for it in matrix(data) if it.line.speculates]
-    if gaining := [it.told for it in _gaining(data)]:
+    if gaining := [it.message for it in _gaining(data)]:
         known = len({it.line.config for it in rows})
         return "contradicted", Message("rtx3090-aug.gaining", n=len(gaining), of=known, gaining=gaining)
     return lies(rows, "line.speedup", high=1, told="told", empty=NOTHING)
@@ -334,7 +334,7 @@ def april_saturation(data: StudyData) -> Found:
     told = Message(
         "rtx3090-aug.below_threshold",
         n=len(gaining),
-        gaining=[it.told for it in gaining],
+        gaining=[it.message for it in gaining],
         tokens=longest,
         union=expected_union(longest, used.experts, used.experts_used),
         experts=used.experts,

@@ -14,13 +14,13 @@ import pytest
 
 from advise.test_course import ASKED, grid_of
 from specmeter.advise import confirm as confirmation
-from specmeter.advise import examination
+from specmeter.advise import verify_advice
 from specmeter.advise.advice import AdviceOfKind, read_advice, write_advice
 from specmeter.advise.advise import advise
 from specmeter.advise.again import again
 from specmeter.advise.confirm import Confirmed, Shown, decide, preferred, ruled
-from specmeter.advise.examination import amend, certify_advice, differences, examined
 from specmeter.advise.observer import Silent
+from specmeter.advise.verify_advice import amend, certify_advice, differences, examined
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
 from specmeter.record import Estimate
@@ -30,7 +30,7 @@ from specmeter.store.integrity import certificate_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specmeter.advise.advice import Advice, Fate
+    from specmeter.advise.advice import Advice, ArmOutcome
     from specmeter.advise.confirm import Ruling
 
 
@@ -68,28 +68,28 @@ def test_a_finished_advice_is_certified(folder: Path, capsys: pytest.CaptureFixt
     assert (found["verdict"], found["arms"].keys()) == ("valid", {"screen", "race", "confirm"})
 
 
-def raised(folder: Path, field: str) -> tuple[Fate, ...]:
-    """The fates, with one number of each 30 % higher."""
-    found: list[Fate] = []
-    for fate in read_advice(folder).fates:
-        it: Estimate | None = getattr(fate, field)
+def raised(folder: Path, field: str) -> tuple[ArmOutcome, ...]:
+    """The outcomes, with one number of each 30 % higher."""
+    found: list[ArmOutcome] = []
+    for outcome in read_advice(folder).outcomes:
+        it: Estimate | None = getattr(outcome, field)
         more = None if it is None else it.model_copy(update={"point": 1.3 * it.point, "high": 2 * it.point})
-        found.append(fate.model_copy(update={field: more}))
+        found.append(outcome.model_copy(update={field: more}))
     return tuple(found)
 
 
 EDITS: dict[str, Callable[[Path], dict[str, object]]] = {
-    "raced": lambda folder: {"fates": raised(folder, "raced")},
-    "confirmed": lambda folder: {"fates": raised(folder, "confirmed")},
-    "predicted": lambda folder: {"fates": raised(folder, "predicted")},
-    "fewer fates": lambda folder: {"fates": read_advice(folder).fates[:1]},
+    "raced": lambda folder: {"outcomes": raised(folder, "raced")},
+    "confirmed": lambda folder: {"outcomes": raised(folder, "confirmed")},
+    "predicted": lambda folder: {"outcomes": raised(folder, "predicted")},
+    "fewer outcomes": lambda folder: {"outcomes": read_advice(folder).outcomes[:1]},
     "made_at": lambda folder: {"made_at": read_advice(folder).made_at - 86400},
     "stages": lambda folder: {
         "stages": tuple(it.model_copy(update={"prompts": 40, "blocks": 30}) for it in read_advice(folder).stages)
     },
     "target": lambda folder: {"target": (it := read_advice(folder).target) and it.model_copy(update={"name": "big"})},
     "engine": lambda folder: {"engine": (it := read_advice(folder).engine) and it.model_copy(update={"version": "9"})},
-    "rival": lambda folder: {"rival": read_advice(folder).fates[-1].arm_id},
+    "rival": lambda folder: {"rival": read_advice(folder).outcomes[-1].arm_id},
     "kinds": lambda folder: {
         "by_kind": (AdviceOfKind(kind="code", decision="off", arm=None, speedup=read_advice(folder).speedup),)
     },
@@ -104,7 +104,7 @@ def test_whatever_is_edited_is_told_by_the_certificate(
     assert invoke(["check", str(folder)]) == 1
     assert "advice.json changed since" in capsys.readouterr().out
     told = examined(read_advice(folder), folder)
-    assert (told.verdict, told.why_undecided, told.speedup, told.fates) == ("invalid", "changed", None, ())
+    assert (told.verdict, told.why_undecided, told.speedup, told.outcomes) == ("invalid", "changed", None, ())
     assert "x [" not in str(headline(told, names_of(told)))
 
 
@@ -126,7 +126,7 @@ def test_what_no_run_shows_is_suspect_once_a_check_has_certified_it(
 
 
 def test_another_version_may_have_computed_otherwise(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "__version__", "99.0")
+    monkeypatch.setattr(verify_advice, "__version__", "99.0")
     told = examined(read_advice(folder), folder)
     assert (told.verdict, told.uncertified, told.why_undecided) == ("suspect", "version", "")
 
@@ -222,7 +222,7 @@ def test_what_a_confirmation_leaves_open_is_measured_once_more(
 def test_the_runner_up_is_confirmed_too_where_it_is_within_reach(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     advice = advise(ASKED, grid_of(gamma=(5, 6, 7), noise=0.1), folder, Silent())
-    found = {fate.arm_id: fate.confirmed for fate in advice.fates if fate.confirmed is not None}
+    found = {outcome.arm_id: outcome.confirmed for outcome in advice.outcomes if outcome.confirmed is not None}
     assert len(found) == 2
     assert advice.arm is not None
     assert advice.speedup is not None

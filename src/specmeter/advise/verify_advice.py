@@ -51,7 +51,7 @@ CHANGED = "data-changed"
 _WITHHELD: dict[str, object] = {
     **{"decision": "undecided", "why_undecided": "changed", "verdict": "invalid", "rival": ""},
     **dict.fromkeys(("arm", "speedup", "over_prompts", "speedup_of", "tau", "host", "engine", "again")),
-    **dict.fromkeys(("command", "by_kind", "fates", "settings"), ()),
+    **dict.fromkeys(("command", "by_kind", "outcomes", "settings"), ()),
 }
 """Where the record was changed."""
 
@@ -187,7 +187,7 @@ def inspected(
     return Inspection(certificate, tuple(every), issued is not None, refuted, covered, left, earlier)
 
 
-def issue(folder: Path, inspection: Inspection) -> bool:
+def keep_certificate(folder: Path, inspection: Inspection) -> bool:
     """Keep a certificate with a folder that is finished and has none, unless it is refuted; whether it was issued."""
     fit = inspection.certificate.state == "complete" and not inspection.refuted and not inspection.certified_before
     if fit:

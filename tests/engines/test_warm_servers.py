@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from llama_fixtures import TEXT, alive, arm, gone_within, greedy, launch, prompt
 
-from specmeter.engines import kept
-from specmeter.engines.kept import KeptServers
+from specmeter.engines import warm_servers
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
 from specmeter.engines.llama_cpp.server import LlamaSession
+from specmeter.engines.warm_servers import WarmServerPool
 from specmeter.record import Arm, ModelIdentity
 
 
-def servers(lasting: bool = True) -> KeptServers:
-    return KeptServers(EmbeddedEngine(), lambda _: lasting)
+def servers(lasting: bool = True) -> WarmServerPool:
+    return WarmServerPool(EmbeddedEngine(), lambda _: lasting)
 
 
-def answered(engine: KeptServers, folder: Path, asked: Arm | None = None, text: str = TEXT) -> LlamaSession:
+def answered(engine: WarmServerPool, folder: Path, asked: Arm | None = None, text: str = TEXT) -> LlamaSession:
     """A session that has ended, after a request of 8 tokens."""
     session = engine.start(launch(folder, asked or arm()))
     assert isinstance(session, LlamaSession)
@@ -57,7 +57,7 @@ def test_the_next_session_of_an_arm_goes_on_with_its_server_and_has_a_log_of_its
 
 def test_a_prompt_that_was_read_is_gone_on_from_and_the_same_tokens_come(tmp_path: Path) -> None:
     texts = (TEXT, "Once upon a time there was a small red house by the sea, and in it")
-    engine = KeptServers(EmbeddedEngine(), lambda _: True, prompts_mib=64)
+    engine = WarmServerPool(EmbeddedEngine(), lambda _: True, prompts_mib=64)
     replies: dict[tuple[bool, str], list[tuple[int, ...]]] = {}
     with closing(engine):
         for number, reuse in enumerate((False, True, True)):
@@ -102,7 +102,7 @@ def test_where_memory_holds_one_server_the_one_that_waits_ends_first(
 ) -> None:
     for name in "abc":
         (tmp_path / name / "logs").mkdir(parents=True)
-    monkeypatch.setattr(kept, "memory_available_bytes", lambda: 1)
+    monkeypatch.setattr(warm_servers, "memory_available_bytes", lambda: 1)
     with closing(servers()) as engine:
         first = answered(engine, tmp_path / "a")
         assert answered(engine, tmp_path / "b", arm(engine={"context": 256})) is not first

@@ -36,7 +36,7 @@ class _Server(NamedTuple):
     pids: tuple[int, ...]
 
 
-class KeptServers(Engine):
+class WarmServerPool(Engine):
     """An engine whose sessions go on with servers of earlier ones. End it with `close`."""
 
     def __init__(self, engine: Engine, lasting: Callable[[Arm], bool], *, prompts_mib: int = 0) -> None:
