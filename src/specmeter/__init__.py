@@ -67,7 +67,7 @@ else:
         "Audit": "audit.reading",
         "Predicted": "analysis.prediction.speedup",
         "RunComparison": "analysis.comparison",
-        "RunTable": "show.export",
+        "RunTable": "show.export.run_table",
         "Schedule": "advise.schedule",
         "SpecmeterError": "errors",
         "advise": "api.advice",

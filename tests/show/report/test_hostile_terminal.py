@@ -110,7 +110,7 @@ def test_machine_and_shell_names_of_doctor_and_devices_are_harmless(
 def test_commands_print_by_the_screen_alone() -> None:
     """What prints otherwise prints nothing that is stored: scripts of ours, and errors, which it cleans."""
     source = Path(specmeter.__file__).parent
-    left = {"cli/__init__.py", "show/terminal/console.py"}
+    left = {"cli/commands.py", "cli/invoking.py", "show/terminal/console.py"}
     printing = re.compile(
         r"click\.(echo|secho)\(|^\s*print\(|sys\.std(out|err)\.write|rich\.(table|console|markup) import"
     )
