@@ -362,9 +362,7 @@ def test_a_stop_that_python_drops_is_heard_before_the_next_request(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM as on POSIX")
 @pytest.mark.parametrize("at", [1, 9, 30])
-def test_a_stop_while_sqlite_asks_what_may_be_read_ends_the_run(
-    at: int, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_a_stop_while_sqlite_asks_what_may_be_read_ends_the_run(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It came out as an error of SQLite's, which a display of progress survives."""
     calls = 0
 

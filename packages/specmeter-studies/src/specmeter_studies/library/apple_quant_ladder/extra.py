@@ -152,7 +152,7 @@ def smaller_is_faster(data: StudyData) -> Found:
         down,
         "ratio",
         low=1,
-        told="told",
+        told="message",
         found="apple-quant-ladder.steps",
         fill=whole(data) if down else {},
         empty=Message("apple-quant-ladder.needs.rates"),
@@ -165,7 +165,7 @@ def near_lossless(data: StudyData) -> Found:
         _of_rung(data, "Q8_0"),
         "loss",
         high=NEAR,
-        told="told",
+        told="message",
         found="apple-quant-ladder.near_lossless",
         empty=Message("apple-quant-ladder.not_both", name="Q8_0"),
     )
@@ -192,7 +192,7 @@ def q2(data: StudyData) -> Found:
         "change",
         low=Q2_PERCENT[0],
         high=Q2_PERCENT[1],
-        told="told",
+        told="message",
         found="apple-quant-ladder.q2",
         empty=Message("apple-quant-ladder.not_both", name="Q2_K"),
     )

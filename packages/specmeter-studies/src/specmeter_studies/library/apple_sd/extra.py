@@ -101,7 +101,7 @@ def best_arm(data: StudyData) -> Found:
         best = [it for it in rows if (it.line.draft, it.line.gamma) == BEST]
         return [(one, other) for one in best for other in rows if other not in best]
 
-    return exceeded(pairings(data), "line.speedup", beside_the_best, told="told", missing=NO_SPEEDUP)
+    return exceeded(pairings(data), "line.speedup", beside_the_best, told="message", missing=NO_SPEEDUP)
 
 
 def sufficient(data: StudyData, targets: Sequence[str] | None = None) -> Found:

@@ -94,7 +94,7 @@ def _rated(table: MachineTable, line: MachineLine) -> Mapping[str, object]:
     name = Message("hardware-comparison.on", subject=line.subject, machine=line.machine)
     told = "" if line.utilisation is None else _share(line, line.utilisation)
     machine = table.machine(line.machine)
-    return {"line": line, "machine": machine, "name": name, "series": series, "rate": rate, "told": told}
+    return {"line": line, "machine": machine, "name": name, "series": series, "rate": rate, "message": told}
 
 
 def printed_shares(data: StudyData) -> Iterator[Mapping[str, object]]:
@@ -118,7 +118,7 @@ def memory_bound(data: StudyData) -> Found:
         "line.utilisation",
         low=0.5,
         own_table=data,
-        told="told",
+        told="message",
         found={
             "supported": "hardware-comparison.most_time",
             "contradicted": "hardware-comparison.less_time",

@@ -43,7 +43,7 @@ def all_lose(data: StudyData) -> Found:
         mixtures(data),
         "line.speedup",
         high=1,
-        told="told",
+        told="message",
         found={
             "supported": "study.all_lose",
             "contradicted": SHOWN,

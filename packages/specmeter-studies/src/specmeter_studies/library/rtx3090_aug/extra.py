@@ -246,13 +246,13 @@ def _gaining(data: StudyData) -> list[InMatrix]:
 
 def own_layers(data: StudyData) -> Found:
     """Whether each draft from the target's own layers gains."""
-    return lies(_of(data, *OWN_LAYERS), "line.speedup", low=1, told="told", empty=NOTHING)
+    return lies(_of(data, *OWN_LAYERS), "line.speedup", low=1, told="message", empty=NOTHING)
 
 
 def ngram_map(data: StudyData) -> Found:
     """Whether it stays within the margin of plain decoding."""
     rows = _of(data, "ngram-map-k4v")
-    return lies(rows, "line.speedup", low=1 / (1 + MARGIN), high=1 + MARGIN, told="told", empty=NOTHING)
+    return lies(rows, "line.speedup", low=1 / (1 + MARGIN), high=1 + MARGIN, told="message", empty=NOTHING)
 
 
 def dflash_figure(data: StudyData) -> Found:
@@ -279,7 +279,7 @@ def april_no_gain(data: StudyData) -> Found:
     """Whether the methods of April lose again; the others are no methods of April."""
     others = [it.message for it in _gaining(data) if it.line.method in OWN_LAYERS]
     fill = {"others": Message("rtx3090-aug.others_gain", n=len(others), others=others) if others else ""}
-    return lies(_of(data, *APRIL), "line.speedup", high=1, told="told", found="rtx3090-aug.april", fill=fill)
+    return lies(_of(data, *APRIL), "line.speedup", high=1, told="message", found="rtx3090-aug.april", fill=fill)
 
 
 def april_in_general(data: StudyData) -> Found:
@@ -288,7 +288,7 @@ def april_in_general(data: StudyData) -> Found:
     if gaining := [it.message for it in _gaining(data)]:
         known = len({it.line.config for it in rows})
         return "contradicted", Message("rtx3090-aug.gaining", n=len(gaining), of=known, gaining=gaining)
-    return lies(rows, "line.speedup", high=1, told="told", empty=NOTHING)
+    return lies(rows, "line.speedup", high=1, told="message", empty=NOTHING)
 
 
 def april_full_acceptance(data: StudyData) -> Found:
@@ -310,7 +310,7 @@ def april_full_acceptance(data: StudyData) -> Found:
 def april_kv(data: StudyData) -> Found:
     """Whether the n-gram cache loses with f16 KV over a baseline with f16 KV."""
     rows = [InMatrix(it) for it in data.arms if it.config.endswith("ngram-cache-kvfp16")]
-    return lies(rows, "line.speedup", high=1, told="told", empty=Message("rtx3090-aug.no_f16"))
+    return lies(rows, "line.speedup", high=1, told="message", empty=Message("rtx3090-aug.no_f16"))
 
 
 def april_draft_choice(data: StudyData) -> Found:

@@ -31,7 +31,7 @@ def all_lose(data: StudyData) -> Found:
         pairings(data),
         "line.speedup",
         high=1,
-        told="told",
+        told="message",
         found={
             "supported": "study.all_lose",
             "contradicted": "self-speculation.not_all_lose",
