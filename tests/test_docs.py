@@ -17,7 +17,7 @@ from pasted_line import timings_of
 from specmeter.cli import all_commands, invoke, root
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import parse
-from specmeter.laboratory.plan import too_few
+from specmeter.laboratory.cautions import too_few
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

@@ -43,7 +43,7 @@ KEYS = {
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine has."""
-    monkeypatch.setattr(settings, "default_threads", lambda: 4)
+    monkeypatch.setattr("specmeter.engines.process.default_threads", lambda: 4)
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, **speeds: float) -> None:

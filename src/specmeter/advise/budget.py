@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.candidates import Candidates, find_candidates
 from specmeter.advise.grid import ROUNDS, grid_of
-from specmeter.advise.outline import once
 from specmeter.errors import UsageError
-from specmeter.laboratory.duration import TYPICAL_ANSWER
-from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import fit
 from specmeter.models.reference import Fetching
 from specmeter.numbers.whole_answers import MIN_ANSWERS
@@ -32,6 +29,9 @@ def answer_s(asked: AdviceQuestion, grid: LoadedExperiment, *, offline: bool) ->
     nothing is known of the model."""
     if asked.urls or grid.experiment.generation.ignore_eos:
         return None
+    from specmeter.advise.outline import once
+    from specmeter.laboratory.plan import make_plan
+
     drafting = {arm.id for arm in grid.experiment.expand() if arm.speculates}
     plain = make_plan(once(grid), offline=offline, leave_out=drafting)
     return None if plain.seconds is None or not plain.requests else plain.seconds / plain.requests
@@ -64,6 +64,8 @@ def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offlin
     each = 0.0 if asked.clients else answer_s(asked, grid, offline=offline) or 0.0
     least = MIN_IN_ALL * each
     if least > UNSURE * asked.budget_s:
+        from specmeter.laboratory.duration import TYPICAL_ANSWER
+
         tokens = max(1, int(0.8 * min(grid.experiment.generation.max_tokens, TYPICAL_ANSWER) * asked.budget_s / least))
         raise UsageError(
             f"--budget {duration(asked.budget_s)}: too short; an answer takes about {duration(each)} here, and "

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specmeter.advise.advice import AdviceQuestion, LeftOutDraft
 from specmeter.engines.registry import own_options, spec_of
@@ -21,10 +22,7 @@ from specmeter.experiments.defaults import name_of
 from specmeter.experiments.described import LOOKUP
 from specmeter.experiments.file import load
 from specmeter.host.machine import memory_free_bytes
-from specmeter.laboratory.pairs import SMALLER
 from specmeter.messages import Message
-from specmeter.models.facts import ModelFacts, describe
-from specmeter.models.gguf import Header, Metadata, first_part, read_parts
 from specmeter.models.preflight import (
     METHOD_BY_ARCHITECTURE,
     Compatibility,
@@ -44,6 +42,10 @@ from specmeter.models.reference import (
 )
 from specmeter.record import EngineTraits, MethodName
 from specmeter.text import size
+
+if TYPE_CHECKING:
+    from specmeter.models.facts import ModelFacts
+    from specmeter.models.gguf import Header
 
 MAX_FOUND = 3
 """Found drafts that are tried: the smallest, the largest, and one between."""
@@ -149,6 +151,8 @@ class _Search:
         context: int,
         fetching: Fetching | None,
     ) -> None:
+        from specmeter.models.facts import describe
+
         self._traits, self._context = traits, context
         self._fetching = fetching
         self.left_out: list[LeftOutDraft] = []
@@ -210,6 +214,8 @@ class _Search:
         return self._spread(able)
 
     def _found(self, model: FoundModel, beside: Path) -> CandidateDraft | None:
+        from specmeter.laboratory.pairs import SMALLER
+
         if SMALLER * model.size_bytes > (self.size_bytes or 0):
             why = Message("left-out.not_smaller", size=model.size_bytes, times=SMALLER)
             self._leave_out(str(model.path), why)
@@ -220,6 +226,9 @@ class _Search:
     def _judged(self, reference: str, path: Path, *, named: bool, strange: bool = False) -> CandidateDraft | None:
         """The draft in that file; None, told, when it cannot work with the target. A `strange` one does not lie beside
         it, so that one made for a single target is hardly made for this."""
+        from specmeter.models.facts import describe
+        from specmeter.models.gguf import read_parts
+
         try:
             parts = read_parts(path)
             found = self._compared(parts)
@@ -247,6 +256,8 @@ class _Search:
 
     def _compared(self, parts: tuple[Header, ...]) -> Compatibility | Message:
         """How the draft with these headers goes with the target, or why it cannot. Raises `ModelError`."""
+        from specmeter.models.gguf import Metadata
+
         assert self._parts is not None
         other = other_than_language_model(Metadata(parts[0]))
         if other is not None:
@@ -291,6 +302,8 @@ class _Search:
 
 
 def _target_parts(reference: str, path: Path) -> tuple[Header, ...]:
+    from specmeter.models.gguf import Metadata, read_parts
+
     parts = read_parts(path)
     metadata = Metadata(parts[0])
     other = other_than_language_model(metadata)
@@ -314,6 +327,8 @@ def _kv_bytes(facts: ModelFacts, context: int) -> int:
 
 def _beside(target: Path) -> Iterator[FoundModel]:
     """GGUF files in the target's folder, of split models the first part; links are followed to files only."""
+    from specmeter.models.gguf import first_part
+
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in islice(entries, MAX_ENTRIES):
             with suppress(OSError):  # a link that leads to itself hides no other file

@@ -33,7 +33,6 @@ from specmeter.advise.stage import StagePlan
 from specmeter.advise.standing import rates_in
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import read_run
-from specmeter.numbers.elimination import blocks_to_confirm, blocks_to_decide
 from specmeter.numbers.estimates import scaled
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stats import simultaneous, speedup_over_halves
@@ -150,6 +149,8 @@ def leads_of_kinds(raced: Sequence[Answered], arm: str, plain: str) -> dict[str,
 def _longer(session: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
     """Blocks in which the same arms would probably be decided, twice as many as there were at least; 0 where there is
     no room for more than there were."""
+    from specmeter.numbers.elimination import blocks_to_decide
+
     if RunStore.exists(session.folder / LONGER):
         return MAX_BLOCKS_LONGER  # it goes on as it was begun
     if found.speedup is None:
@@ -263,6 +264,8 @@ def measured(
 ) -> Confirmed:
     """Measure an arm with its rival, and those for single kinds of text, in a number of blocks that is fixed now:
     `blocks`, or as many as what was raced lets expect. Says what was found of the better one of the two."""
+    from specmeter.numbers.elimination import blocks_to_confirm
+
     arms = _arms(arm, rival, of_kind)
     raced = session.outcome(arm).raced
     least, among = least_units(len(arms)), LOOKS * len(arms)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from specmeter.advise.advice import Advice, AdviceQuestion, read_advice
-from specmeter.analysis.prediction.at_clients import ExpectedCrossover, expected_crossover
+from specmeter.analysis.load.crossover import ExpectedCrossover, expected_crossover
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import is_link
 from specmeter.numbers.stats import simultaneous

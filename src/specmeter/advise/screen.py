@@ -23,8 +23,7 @@ from zlib import crc32
 import numpy as np
 
 from specmeter.advise.advice import ArmOutcome
-from specmeter.analysis.load.figures import measured_cells
-from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.load.summary import LoadTable, cells_of
 from specmeter.analysis.prediction import DRAWS, LEVEL, SEED
 from specmeter.analysis.prediction.drafts import Counted
 from specmeter.analysis.prediction.forecast import Forecaster, drafting, modelled
@@ -212,7 +211,7 @@ class _BaselineFacts:
         """Kind -> prompts, where there are several kinds; none under load: a mixture of them shares the machine."""
         loaded = any(arm.load for arm in whole.work.arms.values())
         prompts = {prompt.id: prompt.kind for mine in whole.work.prompts.values() for prompt in mine}
-        self._cells = LoadTable(measured_cells(store)) if loaded else None
+        self._cells = LoadTable(cells_of(store)) if loaded else None
         if len(set(prompts.values())) > 1 and not loaded:
             for kind in dict.fromkeys(prompts.values()):
                 self.kinds[kind] = frozenset(name for name, of in prompts.items() if of == kind)

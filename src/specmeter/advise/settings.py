@@ -16,7 +16,6 @@ from specmeter.advise.race import next_block
 from specmeter.advise.session import AdviseSession
 from specmeter.advise.stage import StagePlan
 from specmeter.advise.standing import RaceQuestion, blocks_of, failed_arms, refuse_failing, standings
-from specmeter.engines.process import default_threads
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.spec import ArmSpec
@@ -47,6 +46,8 @@ def to_try(experiment: Experiment) -> Experiment:
 
     Raises `UsageError` where the engine has none of them, or all are given.
     """
+    from specmeter.engines.process import default_threads
+
     traits = spec_of(experiment.engine.kind).traits
     settings = list(alternatives(experiment.engine.settings, traits.settings, traits.kv_types, default_threads()))
     if not settings:

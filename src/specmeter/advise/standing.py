@@ -16,10 +16,8 @@ import numpy as np
 
 from specmeter.advise.screen import simplicity
 from specmeter.analysis.answer import MAX_FAILED
-from specmeter.analysis.load.figures import measured_cells
-from specmeter.analysis.load.summary import LoadTable, served
+from specmeter.analysis.load.summary import LoadTable, cells_of, served
 from specmeter.errors import EngineError
-from specmeter.numbers.elimination import RaceStanding, eliminate
 from specmeter.numbers.margin import MARGIN
 from specmeter.numbers.stalls import steadied
 from specmeter.numbers.stats import Pool
@@ -27,6 +25,7 @@ from specmeter.numbers.stats import Pool
 if TYPE_CHECKING:
     from specmeter.advise.advice import Goal
     from specmeter.experiments.experiment import Experiment
+    from specmeter.numbers.elimination import RaceStanding
     from specmeter.numbers.stats import Floats
     from specmeter.record import Arm
     from specmeter.store import RequestRow, RunReader
@@ -164,7 +163,7 @@ def rates_in(
     are read already."""
     by_id = {arm.id: arm for arm in store.arms()}
     if any(arm.load for arm in by_id.values()):
-        return log_throughputs(LoadTable(measured_cells(store)), [by_id[arm] for arm in arms])
+        return log_throughputs(LoadTable(cells_of(store)), [by_id[arm] for arm in arms])
     prompts = [it.id for it in store.prompts() if kind in ("", it.kind)]
     return log_rates(store.rows() if rows is None else rows, arms, prompts, goal)
 
@@ -173,6 +172,8 @@ def standings(
     store: RunReader, rows: Sequence[RequestRow], questions: Sequence[RaceQuestion], experiment: Experiment, goal: Goal
 ) -> list[Answered]:
     """How each question stands, by all that was measured: a function of the data alone."""
+    from specmeter.numbers.elimination import eliminate
+
     by_id = {arm.id: arm for arm in store.arms()}
     failed = failed_arms(rows)
     found: list[Answered] = []

@@ -11,8 +11,7 @@ from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.answers_made import AnswersMade, answers_made
 from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.load.crossover import Crossover, crossovers
-from specmeter.analysis.load.figures import measured_cells
-from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.load.summary import LoadTable, cells_of
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
@@ -180,7 +179,7 @@ def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = N
         arms, models = tuple(store.arms()), tuple(store.models())
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = certified(store, just and just.hashes)
-        cells = LoadTable(measured_cells(store))
+        cells = LoadTable(cells_of(store))
         measured = just.summary if just is not None and not by_prompt else None
         if measured is None:
             measured = summarize(
@@ -269,7 +268,7 @@ def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collect
                 update={"block": place(it.figures.invocation, it.figures.block, began[it.figures.session_id])}
             )
         )
-        for it in measured_cells(store, superseded=True)
+        for it in cells_of(store, superseded=True)
     )
     whole = summarize(
         rows,

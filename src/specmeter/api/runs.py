@@ -18,7 +18,7 @@ from specmeter.experiments.experiment import Experiment as ExperimentRecord
 from specmeter.experiments.file import load as load_experiment
 from specmeter.experiments.file import refusal
 from specmeter.laboratory import run as laboratory
-from specmeter.laboratory.plan import too_few
+from specmeter.laboratory.cautions import too_few
 from specmeter.measure.loop import Observer
 from specmeter.messages import LANGUAGES
 from specmeter.models.reference import Fetching

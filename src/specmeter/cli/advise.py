@@ -11,18 +11,14 @@ import click
 
 from specmeter.advise.advice import Advice, AdviceQuestion, Goal
 from specmeter.advise.advise import advise
-from specmeter.advise.again import again as measure_again
 from specmeter.advise.budget import ready, refuse_small_budget, with_budget
 from specmeter.advise.candidates import find_candidates
 from specmeter.advise.export_commands import MEASURED, advice_for, also_for, check_program, elsewhere
 from specmeter.advise.folder import choose_again, choose_folder
 from specmeter.advise.grid import grid_of
-from specmeter.advise.loads import advise_loads, again_loads
-from specmeter.advise.outline import outline
 from specmeter.advise.question import ask
 from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
 from specmeter.advise.verify_advice import amend
-from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import (
     ENGINE_GROUP,
     Budget,
@@ -33,10 +29,11 @@ from specmeter.cli.settings import (
     setting_options,
     url_options,
 )
+from specmeter.cli.streams import stop_like_ctrl_c
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
-from specmeter.show import advice_report, schedule_report
+from specmeter.show import advice_report
 from specmeter.show.terminal.advice import AdviceProgress, print_outline
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
@@ -287,12 +284,17 @@ def _advise(
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():
         if asked.clients:
+            from specmeter.advise.loads import advise_loads
+
             return advise_loads(asked, candidates, folder, observer, fetching=fetching), folder
         return advise(asked, grid, folder, observer, left_out=candidates.left_out, fetching=fetching), folder
 
 
 def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) -> tuple[Advice | Schedule, Path]:
     """What is advised now, and the folder that it lies in."""
+    from specmeter.advise.again import again as measure_again
+    from specmeter.advise.loads import again_loads
+
     folder, into, resumed = choose_again(before or None, out=out)
     asked = read_advised(folder, examine=False).asked
     screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
@@ -307,6 +309,8 @@ def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) ->
 def _told(found: Advice | Schedule, folder: Path, program: str, *, details: bool, as_json: bool) -> int:
     """Print the advice, or the schedule; the exit code."""
     if isinstance(found, Schedule):
+        from specmeter.show import schedule_report
+
         if program != MEASURED:
             found = also_for(found, program)
             amend_schedule(found, folder)
@@ -331,6 +335,8 @@ def _exit_code(advices: Sequence[Advice]) -> int:
 
 
 def _dry_run(asked: AdviceQuestion, *, offline: bool, as_json: bool) -> int:
+    from specmeter.advise.outline import outline
+
     candidates = find_candidates(asked, fetching=None)
     grid = grid_of(asked, candidates)
     asked = with_budget(asked, grid, offline=offline)

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter import workloads
 from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import Measured, read_run
 from specmeter.cli.settings import (
@@ -28,25 +26,25 @@ from specmeter.cli.settings import (
     setting_options,
     url_options,
 )
+from specmeter.cli.streams import stop_like_ctrl_c
 from specmeter.engines.registry import spec_of
-from specmeter.errors import UsageError, ask_to_stop
+from specmeter.errors import UsageError
 from specmeter.experiments.described import Described, refuse_absent_prompts, refuse_engine
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
-from specmeter.laboratory.plan import make_plan, queueing, self_drafting, swapped, too_few
+from specmeter.laboratory.cautions import queueing, self_drafting, swapped, too_few
 from specmeter.laboratory.run import choose_folder, predict_findings, prepare, run
-from specmeter.models import bench
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
-from specmeter.probe.files import load_probe
-from specmeter.show import probe_report
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
-from specmeter.show.terminal.plan import print_duration, print_plan
 from specmeter.show.terminal.progress import RunProgress, model_progress
 from specmeter.show.terminal.report import print_blocks, print_report
 from specmeter.store import RunStore
 from specmeter.text import counted
+
+if TYPE_CHECKING:
+    from specmeter.probe.record import Probe
 
 
 def _schema(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -246,10 +244,11 @@ def command(
     screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
     if save is not None:
         screen.say(f"experiment saved: {save}", wrap=False)
-    probes = [(file.name, load_probe(file)) for file in probe_files]
-    for name, probe in probes:
-        screen.say_all(probe_report.warnings(probe, name), wrap=False)
+    probes = _probes(screen, probe_files)
     if dry_run:
+        from specmeter.laboratory.plan import make_plan
+        from specmeter.show.terminal.plan import print_plan
+
         if out is not None and out.exists():
             ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
@@ -265,6 +264,9 @@ def command(
     for warning in (*warnings, *too_few(prepared.experiment, arms)):
         screen.say(f"warning: {warning}", tone="doubtful")
     if not (quiet or resumed or prepared.work.simulated):
+        from specmeter.laboratory.plan import make_plan
+        from specmeter.show.terminal.plan import print_duration
+
         print_duration(screen, make_plan(prepared.loaded, offline=True))
     certified = list[Measured]()
     wait: Callable[[], None] | None = None
@@ -288,10 +290,23 @@ def command(
     return 0 if passes else 1
 
 
+def _probes(screen: Screen, files: Sequence[Path]) -> list[tuple[str, Probe]]:
+    """The probes in some files, with what is to be minded about them."""
+    if not files:
+        return []
+    from specmeter.probe.files import load_probe
+    from specmeter.show import probe_report
+
+    probes = [(file.name, load_probe(file)) for file in files]
+    for name, probe in probes:
+        screen.say_all(probe_report.warnings(probe, name), wrap=False)
+    return probes
+
+
 def _told(folder: Path, just: Measured | None = None, *, as_json: bool, details: bool) -> bool:
     """Print a run; whether it is not invalid."""
     measured = read_run(folder, just=just)
-    print_report(report(measured), as_json=as_json, details=details)
+    print_report(report(measured, details=details), as_json=as_json, details=details)
     return measured.certificate is None or measured.certificate.verdict != "invalid"
 
 
@@ -371,6 +386,8 @@ def _loaded(
 def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
+    from specmeter import workloads
+    from specmeter.models import bench
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
@@ -435,32 +452,6 @@ def shown_on(screen: Screen, folder: Path, resumed: bool) -> Generator[tuple[Run
     stop_like_ctrl_c()
     with observer.shown():
         yield observer, lambda store: observer.opened(store, resumed=resumed)
-
-
-ONE_PRESS_S = 0.5
-"""Ctrl-C this soon after the last one is the same one: `uv run` hands on what the terminal sent as well."""
-
-
-def stop_like_ctrl_c() -> None:
-    """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does.
-
-    One that follows within `ONE_PRESS_S` is not heard, so that none interrupts the telling of what is kept; a later one
-    ends even what hangs while it stops.
-    """
-    at = -ONE_PRESS_S
-
-    def interrupt(*_: object) -> None:
-        nonlocal at
-        now = monotonic()
-        if now - at >= ONE_PRESS_S:
-            at = now
-            ask_to_stop()
-
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        # In the background of a shell Ctrl-C is ignored, and stays so.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
 
 
 @contextmanager

@@ -7,12 +7,19 @@ import errno
 import io
 import os
 import select
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, TextIO
 
+from specmeter.errors import ask_to_stop
 from specmeter.text import printable
+
+ONE_PRESS_S = 0.5
+"""Ctrl-C this soon after the last one is the same one: `uv run` hands on what the terminal sent as well."""
+
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if os.name == "posix" else {errno.ENOSPC, errno.EFBIG})
 """What the system says where nothing more fits."""
@@ -87,3 +94,25 @@ def swallow() -> int:
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def stop_like_ctrl_c() -> None:
+    """A polite request to end (`kill`, a closed terminal, a shutdown) leaves the run as Ctrl-C does.
+
+    One that follows within `ONE_PRESS_S` is not heard, so that none interrupts the telling of what is kept; a later one
+    ends even what hangs while it stops.
+    """
+    at = -ONE_PRESS_S
+
+    def interrupt(*_: object) -> None:
+        nonlocal at
+        now = monotonic()
+        if now - at >= ONE_PRESS_S:
+            at = now
+            ask_to_stop()
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        # In the background of a shell Ctrl-C is ignored, and stays so.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)

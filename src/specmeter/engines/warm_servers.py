@@ -16,14 +16,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.engines.session import Engine, EngineSession, Launch, SessionFacts
 from specmeter.errors import EngineError, EngineStartError
 from specmeter.host.gpus import Nvml
 from specmeter.host.limits import memory_available_bytes
 from specmeter.record import Arm, EngineIdentity
+
+if TYPE_CHECKING:
+    from specmeter.engines.llama_cpp.server import LlamaSession
 
 Key = tuple[object, ...]
 
@@ -70,6 +72,8 @@ class WarmServerPool(Engine):
         self._make_room(_files_bytes(launch))
         if not self._lasting(launch.arm) or key in self._running:
             return self.engine.start(alone)
+        from specmeter.engines.llama_cpp.server import LlamaSession
+
         self._started += 1
         log_path = Path(self._scratch.name) / f"{self._started}.log"
         try:

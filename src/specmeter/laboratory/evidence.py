@@ -10,14 +10,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from specmeter.analysis.load.crossover import way
-from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.analysis.prediction.ngram_tables import SessionRequest, follow, table_of
 from specmeter.experiments.schedule import item_order
 from specmeter.measure import warmup_tokens
 from specmeter.messages import Message
-from specmeter.probe.profile import Passage
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
 from specmeter.probe.steps import best_case, plain_ms
 from specmeter.record import UNKNOWN_TOKEN, Arm, EngineSettings, EngineTraits, Generation, Request, StepProbe
@@ -26,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from specmeter.analysis.load.figures import CellFigures
-    from specmeter.analysis.prediction.ngram_tables import NgramTable
+    from specmeter.analysis.prediction.ngram_tables import NgramTable, SessionRequest
     from specmeter.measure import Work
+    from specmeter.probe.profile import Passage
     from specmeter.probe.replay import Limits, ProfileKey, Round
     from specmeter.record import MatchProfile, Reply
     from specmeter.store import RunReader
@@ -50,8 +47,11 @@ def at_once(arm: Arm) -> int:
 
 def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> Message | None:
     """Why an arm's steps cannot be known from its baseline's texts; None where they can."""
-    if traits.drafting == "llama-server" and table_of(arm) is not None:
-        return Message("replay.shared_table") if at_once(arm) != 1 else None
+    if traits.drafting == "llama-server":
+        from specmeter.analysis.prediction.ngram_tables import table_of
+
+        if table_of(arm) is not None:
+            return Message("replay.shared_table") if at_once(arm) != 1 else None
     if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
         return reason
     return None if arm.policy is None else Message("replay.policy", policy=arm.policy)
@@ -102,6 +102,8 @@ class Evidence:
 
     def _differ_in_clients(self, arm: Arm, baseline_id: str) -> bool:
         """Whether it is the arm's baseline, ignoring the number of clients."""
+        from specmeter.analysis.load.crossover import way
+
         own, other = self._work.arms.get(arm.baseline_id or ""), self._work.arms.get(baseline_id)
         if own is None or other is None or own.load is None or other.load is None:
             return False
@@ -140,6 +142,8 @@ class Evidence:
 
     def _cells(self, baseline_id: str) -> Sequence[CellFigures]:
         """What was measured of a loaded baseline first: the cells of one block."""
+        from specmeter.analysis.load.figures import measured_cells
+
         if baseline_id not in self._measured:
             found = [it.figures for it in measured_cells(self._record, baseline_id) if it.figures.counts]
             if not found:
@@ -149,6 +153,8 @@ class Evidence:
 
     def replay(self, arm: Arm) -> Counted | Message:
         """The steps of an arm on the texts that its baseline generated first, or why they are not known."""
+        from specmeter.analysis.prediction.ngram_tables import table_of
+
         generation = self._work.experiment.generation
         reason = why_not_replayed(arm, self._work.traits, generation)
         if reason is not None:
@@ -195,6 +201,8 @@ class Evidence:
 
     def unread(self, arm: Arm) -> list[Passage]:
         """Texts of its baseline that the draft of an arm has not read."""
+        from specmeter.probe.profile import Passage
+
         passages: dict[ProfileKey, Passage] = {}
         for prompt_id, request in self._texts.get(arm.baseline_id or "", {}).items():
             text, tokens = text_of(request), self._tokens(arm.target, prompt_id)
@@ -220,6 +228,8 @@ class Evidence:
         wanted: Mapping[str, int],
     ) -> Iterator[tuple[str, Sequence[Round]]]:
         """An arm's steps on the texts of its first session, in their order, after its warm-ups."""
+        from specmeter.analysis.prediction.ngram_tables import SessionRequest, follow
+
         names = list(known)
         names = [names[index] for index in item_order(names, 0, 0, self._work.experiment.design.seed)]
         asked: list[SessionRequest] = []

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import TypeAdapter
 
 from specmeter import workloads
-from specmeter.engines.process import Heard, read_result, run_in_subprocess, serve
 from specmeter.engines.registry import spec_of
 from specmeter.errors import EngineError, ExperimentError
-from specmeter.models.facts import read_facts
 from specmeter.record import Record
 from specmeter.record.spec import USUAL_CONTEXT
 from specmeter.workloads.spec import LengthWorkload, RandomWorkload
 
 if TYPE_CHECKING:
     from specmeter.engines import EngineSession
+    from specmeter.engines.process import Heard
     from specmeter.experiments.experiment import Experiment
     from specmeter.experiments.file import LoadedExperiment
     from specmeter.record import Arm, Prompt
@@ -86,7 +85,11 @@ def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions:
             each = max((each, *(min(it.most, USUAL_CONTEXT) for it in texts)))
             continue
         file = files[arm.target]
-        trained = None if file is None or _is_stretched(arm) else read_facts(file).context_length
+        trained = None
+        if file is not None and not _is_stretched(arm):
+            from specmeter.models.facts import read_facts
+
+            trained = read_facts(file).context_length
         if arm.engine.context is not None:
             room = arm.engine.slot_context
             if trained is not None and room > trained:
@@ -183,6 +186,8 @@ def _counted(texts: Sequence[_Text], arm: Arm, file: Path | None, sessions: Sess
 
 
 def _count(texts: Sequence[str], arm: Arm, file: Path | None, sessions: Sessions) -> list[int]:
+    from specmeter.engines.process import read_result, run_in_subprocess
+
     if file is not None:
         try:
             with tempfile.TemporaryDirectory(prefix="specmeter-") as folder:
@@ -215,4 +220,6 @@ def _job(order: str, folder: Path, _: Heard) -> None:
 
 
 if __name__ == "__main__":
+    from specmeter.engines.process import serve
+
     sys.exit(serve(_job))

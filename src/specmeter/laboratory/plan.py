@@ -9,27 +9,24 @@ import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter import workloads
-from specmeter.analysis.answer import least_units
-from specmeter.cache import cache_dir, file_sha256
+from specmeter.cache import cache_dir
 from specmeter.engines.llama_cpp.draft_rules import DRAFT_GAMMA, Room, silent_limits
 from specmeter.engines.registry import check_arm, own_options, spec_of
 from specmeter.experiments.file import LoadedExperiment
-from specmeter.laboratory.duration import TYPICAL_ANSWER, Speed, Weighed, Workload, expected_s, measure_speed
+from specmeter.laboratory.cautions import queueing, self_drafting, swapped, too_few
 from specmeter.laboratory.fitting import most_tokens, prompt_tokens
 from specmeter.laboratory.run import absent, engine_for, fit, used_models
-from specmeter.models import bench, preflight
-from specmeter.models.facts import read_facts
+from specmeter.models import preflight
 from specmeter.models.reference import OFFLINE, locate, origin_of, peek, refuse_absent
-from specmeter.models.resident import Resident
 from specmeter.record import Arm, Record
-from specmeter.text import counted, size
 from specmeter.workloads.spec import BenchWorkload, FileWorkload, StudiesWorkload
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
+    from specmeter.laboratory.duration import Speed, Weighed, Workload
 
 LOG_BYTES_PER_SESSION = 60_000
 BYTES_PER_REQUEST = 8_000
@@ -37,20 +34,6 @@ LONG_S = 600.0
 """A run that takes longer is offered shorter designs."""
 OVERHEAD_BYTES = 200_000_000
 """Taken for the engine itself and its buffers where a model is not here."""
-
-
-class Sized(Protocol):
-    """A model whose size may be known."""
-
-    @property
-    def size_bytes(self) -> int | None: ...
-
-
-class Located(Protocol):
-    """A model whose file is known."""
-
-    @property
-    def path(self) -> str: ...
 
 
 class ModelNeed(Record):
@@ -142,6 +125,7 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     well, as far as it can be seen from here.
     """
     from specmeter.host.limits import memory_available_bytes
+    from specmeter.laboratory.duration import measure_speed
 
     kind = loaded.experiment.engine.kind
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
@@ -209,64 +193,6 @@ def make_plan(loaded: LoadedExperiment, *, offline: bool = False, leave_out: Col
     )
 
 
-def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
-    """Drafts that are larger than their targets."""
-    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
-        if draft is not None and target in models and draft in models:
-            mine, theirs = models[draft].size_bytes, models[target].size_bytes
-            if mine is not None and theirs is not None and mine > theirs:
-                yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
-
-
-def self_drafting(arms: Sequence[Arm], models: Mapping[str, Located]) -> Iterator[str]:
-    """Draft models that are their targets, to the byte; several arms may have the same pair."""
-    for target, draft in dict.fromkeys((arm.target, arm.draft) for arm in arms):
-        if draft is None or target not in models or draft not in models:
-            continue
-        one, other = Path(models[target].path), Path(models[draft].path)
-        if one.is_file() and other.is_file() and _are_same(one, other):
-            yield (
-                f"the draft {draft} is the target {target} itself: every token is accepted, and drafting costs as much "
-                "as decoding; name a smaller model of the same vocabulary"
-            )
-
-
-def _are_same(one: Path, other: Path) -> bool:
-    if one.samefile(other):
-        return True
-    return one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
-
-
-def queueing(arms: Sequence[Arm]) -> Iterator[str]:
-    """Closed loops with more clients than slots."""
-    crowded = {(arm.load.clients, arm.engine.slots) for arm in arms if arm.load is not None and arm.load.clients}
-    for clients, slots in sorted(crowded):
-        if clients > slots:
-            yield (
-                f"{clients} clients share {counted(slots, 'slot')}: {counted(clients - slots, 'request')} would queue "
-                "at any time, and times to the first token include that"
-            )
-
-
-def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
-    """Baselines beside which more arms compete than the blocks of the plan can tell apart."""
-
-    design = experiment.design
-    several = design.invocations > 1
-    units, unit = (design.invocations, "invocations") if several else (design.blocks, "blocks")
-    choices = [arm for arm in arms if arm.role == "speculative" and not arm.synthetic_rates]
-    for baseline in (arm.id for arm in arms if arm.role == "baseline"):
-        mine = [arm for arm in choices if arm.baseline_id == baseline]
-        among = max(
-            (sum(not arm.workloads or spec.name in arm.workloads for arm in mine) for spec in experiment.workloads),
-            default=0,
-        )
-        if among and units < least_units(among):
-            named, least = "one arm" if among == 1 else f"{among} arms", least_units(among)
-            option = f"--blocks {least}" if unit == "blocks" else f"--set design.{unit}={least}"
-            yield f"{named} beside {baseline}: an answer needs at least {least} {unit} ({option}); planned: {units}"
-
-
 def _silent(experiment: Experiment, arms: Sequence[Arm], counts: Mapping[str, int]) -> Iterator[str]:
 
     traits = spec_of(experiment.engine.kind).traits
@@ -294,6 +220,8 @@ def _disk_free() -> int:
 
 
 def _models(loaded: LoadedExperiment, arms: Sequence[Arm], *, offline: bool) -> list[ModelNeed]:
+    from specmeter.models.facts import read_facts
+
     engine = loaded.experiment.engine
     kind, traits = spec_of(engine.kind), spec_of(engine.kind).traits
     needs: list[ModelNeed] = []
@@ -346,6 +274,8 @@ def _here(loaded: LoadedExperiment, arms: Sequence[Arm]) -> dict[str, _File]:
 
 def _bytes_read(reference: str, size: int) -> float | None:
     """Per token, of a model that is not here: from its recipe."""
+    from specmeter.models import bench
+
     if origin_of(reference) == "bench":
         plan = bench.describe(bench.parse(reference))
         return size * (plan.experts_used / plan.experts if plan.experts else 1.0)
@@ -356,6 +286,8 @@ class _Memory:
     """What arms need: from headers of GGUF files that are here, otherwise from sizes."""
 
     def __init__(self, models: Mapping[str, ModelNeed], here: Mapping[str, _File], kind: str) -> None:
+        from specmeter.models.resident import Resident
+
         self._models = models
         self._here: Mapping[str, _File] = here if "gguf" in spec_of(kind).traits.model_formats else {}
         self._resident = Resident() if self._here else None
@@ -373,6 +305,8 @@ def _seconds(
     experiment: Experiment, base_dir: Path, plans: Sequence[ArmPlan], models: Mapping[str, ModelNeed], speed: Speed
 ) -> float | None:
     """Of the experiment; None where a model is not known. `plans` say what is asked for, this how long it gets."""
+    from specmeter.laboratory.duration import TYPICAL_ANSWER, Workload, expected_s
+
     passes = experiment.design.blocks * len(experiment.invocations)
     weighed = {name: _weighed(need) for name, need in models.items()}
     loads: list[Workload] = []
@@ -399,6 +333,8 @@ def _seconds(
 
 
 def _weighed(need: ModelNeed) -> Weighed | None:
+    from specmeter.laboratory.duration import Weighed
+
     if need.size_bytes is None or need.bytes_per_token is None:
         return None
     return Weighed(need.size_bytes, need.bytes_per_token, need.parameters or need.bytes_per_token)
@@ -409,6 +345,8 @@ def _shorter(
 ) -> Iterator[Shorter]:
     """Designs that take less time, as options of `run`: fewer blocks, as long as there is an answer, shorter answers,
     fewer prompts of each kind."""
+    from specmeter.laboratory.duration import TYPICAL_ANSWER
+
     experiment = loaded.experiment
     now = _seconds(experiment, loaded.base_dir, plans, models, speed)
     if now is None:

@@ -27,7 +27,6 @@ from specmeter.experiments.cells import first_pass
 from specmeter.host.telemetry import QUIET, Gate, gate_for, is_busy
 from specmeter.laboratory.evidence import Evidence, at_once, probe_key, why_not_replayed
 from specmeter.messages import Message
-from specmeter.probe.profile import profile_texts
 from specmeter.probe.replay import drafts_ends_of
 from specmeter.probe.steps import WHOLE_STEPS, RoundSpec, change_costs, measure_round, pricing, routed, tokens_of
 from specmeter.record import Arm, ChatMessage, EngineTraits, StepProbe, StepRound
@@ -364,6 +363,8 @@ class Scout(Evidence):
 
     def read(self, arm: Arm) -> Message | None:
         """Let the arm's draft read what it has not read of its baseline's texts; why it cannot, where it cannot."""
+        from specmeter.probe.profile import profile_texts
+
         if arm.draft is None or not (passages := self.unread(arm)):
             return None
         baseline_id, started_at = arm.baseline_id or "", self._engine.clock()

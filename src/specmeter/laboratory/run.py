@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter import workloads
 from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
-from specmeter.analysis.prediction.ngram_tables import table_of
 from specmeter.engines import Engine, EngineSession, Launch, load_engine
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.engines.warm_servers import WarmServerPool
@@ -24,16 +23,10 @@ from specmeter.experiments.cells import first_pass, prompts_under
 from specmeter.experiments.file import LoadedExperiment, parse
 from specmeter.experiments.schedule import Cell
 from specmeter.host.limits import allow_open_files
-from specmeter.laboratory.doctor import refuse_idle_gpu
 from specmeter.laboratory.fitting import fitted, most_tokens
-from specmeter.laboratory.pre_measure import Scout
-from specmeter.laboratory.routing import measure_routing
 from specmeter.measure import Observer, Predictor, Work, measure, needed
 from specmeter.models import preflight
-from specmeter.models.facts import read_header
 from specmeter.models.reference import OFFLINE, ONLINE, Fetching, absent_models, locate, refuse_absent, resolve
-from specmeter.probe.files import probes_folder
-from specmeter.probe.profile import profile_run
 from specmeter.record import Arm, DraftPair, EngineIdentity, EngineTraits, Finding, Host, ModelIdentity, Prompt
 from specmeter.store import RunIdentity, RunState, RunStore
 from specmeter.store.environment import environment_of
@@ -160,6 +153,8 @@ def engine_for(experiment: Experiment, arms: Sequence[Arm]) -> tuple[Engine, Eng
         _refuse_too_long(experiment, arm)
     engine, identity, traits = working_engine(experiment)
     if not traits.simulated:
+        from specmeter.laboratory.doctor import refuse_idle_gpu
+
         refuse_idle_gpu(experiment, engine)
         _refuse_too_many(arms)
     return engine, identity, traits
@@ -228,6 +223,8 @@ def resolve_models(
         if kind.model is not None and not kind.traits.model_formats:
             found[name] = kind.model(own, name, reference)
             continue
+        from specmeter.models.facts import read_header
+
         identity = resolve(name, reference, base_dir=loaded.base_dir, fetching=fetching)
         found[name] = identity.model_copy(update={"header": read_header(Path(identity.path))})
     return found
@@ -352,10 +349,10 @@ def run(
             meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
-        if isinstance(forecaster, Forecaster):
-            forecaster.scout = Scout(
-                work, engine, store, None if work.simulated else prepared.host, tell=observer.looking_ahead
-            )
+        if isinstance(forecaster, Forecaster) and not work.simulated:
+            from specmeter.laboratory.pre_measure import Scout
+
+            forecaster.scout = Scout(work, engine, store, prepared.host, tell=observer.looking_ahead)
         interrupted, reason = False, None
         try:
             measure(work, engine, store, observer, forecaster, meter)
@@ -374,6 +371,10 @@ def run(
             store.write_environment(environment_of(store))
         if thorough:
             measure_margins(work, engine, store)
+        if thorough and not work.simulated:
+            from specmeter.laboratory.routing import measure_routing
+            from specmeter.probe.profile import profile_run
+
             profile_run(work, store)
             measure_routing(work, store)
         _certify(store, certified, measured_now=True)
@@ -402,6 +403,8 @@ def _servers(prepared: Prepared) -> Generator[Engine]:
 def kept(prepared: Prepared, *, prompts_mib: int = 0) -> WarmServerPool:
     """Its engine, with servers that are kept for the next session of their arm, unless they learn from requests; each
     with so much room for prompts."""
+    from specmeter.analysis.prediction.ngram_tables import table_of
+
     traits = prepared.work.traits
 
     def lasting(arm: Arm) -> bool:
@@ -416,13 +419,18 @@ def _forecaster(prepared: Prepared, probes: Sequence[tuple[str, Probe]]) -> Fore
     work = prepared.work
     for name, probe in probes:
         refuse_misfit(probe, name, work.models, work.arms.values())
+    folder = None
+    if not work.simulated:
+        from specmeter.probe.files import probes_folder
+
+        folder = probes_folder()
     return Forecaster(
         work.arms,
         work.models,
         prepared.identity,
         host=None if work.simulated else prepared.host,
         named=probes,
-        probes=None if work.simulated else probes_folder(),
+        probes=folder,
         prompts={arm_id: frozenset(prompt.id for prompt in prompts) for arm_id, prompts in work.prompts.items()},
     )
 

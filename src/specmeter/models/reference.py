@@ -25,8 +25,6 @@ from typing import Any, Literal, NamedTuple, cast
 from specmeter.cache import cache_dir, file_sha256, platform_cache
 from specmeter.errors import ModelError
 from specmeter.files import open_regular
-from specmeter.models import bench, hub
-from specmeter.models.gguf import first_part, part_paths, read_parts
 from specmeter.record import ModelIdentity, Record
 from specmeter.text import size
 
@@ -82,6 +80,9 @@ def resolve(
     parts' SHA-256, one per line. Raises `ModelError` when the reference is malformed, or the file is missing, no
     GGUF file, damaged, or truncated.
     """
+    from specmeter.models import bench
+    from specmeter.models.gguf import read_parts
+
     path = locate(reference, base_dir=base_dir, name=name, fetching=fetching).absolute()
     parts = [header.path for header in read_parts(path)]
     origin = origin_of(reference)
@@ -99,10 +100,11 @@ def resolve(
 def refuse_changes(model: ModelIdentity) -> None:
     """Raise `ModelError` when what lies at the model's path is not what it was identified by (or no model at all); what
     is not a file here, the engine itself answers for."""
-    if (
-        model.origin not in ("mock", "engine")
-        and _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256
-    ):
+    if model.origin in ("mock", "engine"):
+        return
+    from specmeter.models.gguf import read_parts
+
+    if _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256:
         raise ModelError(
             f"{model.path}: the file changed since the run began",
             fix="restore the old file and run the same command again, or start a new run (--new)",
@@ -119,6 +121,9 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
+    from specmeter.models import bench, hub
+    from specmeter.models.gguf import part_paths
+
     origin = origin_of(reference)
     if origin == "hf":
         return hub.peek(hub.parse(reference), offline=offline)
@@ -139,6 +144,8 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
+    from specmeter.models import bench, hub
+
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
     if origin == "hf":
         return hub.fetch(hub.parse(reference), offline=fetching.offline, progress=progress)
@@ -300,6 +307,8 @@ def _file(key: str, reference: str, base_dir: Path) -> Iterator[AbsentModel]:
 
 
 def _on_hub(key: str, reference: str, *, offline: bool) -> Iterator[AbsentModel]:
+    from specmeter.models import hub
+
     file = hub.parse(reference)
     try:
         size, present = hub.peek(file, offline=offline)
@@ -379,6 +388,8 @@ def _keep(found: dict[Path, FoundModel], name: str, path: Path, place: str) -> N
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
     """GGUF files in a folder and `depth` levels below it; of split models the first part."""
+    from specmeter.models.gguf import first_part
+
     for entry in _entries(folder):
         name = entry.name
         if name.lower().endswith(".gguf"):

@@ -29,17 +29,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from specmeter.engines.process import Heard, default_threads, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineError
-from specmeter.llama_binding import capi
-from specmeter.llama_binding.context import Context
-from specmeter.llama_binding.model import Model
-from specmeter.llama_binding.sampling import confidence
 from specmeter.messages import Message
 from specmeter.probe.replay import digest, drafts_ends_of, key_of, parameters, wanted_key, why_not
 from specmeter.record import UNKNOWN_TOKEN, EngineSettings, MatchProfile, ModelIdentity, Profiled, Record
 
 if TYPE_CHECKING:
+    from specmeter.engines.process import Heard
+    from specmeter.llama_binding.context import Context
     from specmeter.llama_binding.sampling import Logits
     from specmeter.measure import Work
     from specmeter.probe.replay import ProfileKey
@@ -108,6 +105,8 @@ def profile_texts(
     nearly tied tokens may fall the other way, and how near is not said (`sway` 0). Such profiles are not to be kept.
     `heard` receives the number of passages done. Raises `EngineError` when llama.cpp cannot run the draft.
     """
+    from specmeter.engines.process import default_threads, read_result, run_in_subprocess
+
     order = _ProfileJob(
         draft=draft.path,
         draft_sha256=draft.sha256,
@@ -224,6 +223,8 @@ class _Reader:
 
     def _look(self, row: Logits, token: int) -> _DraftGuess:
         row = row[: self._shared]
+        from specmeter.llama_binding.sampling import confidence
+
         row[self._ends] = -np.inf
         best, sure = confidence(row)
         return _DraftGuess(best, min(1.0, sure), self._lead(row, token))
@@ -273,6 +274,10 @@ def _cut(lead: float) -> float:
 
 
 def _carry_out(given: str, folder: Path, heard: Heard) -> None:
+    from specmeter.llama_binding import capi
+    from specmeter.llama_binding.context import Context
+    from specmeter.llama_binding.model import Model
+
     order = _ProfileJob.model_validate_json(given)
     made: list[MatchProfile] = []
     made_by = f"llama.cpp {capi.library().version}"
@@ -396,4 +401,6 @@ def _is_enough(profile: MatchProfile, reading: _Reading) -> bool:
 
 
 if __name__ == "__main__":
+    from specmeter.engines.process import serve
+
     sys.exit(serve(_carry_out))

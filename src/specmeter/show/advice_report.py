@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.advise.advice import DRAFTS, LEAVES_OFF
 from specmeter.messages import Message
-from specmeter.show import advice_figures
 from specmeter.show.advice_words import (
     HEADINGS,
     about_numbers,
@@ -51,6 +50,7 @@ from specmeter.text import duration
 if TYPE_CHECKING:
     from specmeter.advise.advice import Advice, ArmOutcome
     from specmeter.record import Estimate
+    from specmeter.show.figure import Figure
     from specmeter.show.names import Names
     from specmeter.show.report import Block, Look
 
@@ -119,10 +119,21 @@ def _to_paste(advice: Advice) -> Iterator[Block]:
 
 def _sections(advice: Advice, names: Names) -> Iterator[Section]:
     """Why, what was compared, and the whole grid."""
+
+    def dots() -> Figure | None:
+        from specmeter.show.advice_figures import advised
+
+        return advised(advice, names)
+
+    def heat_map() -> Figure | None:
+        from specmeter.show.advice_figures import grid
+
+        return grid(advice)
+
     about = [Text(it, "faint") for it in about_numbers(advice)]
     table = Tabled(compared(advice, names), caption=False)
-    first = [Chart(lambda: advice_figures.advised(advice, names)), table, *about] if advice.outcomes else []
-    whole = [Chart(lambda: advice_figures.grid(advice)), Tabled(grid(advice, names), "details")]
+    first = [Chart(dots), table, *about] if advice.outcomes else []
+    whole = [Chart(heat_map), Tabled(grid(advice, names), "details")]
     yield Section("comparison", [*_said(reason(advice)), *first, *_said(counts(advice))])
     if advice.outcomes:
         yield Section("grid", whole)

@@ -17,7 +17,6 @@ from specmeter.analysis.answer import is_uninformative
 from specmeter.analysis.prediction.outcomes import as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.record.verdict import grouped
-from specmeter.show import why_report
 from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
 from specmeter.show.load_tables import (
     left_out,
@@ -49,13 +48,24 @@ _ARMS_NAMED = 2
 _SEVERITIES: dict[Severity, Tone] = {"note": "faint", "suspect": "doubtful", "invalid": "bad"}
 
 
-def report(run: RunReport, *, by_kind: bool = False, positions: Sequence[ArmPositions] | None = None) -> Report:
-    """Of a run; `by_kind`: with a row for each kind of text, `positions`: with which drafted tokens are accepted."""
+def report(
+    run: RunReport,
+    *,
+    by_kind: bool = False,
+    positions: Sequence[ArmPositions] | None = None,
+    details: bool = True,
+) -> Report:
+    """Of a run; `by_kind`: with a row for each kind of text, `positions`: with which drafted tokens are accepted,
+    `details`: with what only pages and those who ask a terminal for details see."""
     names = Names(run.arms)
-    drafted = [] if positions is None else [Section("positions", why_report.positions(positions, names))]
-    more = {} if positions is None else {"positions": [it.model_dump(mode="json") for it in positions]}
+    drafted, more = list[Section](), dict[str, Any]()
+    if positions is not None:
+        from specmeter.show import why_report
+
+        drafted = [Section("positions", why_report.positions(positions, names))]
+        more = {"positions": [it.model_dump(mode="json") for it in positions]}
     why = ("explain",) if run.state.ok and not any(arm.load for arm in run.arms) else ()
-    everything = _details(run, names, by_kind=by_kind)
+    everything = _details(run, names, by_kind=by_kind) if details else ()
     return Report(
         target=run.name,
         document=lambda: _data(run) | more,
@@ -358,6 +368,8 @@ def _state(run: RunReport) -> Message:
 
 def _measured(run: RunReport, names: Names) -> Iterator[Message]:
     """What must be known of how the numbers came about."""
+    from specmeter.show import why_report
+
     yield from _energy(run, names)
     if (score := run.summary.balance.score) is not None:
         yield Message("note.balance", score=f"{score:.2f}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specmeter.advise.advice import Advice, ArmOutcome, Decision
-    from specmeter.analysis.prediction.at_clients import ExpectedCrossover
+    from specmeter.analysis.load.crossover import ExpectedCrossover
     from specmeter.messages import Words
     from specmeter.record import Estimate
     from specmeter.show.names import Name

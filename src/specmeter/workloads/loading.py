@@ -40,7 +40,6 @@ from specmeter.workloads.texts import (
     packaged,
     random_lengths,
 )
-from specmeter.workloads.user_files import read_prompts, read_text
 
 
 def needs_tokenizer(spec: WorkloadSpec) -> bool:
@@ -122,6 +121,8 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
         case BenchWorkload() | StudiesWorkload():
             return packaged(spec.source, spec.kinds, spec.per_kind, spec.seed)
         case FileWorkload():
+            from specmeter.workloads.user_files import read_prompts
+
             files = [base_dir / Path(path).expanduser() for path in spec.paths]
             items = list(read_prompts(files, spec.kind, per_line=spec.per_line))
             if spec.count is not None and spec.count > len(items):
@@ -134,6 +135,8 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
         case LengthWorkload():
             text, place = held_out_text(), "the held-out text of the bench models"
             if spec.file is not None:
+                from specmeter.workloads.user_files import read_text
+
                 text, place = read_text(base_dir / spec.file), str(base_dir / spec.file)
             return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
         case RandomWorkload():

@@ -18,7 +18,8 @@ from specmeter.errors import EngineError, ExperimentError, UsageError
 from specmeter.experiments.described import Described
 from specmeter.experiments.file import load
 from specmeter.experiments.schedule import arrivals
-from specmeter.laboratory.plan import make_plan, queueing
+from specmeter.laboratory.cautions import queueing
+from specmeter.laboratory.plan import make_plan
 from specmeter.laboratory.run import Prepared, prepare, run
 from specmeter.measure.loop import Observer
 from specmeter.record import Request, Sending

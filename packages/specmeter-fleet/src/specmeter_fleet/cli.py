@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 
 from specmeter.advise.advice import read_advice
-from specmeter.cli.run import stop_like_ctrl_c
 from specmeter.cli.settings import language_option
+from specmeter.cli.streams import stop_like_ctrl_c
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load, load_text
 from specmeter.files import locked_at_once
-from specmeter.laboratory.plan import too_few
+from specmeter.laboratory.cautions import too_few
 from specmeter.probe.files import plain_name
 from specmeter.show import run_report
 from specmeter.show.page.files import write_text

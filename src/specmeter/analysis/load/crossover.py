@@ -13,6 +13,9 @@ on the other side nothing need be shown, and the interval is then open there.
 Of several ways of drafting, speculation pays for as long as any of them does: it stops where the last one stops, within
 [the largest lower end, the largest upper end] of intervals that hold together (Bonferroni), and starts where the first
 one starts. Nothing is said of loads beyond those that were measured, nor of a curve that turns between two of them.
+
+Predicted speedups cross 1 in the same way. Errors of predictions at different loads are largely the same, so the ends
+of the interval are where the lower and the upper ends of the speedups cross.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specmeter.analysis.answer import least_units
-from specmeter.numbers.crossing import Reach, reach
 from specmeter.numbers.estimates import above, bare, below, between
 from specmeter.numbers.stats import simultaneous
 from specmeter.record import Arm, Estimate, Record
@@ -33,6 +35,7 @@ from specmeter.record import Arm, Estimate, Record
 if TYPE_CHECKING:
     from specmeter.analysis.load.summary import LoadTable
     from specmeter.analysis.summary import ArmSummary, RunSummary
+    from specmeter.numbers.crossing import Reach
     from specmeter.numbers.stats import Floats
 
 Course = Literal["stops", "starts", "pays", "never", "mixed", "not shown"]
@@ -41,7 +44,21 @@ Course = Literal["stops", "starts", "pays", "never", "mixed", "not shown"]
 - `mixed`: gains and losses change more than once, or ways of drafting disagree in kind;
 - `not shown`: none of these.
 """
+ExpectedCourse = Literal["stops", "starts", "pays", "never", "mixed"]
 Sign = Literal["gain", "loss", "open"]
+
+
+class ExpectedCrossover(Record):
+    """How a predicted speedup goes with the number of clients."""
+
+    course: ExpectedCourse
+    """`stops`: pays with few clients and not with more; `starts`: the other way round; `pays`, `never`: at all loads
+    that are predicted; `mixed`: it crosses more than once."""
+    clients: Estimate | None
+    """Where the speedup is 1; None where it does not cross. An end at the first or last load is open: it may lie
+    beyond."""
+    loads: tuple[int, ...]
+    """Clients that are predicted."""
 
 
 class AtLoad(Record):
@@ -200,6 +217,8 @@ def _crossing(curves: Sequence[_Curve], cells: LoadTable, *, falls: bool) -> Est
 
     What starts is what stops when the loads are read backwards.
     """
+    from specmeter.numbers.crossing import reach
+
     level = curves[0].loads[0].speedup.level
     side = 1 if falls else -1
     reaches: list[Reach] = []
@@ -221,3 +240,41 @@ def _crossing(curves: Sequence[_Curve], cells: LoadTable, *, falls: bool) -> Est
     ends = 2 ** max(first, math.log2(counts[0])), 2 ** min(last, math.log2(counts[-1]))
     found = between(2 ** (side * point), ends[0], ends[1], "clients", f"{how}; Fieller over {of}, and bends", n=n)
     return found.model_copy(update={"of": of, "level": level})
+
+
+def expected_crossover(speedups: Sequence[tuple[int, Estimate]], made: str = "prediction") -> ExpectedCrossover:
+    """Where speedups at several numbers of clients cross 1, by their ends alone; `made` says how these were made."""
+    ordered = sorted(speedups, key=lambda it: it[0])
+    counts = tuple(clients for clients, _ in ordered)
+    points = [math.log(it.point) for _, it in ordered]
+    turns = sum((one > 0) != (other > 0) for one, other in pairwise(points))
+    if turns != 1:
+        course: ExpectedCourse = "mixed" if turns else "pays" if points[0] > 0 else "never"
+        return ExpectedCrossover(course=course, clients=None, loads=counts)
+    course = "stops" if points[0] > 0 else "starts"
+    sign = 1 if course == "stops" else -1
+
+    def place(values: Sequence[float]) -> float:
+        return 2 ** _reach([math.log2(it) for it in counts], [sign * value for value in values])
+
+    if any(it.low is None or it.high is None for _, it in ordered):
+        alone = bare(place(points), "clients", "log speedup linear in log2 of the clients; no interval")
+        return ExpectedCrossover(course=course, clients=alone, loads=counts)
+    ends = [
+        place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
+        for name in ("low", "high")
+    ]
+    method = f"{made}; log speedup linear in log2 of the clients, ends where those of the speedups cross"
+    low, high = sorted(ends)
+    clients = between(place(points), low, high, "clients", method, n=1)
+    return ExpectedCrossover(course=course, clients=clients, loads=counts)
+
+
+def _reach(places: Sequence[float], values: Sequence[float]) -> float:
+    """How far values stay above zero on straight lines between places; the first place where they begin below."""
+    if values[0] <= 0:
+        return places[0]
+    for (left, high), (right, low) in pairwise(zip(places, values, strict=True)):
+        if low <= 0:
+            return left + (right - left) * high / (high - low)
+    return places[-1]

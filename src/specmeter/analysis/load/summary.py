@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from specmeter.analysis.gain import Gain, pooled_speedup, speedup_of, units_of
-from specmeter.analysis.load.figures import CellFigures, MeasuredCell
 from specmeter.numbers.quantiles import quantile_over
 from specmeter.numbers.stats import Pair, Pool, pooled_rate, pooled_ratio, simultaneous
 from specmeter.record import Estimate, Load, Record
 
 if TYPE_CHECKING:
+    from specmeter.analysis.load.figures import CellFigures, MeasuredCell
     from specmeter.analysis.load.window import Singles
     from specmeter.numbers.stats import Floats
+    from specmeter.store import RunReader
 
 
 class LatencySummary(Record):
@@ -90,6 +91,15 @@ class Spread(NamedTuple):
     p50: float
     p75: float
     p95: float
+
+
+def cells_of(store: RunReader, *, superseded: bool = False) -> Iterable[MeasuredCell]:
+    """The cells of a run as `measured_cells` reads them; none if no arm is under load."""
+    if all(arm.load is None for arm in store.arms()):
+        return ()
+    from specmeter.analysis.load.figures import measured_cells
+
+    return measured_cells(store, superseded=superseded)
 
 
 class LoadTable:

@@ -6,24 +6,21 @@ S_decoding is the speedup with costs in plain steps of all clients together: wha
 over one that emits a token for each. p stays what it is for the baseline: that a draft model reads prompts as well is
 left out.
 
-Where the speedup crosses 1 is found as for measured curves (`load.crossover`). Errors of predictions at different loads
-are largely the same, so the ends of the interval are where the lower and the upper ends of the speedups cross.
+Where the speedup crosses 1: `load.crossover`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.analysis.load.crossover import ExpectedCrossover, expected_crossover
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, probed, slowed_drafts
 from specmeter.analysis.prediction.speedup import AtGamma, predict
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.numbers.estimates import bare, between
 from specmeter.probe.reading import surface_of
 from specmeter.record import Estimate, Record
 
@@ -35,22 +32,6 @@ if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.probe.record import Probe
     from specmeter.theory.arguments import Floats
-
-
-Course = Literal["stops", "starts", "pays", "never", "mixed"]
-
-
-class ExpectedCrossover(Record):
-    """How a predicted speedup goes with the number of clients."""
-
-    course: Course
-    """`stops`: pays with few clients and not with more; `starts`: the other way round; `pays`, `never`: at all loads
-    that are predicted; `mixed`: it crosses more than once."""
-    clients: Estimate | None
-    """Where the speedup is 1; None where it does not cross. An end at the first or last load is open: it may lie
-    beyond."""
-    loads: tuple[int, ...]
-    """Clients that are predicted."""
 
 
 class AtClients(Record):
@@ -184,41 +165,3 @@ def over_clients(
         acceptance=found[0].acceptance,
         loads=tuple(AtClients(clients=count, by_gamma=it.by_gamma) for count, it in zip(counts, found, strict=True)),
     )
-
-
-def expected_crossover(speedups: Sequence[tuple[int, Estimate]], made: str = "prediction") -> ExpectedCrossover:
-    """Where speedups at several numbers of clients cross 1, by their ends alone; `made` says how these were made."""
-    ordered = sorted(speedups, key=lambda it: it[0])
-    counts = tuple(clients for clients, _ in ordered)
-    points = [math.log(it.point) for _, it in ordered]
-    turns = sum((one > 0) != (other > 0) for one, other in pairwise(points))
-    if turns != 1:
-        course: Course = "mixed" if turns else "pays" if points[0] > 0 else "never"
-        return ExpectedCrossover(course=course, clients=None, loads=counts)
-    course = "stops" if points[0] > 0 else "starts"
-    sign = 1 if course == "stops" else -1
-
-    def place(values: Sequence[float]) -> float:
-        return 2 ** _reach([math.log2(it) for it in counts], [sign * value for value in values])
-
-    if any(it.low is None or it.high is None for _, it in ordered):
-        alone = bare(place(points), "clients", "log speedup linear in log2 of the clients; no interval")
-        return ExpectedCrossover(course=course, clients=alone, loads=counts)
-    ends = [
-        place([math.log(it.point if (end := getattr(it, name)) is None else end) for _, it in ordered])
-        for name in ("low", "high")
-    ]
-    method = f"{made}; log speedup linear in log2 of the clients, ends where those of the speedups cross"
-    low, high = sorted(ends)
-    clients = between(place(points), low, high, "clients", method, n=1)
-    return ExpectedCrossover(course=course, clients=clients, loads=counts)
-
-
-def _reach(places: Sequence[float], values: Sequence[float]) -> float:
-    """How far values stay above zero on straight lines between places; the first place where they begin below."""
-    if values[0] <= 0:
-        return places[0]
-    for (left, high), (right, low) in pairwise(zip(places, values, strict=True)):
-        if low <= 0:
-            return left + (right - left) * high / (high - low)
-    return places[-1]

@@ -35,9 +35,6 @@ import numpy as np
 from specmeter.analysis.prediction import LONGEST
 from specmeter.errors import UsageError
 from specmeter.messages import Message
-from specmeter.probe.reading import union_model
-from specmeter.theory.curves import PARAMETERS, fit_cost
-from specmeter.theory.roofline import Footprint, expected_union, forward_bytes
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats
     from specmeter.theory.catalogue.devices import DeviceEntry
     from specmeter.theory.curves import CostCurve
+    from specmeter.theory.roofline import Footprint
 
 MODEL = 0.04
 """Standard deviation of the logarithm of a step's cost that no input explains; see docs/explanation/prediction.md."""
@@ -165,6 +163,8 @@ def slowed_drafts(costs: Costs, least: float, most: float) -> Costs:
 def _onward(probe: Probe) -> Callable[[Floats], Floats] | None:
     """T(n) of an MoE target beyond its last point: floor + slope n + expert U(n), with the unions that the probe
     measured; None for dense targets, and where there is too little to fit."""
+    from specmeter.probe.reading import union_model
+    from specmeter.theory.curves import PARAMETERS, fit_cost
 
     union = probe.union
     if union is None or union.used >= union.experts or len(union.points) < 2:
@@ -461,6 +461,8 @@ def footprint_of(model: ModelIdentity, header: ModelHeader) -> Footprint:
     An expert's bytes are those that one token does not read, divided by the experts that it does not use; embedding
     tables count among them, so experts come out a little large.
     """
+    from specmeter.theory.roofline import Footprint
+
     routed = header.experts > header.experts_used > 0
     expert = 0.0
     if routed:
@@ -555,6 +557,8 @@ def _forwards(
 
     `bandwidth`, `flops` and `overlap` have shape (draws,).
     """
+    from specmeter.theory.roofline import expected_union, forward_bytes
+
     tokens = np.broadcast_to(n, (len(overlap), len(n)))
     union = None
     if model.experts:

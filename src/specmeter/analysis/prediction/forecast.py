@@ -19,18 +19,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specmeter.analysis.prediction.at_clients import covers, mixed, probed_at, with_prompts
-from specmeter.analysis.prediction.costs import Costs, by_bytes, footprint_of, stepped
 from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
-from specmeter.analysis.prediction.speedup import predict
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message, Value
-from specmeter.probe.files import find_probe
 from specmeter.record import PARAMETERS, Arm, ModelIdentity, Prediction, Request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from specmeter.analysis.prediction.costs import Costs
     from specmeter.analysis.prediction.drafts import Acceptance
     from specmeter.analysis.prediction.speedup import AtGamma
     from specmeter.probe.record import Probe
@@ -150,6 +147,8 @@ class Forecaster:
         """Probe and replay, as far as that can be done; nothing that fails here fails a run."""
         if self.scout is None or arm.gamma is None:
             return
+        from specmeter.analysis.prediction.costs import stepped
+
         if arm.load is not None and (share := self.scout.prompts_share(arm.baseline_id or "")) is not None:
             self._prompts_shares[arm.baseline_id or ""] = share
         early = arm.p_min is not None and arm.p_min > 0
@@ -160,6 +159,8 @@ class Forecaster:
         if probe is not None and not probe.rounds and arm.load is not None:
             around = self.scout.price_between(arm)
         if around is not None and arm.load is not None:
+            from specmeter.analysis.prediction.at_clients import mixed
+
             fewer, more = around
             low, high = (
                 stepped(it, tokens=self.scout.tokens(it.baseline_id), stops_early=early, recurrent=recurrent)
@@ -186,16 +187,20 @@ class Forecaster:
 
     def predict(self, arm: Arm, now: float) -> Prediction:
         """What is expected of an arm at `now`, by the clock of the engine; never raises for what is not known."""
-        by_model = arm.draft is not None
         try:
             known = self.sources(arm)
             if isinstance(known, Message):
                 return _nothing(arm, now, known)
+            from specmeter.analysis.prediction.speedup import predict
+
+            by_model = arm.draft is not None
             (found,) = predict(known.acceptance, known.costs, [arm.gamma or 1], by_model=by_model).by_gamma
         except SpecmeterError as error:
             return _nothing(arm, now, Message("text.outside", text=error.message))
         speedup, behind = found.speedup, inputs(found)
         if arm.load is not None:
+            from specmeter.analysis.prediction.at_clients import with_prompts
+
             share = self._prompts_shares.get(arm.baseline_id or "")
             speedup = with_prompts(speedup, share or 0.0)
             behind |= {"clients": arm.load.clients, "prompts": share}
@@ -260,9 +265,41 @@ class Forecaster:
     ) -> Costs | Message:
         """Costs, or why there are none."""
         target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
-        at_once = 1 if arm.load is None else min(arm.load.clients or 1, arm.engine.slots)
+        at_once = _at_once(arm)
         if not modelled(arm):
             return Message("costs.not_modelled", methods="+".join(arm.methods))
+        if (named or probes is not None) and (probed := self._probed(arm, engine, host, named, probes)) is not None:
+            return probed
+        if target.header is None or (draft is not None and draft.header is None):
+            return Message("costs.unknown")
+        if target.header.bytes_per_token <= 0:
+            return Message("costs.no_bytes")
+        from specmeter.analysis.prediction.costs import by_bytes, footprint_of
+
+        return by_bytes(
+            footprint_of(target, target.header),
+            footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
+            Message("costs.headers"),
+            processor=host is not None and not host.gpus,
+            recurrent=target.header.recurrent,
+            context=0,
+            requests=at_once,
+        )
+
+    def _probed(
+        self,
+        arm: Arm,
+        engine: EngineIdentity,
+        host: Host | None,
+        named: Sequence[tuple[str, Probe]],
+        probes: Path | None,
+    ) -> Costs | None:
+        """Costs from a probe of its models; None where there is none."""
+        from specmeter.analysis.prediction.at_clients import covers, probed_at
+        from specmeter.probe.files import find_probe
+
+        target, draft = self._models[arm.target], self._models[arm.draft] if arm.draft else None
+        at_once = _at_once(arm)
         for name, probe in named:
             if fits(probe, target, draft):
                 if at_once > 1 and not covers(probe, at_once):
@@ -280,19 +317,7 @@ class Forecaster:
             usable = found is not None and not unlike(found[1].settings, arm.engine)
             if found is not None and usable and (at_once == 1 or covers(found[1], at_once)):
                 return probed_at(found[1], Message("costs.probe", name=found[0].name), at_once)
-        if target.header is None or (draft is not None and draft.header is None):
-            return Message("costs.unknown")
-        if target.header.bytes_per_token <= 0:
-            return Message("costs.no_bytes")
-        return by_bytes(
-            footprint_of(target, target.header),
-            footprint_of(draft, draft.header) if draft is not None and draft.header is not None else None,
-            Message("costs.headers"),
-            processor=host is not None and not host.gpus,
-            recurrent=target.header.recurrent,
-            context=0,
-            requests=at_once,
-        )
+        return None
 
     def _first_use(self) -> None:
         """Whatever a library does when it is used first happens now."""
@@ -300,6 +325,11 @@ class Forecaster:
             if arm.speculates and arm.gamma is not None:
                 self.predict(arm, 0.0)
                 return
+
+
+def _at_once(arm: Arm) -> int:
+    """Requests that are answered at the same time."""
+    return 1 if arm.load is None else min(arm.load.clients or 1, arm.engine.slots)
 
 
 def fits(probe: Probe, target: ModelIdentity, draft: ModelIdentity | None) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from specmeter.analysis.load.crossover import Crossover
-from specmeter.analysis.prediction.at_clients import ExpectedCrossover, expected_crossover
+from specmeter.analysis.load.crossover import Crossover, ExpectedCrossover, expected_crossover
 from specmeter.record import Estimate, Prediction, Record
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from specmeter.messages import LANGUAGES, Message, words
 from specmeter.record import Arm
 from specmeter.show.names import label, method
-from specmeter.show.page.document import Document
 from specmeter.text import printable
 
 if TYPE_CHECKING:
     from specmeter.show.figure import Datum
+    from specmeter.show.page.document import Document
 
 
 FILTERS = ("target", "method", "kind")

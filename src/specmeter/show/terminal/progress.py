@@ -29,7 +29,6 @@ from rich.table import Table
 from rich.text import Text
 
 from specmeter.analysis.answer import is_uninformative
-from specmeter.analysis.progress import RunSoFar, read_progress
 from specmeter.errors import EngineError, StoreError
 from specmeter.host.telemetry import SPIKE_PERCENT
 from specmeter.measure.calm import busiest
@@ -45,7 +44,7 @@ from specmeter.text import brackets, counted, duration, printable, rate, ratio, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specmeter.analysis.progress import ArmProgress, Progress
+    from specmeter.analysis.progress import ArmProgress, Progress, RunSoFar
     from specmeter.experiments.schedule import Cell
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunReader
@@ -168,6 +167,8 @@ class RunProgress(LiveProgress):
     @contextmanager
     def shown(self) -> Generator[None]:
         """As above; then programs hear what became of the run."""
+        from specmeter.analysis.progress import read_progress
+
         with super().shown():
             yield
         if isinstance(self._screen, JsonScreen):
@@ -242,6 +243,8 @@ class RunProgress(LiveProgress):
 
     def _read(self) -> None:
         """Look into the folder; a run does not end because that fails."""
+        from specmeter.analysis.progress import RunSoFar
+
         if self._store is None:
             return
         with suppress(StoreError):

@@ -18,8 +18,6 @@ from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
 from specmeter.record import Arm, DeviceUse, Estimate, Finding, Host, Session, Severity
 from specmeter.record.verdict import Findings
-from specmeter.theory.bounds import CHEAP_FORWARD
-from specmeter.theory.catalogue import devices as catalogue
 from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.law import longest_draft
@@ -92,6 +90,7 @@ CPU_BUFFERS = ("CPU", "BLAS", "ACCEL", "AMX")
 
 def _peak(hosts: Sequence[Host], uses: Sequence[DeviceUse], layers: tuple[int, int] | None) -> TrafficLimit | Blind:
     """The peak bandwidth of what holds weights: of all GPUs together that the backend may have meant, or of the CPU."""
+    from specmeter.theory.catalogue import devices as catalogue
 
     held = [use.device.upper() for use in uses if use.model_buffer_bytes]
     gpus = [name for name in held if not name.startswith(CPU_BUFFERS)]
@@ -338,6 +337,8 @@ def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
 def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _StepTime) -> Severity:
     """Whether the forwards that a speedup needs can be believed: those that the run probed, where it did; else those of
     a CPU, or those whose steps were timed."""
+    from specmeter.theory.bounds import CHEAP_FORWARD
+
     probed = _probed_forward(data, arm, longest_draft(arm, next(iter(used_sessions(data, requests)), None)))
     if probed is not None:
         return "note" if excess.needed >= probed * (1 - PROBED) else "suspect"

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
+from typing import TYPE_CHECKING
 
-from specmeter.analysis.load.figures import CellFigures
 from specmeter.measure.load import LATE, late_share
 from specmeter.messages import Message
 from specmeter.record import Arm, Load, LoadCell, Session
@@ -21,6 +21,9 @@ from specmeter.validity.checks.law import SMALLEST_BATCH, longest_draft
 from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import first_line, logs_of, used_sessions
+
+if TYPE_CHECKING:
+    from specmeter.analysis.load.figures import CellFigures
 
 ROUNDED = 1e-5
 """Share by which a server's count of slot-forwards may be off: it is printed as a mean with six digits."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.messages import Message
-from specmeter.probe.profile import digest
 from specmeter.probe.replay import (
     Limits,
     Round,
     UnreplayableError,
+    digest,
     drafts_of,
     first_impossible,
     limits_of,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.divergences import find_divergences
-from specmeter.analysis.load.figures import MeasuredCell, measured_cells
-from specmeter.analysis.load.summary import LoadTable
+from specmeter.analysis.load.summary import LoadTable, cells_of
 from specmeter.analysis.summary import RunSummary, summarize
 from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
 from specmeter.engines.llama_cpp.log_signs import LogSigns, scan
@@ -45,6 +44,7 @@ from specmeter.store import RequestKey
 from specmeter.validity.checks.request_data import RequestData, read_requests
 
 if TYPE_CHECKING:
+    from specmeter.analysis.load.figures import MeasuredCell
     from specmeter.store import RunReader
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ def read_run_data(run: RunReader) -> RunData:
         requests=requests,
         load_cells={cell.session_id: cell for cell in run.load_cells()},
         late_before=run.late_before(),
-        cells=tuple(measured_cells(run)),
+        cells=tuple(cells_of(run)),
         telemetry=tuple(_telemetry(run)),
         disturbances=run.disturbances(),
         replaced=run.replaced(),

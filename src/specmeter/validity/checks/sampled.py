@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
-from specmeter.numbers.distributions import Assignments, arrangements, holm, p_value
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import answered, not_applicable, not_checkable, of_arm
 from specmeter.validity.checks.request_data import BUCKETS, RequestData
@@ -59,6 +58,8 @@ def sampled_distribution(data: RunData) -> Findings:
 
 def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
 
+    from specmeter.numbers.distributions import Assignments, holm, p_value
+
     assignments = Assignments()
     most = min(MAX_DRAWN, max(1999, round(2 * len(comparable) / LEVEL)))
     p_values = {arm_id: p_value(pairs, assignments, most) for arm_id, pairs in comparable.items()}
@@ -101,6 +102,7 @@ def _counts(histograms: Sequence[bytes]) -> Counts:
 
 def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> Message | None:
     """Why nothing can be said about the distribution; None when something can."""
+    from specmeter.numbers.distributions import arrangements
 
     if not any(it.histogram for it in plain):
         return Message("unchecked.no_token_ids") if plain else Message("unchecked.baseline_no_answer")

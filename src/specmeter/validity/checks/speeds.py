@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from specmeter.analysis.requests import BlockKey
-from specmeter.numbers.dip import DIP_LIMIT, dip
 from specmeter.numbers.special import f_above
 from specmeter.store import RequestRow
 from specmeter.validity.checks.request_data import RequestData
@@ -238,6 +237,8 @@ def repeats(speeds: Speeds) -> Floats:
 
 def two_levels(values: Floats) -> Levels | None:
     """The two levels of the values; None where there is one, or where the two hardly matter."""
+    from specmeter.numbers.dip import DIP_LIMIT, dip
+
     x = np.sort(values)
     n = len(x)
     if n < 2:

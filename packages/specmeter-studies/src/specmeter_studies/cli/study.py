@@ -162,7 +162,8 @@ def run(
     be used, or nothing can be measured here, 3 an engine failed for some requests, 130 interrupted (run again to
     resume).
     """
-    from specmeter.cli.run import stop_like_ctrl_c, undisturbed
+    from specmeter.cli.run import undisturbed
+    from specmeter.cli.streams import stop_like_ctrl_c
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import sort_of

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import specmeter_studies
-from specmeter.show.studies import Shown
 
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
+    from specmeter.show.studies import Shown
     from specmeter.show.table import Table
     from specmeter_studies.show.document import StudyDocument
     from specmeter_studies.show.site import StudyOnSite
@@ -57,6 +57,7 @@ def published(name: str, languages: Sequence[str]) -> Shown:
     """Studies by the numbers of their documents. Raises `UsageError` for an unknown name."""
     from specmeter.show.page.files import write_made, write_report_tables
     from specmeter.show.page.page import report_page
+    from specmeter.show.studies import Shown
     from specmeter_studies.show import documents
     from specmeter_studies.show.document import published_documents
 
@@ -74,6 +75,7 @@ def published(name: str, languages: Sequence[str]) -> Shown:
 
 
 def _shown(studies: Sequence[StudyDocument], place: Path, languages: Sequence[str]) -> Shown:
+    from specmeter.show.studies import Shown
     from specmeter_studies.show.page import write_study_page, write_study_tables
 
     return Shown(
