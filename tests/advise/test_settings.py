@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from specmeter.advise import settings
 from specmeter.advise.advice import DRAFTS, AdviceQuestion
 from specmeter.advise.advise import advise
 from specmeter.advise.observer import Silent

@@ -11,10 +11,9 @@ import yaml
 
 from measure.test_measure import Silent
 from mock_probe import mock_probe
-from specmeter.analysis.load.crossover import expected_crossover
+from specmeter.analysis.load.crossover import crossover_outcomes, expected_crossover
 from specmeter.analysis.prediction.at_clients import mixed, over_clients, probed_at, with_prompts
 from specmeter.analysis.prediction.drafts import Given
-from specmeter.analysis.prediction.outcomes import crossover_outcomes
 from specmeter.analysis.reading import read_run
 from specmeter.engines.mock.spec import MockSpec
 from specmeter.errors import UsageError

@@ -213,7 +213,9 @@ def test_what_is_found_out_between_sessions_is_bounded(tmp_path: Path, monkeypat
     limits: list[float] = []
     monkeypatch.setattr(pre_measure, "SHARE", 100.0)
     monkeypatch.setattr(pre_measure, "measure_round", raising(EngineError("out of order", fix="none")))
-    monkeypatch.setattr("specmeter.probe.profile.profile_texts", lambda *_, **given: limits.append(given["limit_s"]) or [])
+    monkeypatch.setattr(
+        "specmeter.probe.profile.profile_texts", lambda *_, **given: limits.append(given["limit_s"]) or []
+    )
     folder = tmp_path / "run"
     run(prepare(load(written(tmp_path))), folder, Silent())
     with RunStore.open(folder, readonly=True) as store:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.answers_made import AnswersMade, answers_made
 from specmeter.analysis.consumption import energies_of
-from specmeter.analysis.load.crossover import Crossover, crossovers
 from specmeter.analysis.load.summary import LoadTable, cells_of
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
@@ -34,6 +34,9 @@ from specmeter.store import RunReader, RunState, RunStore
 from specmeter.store.database import DATABASE_NAME, damaged
 from specmeter.store.guarded import is_written
 from specmeter.store.integrity import certificate_beside, changes, hash_data
+
+if TYPE_CHECKING:
+    from specmeter.analysis.load.crossover import Crossover
 
 _APART = 10_000
 """Between the number of a block and that of the same one, excluded: more than any experiment has."""
@@ -224,7 +227,7 @@ def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = N
             predictions=outcomes(store.predictions(), cited),
             commands=_commands(store, arms, models),
             cells=cells,
-            crossovers=crossovers(summary, arms, cells),
+            crossovers=_crossovers(summary, arms, cells),
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
             made=made_in(store, generation),
@@ -242,6 +245,15 @@ def made_in(store: RunReader, generation: Generation) -> AnswersMade | None:
         models=store.models(),
         served=next((it.resolved.get("sampling") for it in store.sessions()), None),
     )
+
+
+def _crossovers(summary: RunSummary, arms: Sequence[Arm], cells: LoadTable) -> tuple[Crossover, ...]:
+    """Up to how many clients speculation pays; none if no arm is under load."""
+    if all(arm.load is None for arm in arms):
+        return ()
+    from specmeter.analysis.load.crossover import crossovers
+
+    return crossovers(summary, arms, cells)
 
 
 def _over_all_blocks(store: RunReader, arms: Sequence[Arm], timing_only: Collection[str]) -> dict[str, Estimate]:

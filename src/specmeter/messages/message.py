@@ -15,17 +15,23 @@ A placeholder may say how its value is shown:
 
 A message may be a value of another; a form of its place then goes to those of its numbers that have none. Texts of a
 study are their own codes: what no catalogue knows is shown as it stands, with its values filled in.
+
+A catalogue is JSON, one line a message: it is read in a millisecond by every program that translators use, and line n
+of each language is the same message. A language is one file here and one in each package that says something; its
+`language` is what it calls itself, `language.tag` its name in HTML.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from specmeter.messages.catalogues import texts
+from specmeter import extensions
 from specmeter.text import amount, bandwidth, duration, number, printable, quoted, size
 
 if TYPE_CHECKING:
@@ -34,6 +40,10 @@ if TYPE_CHECKING:
 Value: TypeAlias = "bool | int | float | str | Message | Sequence[Value] | None"
 """What a message may hold. Text comes from outside, or is an identifier: it is shown as it is, made harmless."""
 
+_OWN = Path(__file__).parent
+
+LANGUAGES = tuple(sorted((it.stem for it in _OWN.glob("*.json")), key=lambda it: (it != "en", it)))
+"""Every language that there is a catalogue of, English first."""
 _HOLE = re.compile(r"\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
 _NUMBER = re.compile(r"[+,]{0,2}(\.\d{1,2})?[defgG%]?")
 _DEEP = 12
@@ -278,3 +288,13 @@ def _read(value: object, depth: int) -> Value:
             return tuple(_read(it, depth - 1) for it in items)
         case _:
             raise ValueError("has values that no message can have")
+
+
+def texts(language: str) -> dict[str, str]:
+    """Code -> its text, those of installed packages among them; what the language lacks is in English."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(("en", language)):
+        for folder in (_OWN, *extensions.catalogues()):
+            file = Path(folder, f"{name}.json")
+            found |= json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    return found

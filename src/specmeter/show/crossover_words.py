@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from specmeter.analysis.answer import Answer
-    from specmeter.analysis.load.crossover import Crossover, ExpectedCrossover
-    from specmeter.analysis.prediction.outcomes import CrossoverOutcome
+    from specmeter.analysis.load.crossover import Crossover, CrossoverOutcome, ExpectedCrossover
     from specmeter.analysis.reading import RunReport
     from specmeter.record import Estimate
 

@@ -14,22 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.answer import is_uninformative
-from specmeter.analysis.prediction.outcomes import as_data, crossover_outcomes
 from specmeter.messages import Message
 from specmeter.record.verdict import grouped
 from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
-from specmeter.show.load_tables import (
-    left_out,
-    load_overview,
-    load_table,
-    loaded,
-    speedups_by_load,
-    targets_of,
-    window_span,
-)
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
-from specmeter.show.run_brief import brief
 from specmeter.show.run_words import at_load, blocks_set_aside, cautions, details, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter.text import estimated, percent, quoted
@@ -223,6 +212,10 @@ def _explained(run: RunReport) -> Iterator[Message]:
 
 def _load(run: RunReport) -> Iterator[Block]:
     """Speedups by load and what clients saw; nothing without clients."""
+    if all(arm.load is None for arm in run.summary.arms):
+        return
+    from specmeter.show.load_tables import left_out, load_overview, loaded, speedups_by_load, targets_of, window_span
+
     found = [it for _, it in loaded(run)]
     if not any(it.throughput is not None for it in found):
         return
@@ -335,6 +328,9 @@ def found(findings: Iterable[Finding], *, with_notes: bool = True, written: bool
 
 def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Block]]:
     """All that the overview leaves out: every number, answer and finding, ids, and how to serve with each arm."""
+    from specmeter.show.load_tables import load_table, loaded
+    from specmeter.show.run_brief import brief
+
     tables = [*brief(run, by_kind=by_kind), *([load_table(run)] if loaded(run) else [])]
     yield [Text(_state(run)), *(Tabled(table, caption=False) for table in tables)]
     lines = [Text(crossover_sentence(it, names)) for it in run.crossovers]
@@ -400,6 +396,9 @@ def _energy(run: RunReport, names: Names) -> Iterator[Message]:
 
 
 def _data(run: RunReport) -> dict[str, Any]:
+    from specmeter.analysis.load.crossover import crossover_outcomes
+    from specmeter.analysis.prediction.outcomes import as_data
+
     return {
         "folder": str(run.folder),
         "name": run.name,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.explain.memory_price import sentence as memory_sentence
 from specmeter.analysis.explain.parts import RESIDUAL
+from specmeter.analysis.load.crossover import crossover_outcomes
 from specmeter.analysis.positions import ALL, MAX_LENGTHS
-from specmeter.analysis.prediction.outcomes import accuracy, as_data, crossover_outcomes
+from specmeter.analysis.prediction.outcomes import accuracy, as_data
 from specmeter.messages import Message
 from specmeter.numbers.stats import MIN_PROMPTS
 from specmeter.probe.draft_lengths import ALL as ALL_KINDS

@@ -21,7 +21,7 @@ of the interval are where the lower and the upper ends of the speedups cross.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -34,6 +34,7 @@ from specmeter.record import Arm, Estimate, Record
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.summary import LoadTable
+    from specmeter.analysis.prediction.outcomes import PredictionOutcome
     from specmeter.analysis.summary import ArmSummary, RunSummary
     from specmeter.numbers.crossing import Reach
     from specmeter.numbers.stats import Floats
@@ -278,3 +279,28 @@ def _reach(places: Sequence[float], values: Sequence[float]) -> float:
         if low <= 0:
             return left + (right - left) * high / (high - low)
     return places[-1]
+
+
+class CrossoverOutcome(Record):
+    """Where a way of drafting was expected to stop paying, or to start to, and where it did."""
+
+    arm: str
+    """The id that its arms have in common."""
+    depth: int
+    """Tokens of other text before each prompt."""
+    predicted: ExpectedCrossover
+    measured: Crossover
+
+
+def crossover_outcomes(
+    crossovers: Iterable[Crossover], found: Iterable[PredictionOutcome]
+) -> tuple[CrossoverOutcome, ...]:
+    """Each way of drafting all of whose loads were predicted."""
+    speedups = {it.prediction.arm_id: it.prediction.speedup for it in found}
+    judged: list[CrossoverOutcome] = []
+    for it in crossovers:
+        told = [(at.clients, speedup) for at in it.loads if (speedup := speedups.get(at.arm_id)) is not None]
+        if it.ways == 1 and len(told) == len(it.loads):
+            expected = expected_crossover(told)
+            judged.append(CrossoverOutcome(arm=it.arm, depth=it.depth, predicted=expected, measured=it))
+    return tuple(judged)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from specmeter.analysis.load.crossover import Crossover, ExpectedCrossover, expected_crossover
 from specmeter.record import Estimate, Prediction, Record
 
 
@@ -32,17 +31,6 @@ class PredictionOutcome(Record):
         return predicted.low <= self.measured.point <= predicted.high
 
 
-class CrossoverOutcome(Record):
-    """Where a way of drafting was expected to stop paying, or to start to, and where it did."""
-
-    arm: str
-    """The id that its arms have in common."""
-    depth: int
-    """Tokens of other text before each prompt."""
-    predicted: ExpectedCrossover
-    measured: Crossover
-
-
 class Accuracy(Record):
     """How good the predictions of a run were, over the arms where both numbers are there."""
 
@@ -59,20 +47,6 @@ def outcomes(
 ) -> tuple[PredictionOutcome, ...]:
     """Each prediction with the speedup that was `measured` of its arm, by its id."""
     return tuple(PredictionOutcome(prediction=it, measured=measured.get(it.arm_id)) for it in predictions)
-
-
-def crossover_outcomes(
-    crossovers: Iterable[Crossover], found: Iterable[PredictionOutcome]
-) -> tuple[CrossoverOutcome, ...]:
-    """Each way of drafting all of whose loads were predicted."""
-    speedups = {it.prediction.arm_id: it.prediction.speedup for it in found}
-    judged: list[CrossoverOutcome] = []
-    for it in crossovers:
-        told = [(at.clients, speedup) for at in it.loads if (speedup := speedups.get(at.arm_id)) is not None]
-        if it.ways == 1 and len(told) == len(it.loads):
-            expected = expected_crossover(told)
-            judged.append(CrossoverOutcome(arm=it.arm, depth=it.depth, predicted=expected, measured=it))
-    return tuple(judged)
 
 
 def accuracy(found: Iterable[PredictionOutcome]) -> Accuracy | None:

@@ -17,7 +17,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specmeter import __version__, extensions
-from specmeter.analysis.prediction.outcomes import CrossoverOutcome, crossover_outcomes
+from specmeter.analysis.load.crossover import CrossoverOutcome, crossover_outcomes
 from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
 from specmeter.show import run_tables, why_report
 from specmeter.show.crossover_words import crossover_sentence, foreseen_sentence, main_crossovers, untold
