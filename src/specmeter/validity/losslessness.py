@@ -1,12 +1,9 @@
 """Asks the target how sure it was where a greedy text differs from the text that it should equal.
 
-Greedy speculative decoding verifies many tokens in one forward, plain decoding one by one. The sums inside come out
-differently in the last digits, and if two tokens are nearly as likely, that decides which one is said: both texts are
-the target's. If the target is sure, only an error makes a text differ. So an engine that does not speculate is asked:
-after the prompt and all that both texts have in common, how likely is the one token, how likely the other?
-
-That is done when a run has been measured, and costs about one prompt per question. If it fails, margins are missing,
-and the check `output-differs` says so.
+If two tokens are nearly as likely, the shape of a forward decides which one is said: both texts are the target's. If
+the target is sure, only an error makes a text differ (docs/explanation/losslessness.md). So an engine that does not
+speculate is asked: after the prompt and all that both texts have in common, how likely is the one token, how likely the
+other? That is done when a run has been measured. If it fails, margins are missing, and `output-differs` says so.
 """
 
 from __future__ import annotations
