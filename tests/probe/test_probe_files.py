@@ -106,3 +106,16 @@ def test_the_newest_probe_that_fits_is_found(tmp_path: Path) -> None:
     assert made_at(engine=newer) == 4.0
     assert made_at(engine=newer.model_copy(update={"binary_sha256": "0" * 64})) is None
     assert find_probe(model(), None, ENGINE, tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize("points", ["reversed", float("nan"), float("inf"), 0.0, -1.0])
+def test_malformed_points_and_times_are_refused(tmp_path: Path, points: str | float) -> None:
+    content = json.loads(probe().model_dump_json())
+    if points == "reversed":
+        content["target_ms"]["points"].reverse()
+    else:
+        content["target_ms"]["points"][2]["ms"]["point"] = points
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        load_probe(path)

@@ -35,6 +35,19 @@ def test_arrays_broadcast_and_scalars_stay_floats() -> None:
     assert isinstance(acc.tokens_per_step(0.5, 2), float)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "named"),
+    [
+        *((alpha, 4, "alpha is") for alpha in (-0.1, 1.1, 80, np.nan, np.inf)),
+        *((0.5, gamma, "gamma") for gamma in (-1, 2.5, np.nan, np.inf)),
+        ([0.5, 1.5], 2, r"alpha\[1\] is 1\.5"),
+    ],
+)
+def test_what_is_no_probability_or_length_is_named(alpha: float, gamma: float, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        acc.tokens_per_step(alpha, gamma)
+
+
 @moderate
 @given(probability, st.integers(0, 64))
 def test_tau_lies_between_one_and_what_acceptance_permits(alpha: float, gamma: int) -> None:
