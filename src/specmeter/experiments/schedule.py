@@ -1,6 +1,6 @@
 """In which order arms are measured, and how balanced that order turned out to be.
 
-`design.order` has five orders, which docs/explanation/statistics.md compares:
+There are five orders, which docs/explanation/statistics.md compares:
 
 `latin`     block b takes row b mod k of a Latin square for k arms, the zigzag one of Williams, with arms and rows drawn
             by the seed. Its rows come in pairs that mirror each other, hence few blocks, too, are nearly balanced
