@@ -19,7 +19,7 @@ from records import header, identity
 from said import codes, said_of
 from specmeter.analysis.prediction import DRAWS
 from specmeter.analysis.prediction.costs import Costs, DrawnCosts, by_bytes, footprint_of, probed, stepped
-from specmeter.analysis.prediction.drafts import Counted, Given, count_steps, counted
+from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.forecast import Forecaster, inputs, synthetic
 from specmeter.analysis.prediction.ngram_tables import NgramMap, SessionRequest, follow
 from specmeter.analysis.prediction.outcomes import accuracy
@@ -188,7 +188,7 @@ def test_the_speedup_is_that_of_the_general_form() -> None:
     for gamma in (1, 2, 4):
         (at,) = predict(Given.alpha(0.8), curve_costs(v, draft=0.05, rest=0.1), [gamma], by_model=True).by_gamma
         tau = tokens_per_step(0.8, gamma)
-        expected = cost.speedup(tau, gamma, v[gamma], draft_cost=0.05, rest=0.1)
+        expected = tau / cost.step_cost(gamma, v[gamma], draft_cost=0.05, rest=0.1)
         assert at.speedup.point == pytest.approx(expected)
         assert at.parts.total == pytest.approx(gamma * 0.05 + v[gamma] + 0.1)
         assert (at.tau, at.drafted, at.extrapolated) == (pytest.approx(tau), pytest.approx(gamma), False)
@@ -667,7 +667,10 @@ def test_counted_replies(tmp_path: Path) -> None:
     folder = probed_run(tmp_path)
     with RunStore.open(folder, readonly=True) as store:
         replies = [(it.prompt_id, 4, it.reply) for it in store.requests() if it.arm_id == "dense/draft-simple/small/g4"]
-    source = counted(((name, gamma, reply) for name, gamma, reply in replies if reply), MADE_UP)
+    source = Counted(basis=MADE_UP)
+    for name, gamma, reply in replies:
+        if reply:
+            source.add(name, count_steps(reply, gamma))
     tokens = sum(reply.timings.predicted_n - 1 for _, _, reply in replies if reply)
     forwards = sum(len(reply.steps) for _, _, reply in replies if reply)
     assert source.draw(4, 1, rng()).tau(4)[0] == pytest.approx(tokens / forwards)

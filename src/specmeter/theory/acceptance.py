@@ -1,21 +1,18 @@
 """How many tokens a step yields: acceptance, from one probability, from rates by position, and from records of steps.
 
-A step drafts up to gamma tokens; the target verifies them in one forward, accepts those up to the first that it does
-not agree with, and adds one token of its own. So a step that accepts k tokens emits k + 1, and
+A step that accepts k tokens emits k + 1, and
 
     tau = E[tokens emitted per step] = 1 + E[accepted per step],    1 <= tau <= gamma + 1
 
-Three descriptions of the same thing, kept apart because mixing them up is the usual mistake:
+Three descriptions of the same thing, which docs/explanation/theory.md tells apart:
 
     alpha                  one probability for every position, independent of everything (the i.i.d. model)
     conditional rate a_i   probability that draft token i is accepted, given that tokens 1 .. i-1 were accepted
     marginal rate m_i      probability that draft token i is accepted: m_i = a_1 a_2 ... a_i, so it never rises with i
 
-and a fourth, which engines print: accepted / drafted, the acceptance *rate* of a run. It is below alpha whenever
-gamma > 1, because whatever follows a rejection counts as drafted and never as accepted.
+and a fourth, which engines print: accepted / drafted, the acceptance *rate* of a run.
 
-Source: Leviathan, Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding", arXiv 2211.17192,
-section 3 (read in the paper), for the i.i.d. model. The rest follows from the definitions.
+Source: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, section 3 (read in the paper), for the i.i.d. model.
 """
 
 from __future__ import annotations

@@ -8,11 +8,8 @@ Costs are in units of one target forward of one token, T(1):
 
     S = tau / (gamma c + v(gamma) + r)                                  the general form
 
-v = 1 and r = 0 give the classical formula of Leviathan et al. 2023 (arXiv 2211.17192, Theorem 3.8; read in the
-paper). Verification at the price of one token is nearly true of a dense model whose weights have to be read anyway
-while arithmetic is spare; a mixture of experts reads more experts for more tokens (`theory.roofline`), and there v is
-what decides. The general form is exact as an identity between means over steps: with mean draft length for gamma and
-mean costs it is the measured speedup. As a prediction it is as good as its inputs.
+It is exact as an identity between means over steps. v = 1 and r = 0 give the classical formula of Leviathan et al. 2023
+(arXiv 2211.17192, Theorem 3.8; read in the paper). docs/explanation/theory.md says when that is nearly true.
 """
 
 from __future__ import annotations
@@ -70,33 +67,6 @@ def step_cost(gamma: Values, verification: Values, *, draft_cost: float = 0.0, r
     if not (cost > 0).all():
         raise UsageError("verification is 0 and nothing else costs anything", fix="give T(gamma + 1) / T(1)")
     return plain(cost)
-
-
-@overload
-def speedup(
-    tau: float, gamma: float, verification: float = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> float: ...
-@overload
-def speedup(
-    tau: Many, gamma: Many, verification: Values = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> Floats: ...
-def speedup(
-    tau: Values, gamma: Values, verification: Values = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> float | Floats:
-    """S = tau / (gamma c + v(gamma) + r).
-
-    `tau` tokens emitted per step, from 1 to gamma + 1; the rest as in `step_cost`. All three broadcast. S <= tau
-    wherever v >= 1; where a forward over several tokens costs less than one over one, S may exceed it
-    (`theory.bounds`).
-    """
-    t, g = np.asarray(numbers("tau", tau, least=1)), np.asarray(numbers("gamma", gamma, least=0))
-    if (t > g + 1 + 1e-9).any():
-        raise UsageError(
-            f"tau is {t.max():g}: a step of gamma drafts emits at most gamma + 1 tokens",
-            fix="give tokens emitted per step as tau, and the tokens drafted per step as gamma",
-        )
-    cost = np.asarray(step_cost(g, verification, draft_cost=draft_cost, rest=rest))
-    return plain(t / cost)
 
 
 # --- break-even ------------------------------------------------------------------------------------------------------

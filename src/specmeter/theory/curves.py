@@ -6,8 +6,8 @@
     b / T(b, 1)                         tokens that plain decoding yields, of all requests together
 
 Between measured points both are interpolated by straight lines (the surface first in n, then in b); outside them they
-say nothing, and refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they
-do. With N = b n tokens in all:
+refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they do. With N = b n
+tokens in all:
 
     affine      T = floor + slope N + sequence b                            every token costs the same
     roofline    T = floor + slope max(0, N - knee) + sequence b             flat while memory decides
@@ -15,25 +15,19 @@ do. With N = b n tokens in all:
     moesd       T = bias + k1 G(N) + k2 E(N) + k3 G(load)                   MoESD's own, for surfaces only
 
 On a curve `sequence` is left out. All parameters are at least 0: a fit that says that more tokens make a forward
-cheaper has fitted noise. `slope` is what rows cost, `expert` the time to read one expert of every layer, `sequence` the
-KV cache of one more sequence. U is not fitted but given, measured or modelled (`theory.roofline`). MoESD takes uniform
-routing: E(N) experts (`theory.roofline.expected_union`), each with load = N K / E(N) tokens, and
+cheaper has fitted noise. U is given, measured or modelled (`theory.roofline`). MoESD takes uniform routing: E(N)
+experts, each with load = N K / E(N) tokens, and
 
     G(t) = s^t below the knee, s^knee (1 + ln s (t - knee)) above it
 
-For a dense model E(N) and the load say nothing new, and T = bias + k1 G(N) is left. Its knee shows on a surface, not on
-the curve of one request; its ridge point cannot be told there either (`benchmarks/NOTEBOOK.md`).
-
-Errors are relative, (fitted - measured) / measured: timing noise grows with the time. Models are compared by the
-small-sample Akaike criterion
+Errors are relative: timing noise grows with the time. Models are compared by the small-sample Akaike criterion
 
     AICc = N ln(RSS / N) + 2 k + 2 k (k + 1) / (N - k - 1),    k = parameters + 1 for the variance
 
-Lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
-better; it says nothing about a range that was not measured.
+Lower is better, and a difference below 2 is none. It says nothing about a range that was not measured.
 
-Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); MoESD, arXiv 2505.19645 (target
-efficiency, and its form of T; read in the paper); the other models: computed here.
+Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); MoESD, arXiv 2505.19645 (read in
+the paper).
 """
 
 from __future__ import annotations

@@ -6,23 +6,13 @@
 
 `always` is what every forward reads (attention, shared experts, output matrix), `expert` one expert in every layer,
 U(n) the distinct experts per layer, `lookup` the embedding rows, `kv` the cache of one position, `state` the recurrent
-state. While bytes decide, the ratio v = T(n) / T(1) of an MoE model is, in terms of the routed share f of the bytes of
-one token alone,
-
-    v = (1 - f) + f U(n) / K
-
-1 for a dense model (f = 0), and the whole price of verification for a sparse one.
-
-The terms outside the maximum are what real machines add. `overhead` is time per forward that no reading explains
-(launches, synchronisation, sampling); it *helps* speculation, since a step pays it once for several tokens. `batch` is
-what changes if there is more than one row at all: other kernels. `row` is time per further row, beyond arithmetic.
-Bandwidth is what the machine reaches with this engine, fitted or measured: with a datasheet's peak the formula bounds
-and does not predict.
+state. `overhead` is time per forward that no reading explains (launches, synchronisation, sampling), `batch` what
+changes if there is more than one row at all, `row` time per further row. Bandwidth is what the machine reaches with
+this engine: with a datasheet's peak the formula bounds and does not predict.
 
 *Experts.* A layer has E experts (`experts`) and sends each token to K of them (`used`); rho = K / E. A forward over n
-tokens reads the *union* U(n) of their choices, between K (all alike) and min(E, n K) (all different). Uniform and
-independent routing gives the expectation N(n) = E (1 - (1 - rho)^n). Real routing does not: tokens that follow each
-other share experts, so measured unions lie far below. The overlap is a *measured* parameter, in one of two forms:
+tokens reads the *union* U(n) of their choices. Uniform and independent routing gives the expectation N(n) = E (1 - (1 -
+rho)^n); measured unions lie far below (docs/explanation/theory.md). The overlap is a parameter, in one of two forms:
 
     draws       U(n) = N(1 + a (n - 1)):  each further token acts as a fraction a of an independent one
     power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 if all choose alike
@@ -30,8 +20,7 @@ other share experts, so measured unions lie far below. The overlap is a *measure
 Both have U(1) = K. `fit_union` fits them to measured unions, with residuals.
 
 Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline model); MoESD, arXiv 2505.19645
-(target efficiency; Eq. 8, the uniform model; read in the paper). The decomposition into f and U, and the two overlap
-models: computed here.
+(Eq. 8, the uniform model; read in the paper). The two overlap models: computed here.
 """
 
 from __future__ import annotations
@@ -45,7 +34,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.numbers.special import lowest
-from specmeter.theory.arguments import experts_and_used, numbers, plain, positive, positives, probabilities, same_length
+from specmeter.theory.arguments import experts_and_used, numbers, plain, positive, probabilities, same_length
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many, Values
@@ -349,19 +338,6 @@ def verification(
     n = np.asarray(numbers("gamma", gamma, least=0)) + 1
     one = forward_ms(model, machine, 1.0, context=context)
     return plain(np.asarray(forward_ms(model, machine, n, union=union, context=context)) / one)
-
-
-@overload
-def target_efficiency(verification: float) -> float: ...
-@overload
-def target_efficiency(verification: Many) -> Floats: ...
-def target_efficiency(verification: Values) -> float | Floats:
-    """T(1) / T(gamma) = 1 / v: how much of the ideal, verification at the price of one token, a system keeps.
-
-    Defined by MoESD, arXiv 2505.19645 (read in the paper), where gamma stands for the tokens that are verified. 1 is
-    ideal; `verification` > 0, any shape.
-    """
-    return plain(1 / positives("verification", verification))
 
 
 def _union(model: Footprint, n: Floats, union: Values | None) -> Floats:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from specmeter import __version__, extensions
 from specmeter.analysis.prediction.outcomes import CrossoverOutcome, crossover_outcomes
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT = 400_000
 _CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
-T = TypeVar("T")
 
 
 def run_page(
