@@ -12,7 +12,7 @@ Acceptance. Every token position of a text carries a die, thrown once per target
 at place j of its draft is accepted when the die falls below a_j, the acceptance rate of its kind of text. So, as in
 greedy decoding, acceptance repeats exactly over blocks. The text depends on target and prompt alone.
 
-Its traits: it stands in for any engine of llama.cpp's, so it knows what these know.
+It stands in for any engine of llama.cpp's, so its traits say that it knows what these know.
 """
 
 from __future__ import annotations
