@@ -316,3 +316,14 @@ def test_a_table_far_down_a_page_is_found(capsys: pytest.CaptureFixture[str]) ->
     Path("long.md").write_text("Words of prose.\n" * 6000 + "\n" + TABLE, encoding="utf-8")
     assert invoke(["audit", "long.md"]) == 4
     assert "long.md (table)" in capsys.readouterr().out
+
+
+def test_a_ratio_that_is_no_number() -> None:
+    assert invoke(["audit", "honest.csv", "--cheapest-forward", "nan"]) == 2
+
+
+def test_a_page_that_speaks_of_logs_is_still_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "`llama-server` logged `draft acceptance = 0.5 (1 accepted / 2 generated)` and n_drafted = 2\n\n"
+    Path("page.md").write_text(words + TABLE, encoding="utf-8")
+    assert invoke(["audit", "page.md", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["sources"][0]["format"] == "table"

@@ -186,3 +186,12 @@ def test_the_commands_of_the_how_to_are_ones_and_its_dry_run_runs(capsys: pytest
     (dry,) = (it for it in lines if "--dry-run" in it)
     assert invoke(dry) == 0
     assert "configurations and none" in capsys.readouterr().out
+
+
+def test_an_interrupted_advice_goes_on_in_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """What stops it is a fault of the engine, at the tenth request of each start."""
+    stopped = (*QUICK, "--set", "engine.mock={faults: [{kind: interrupt, call: 9}]}")
+    assert invoke(list(stopped)) == 130
+    assert "interrupted" in capsys.readouterr().out
+    assert invoke(list(stopped)) in (0, 130)
+    assert len(list(Path("specmeter-runs").iterdir())) == 1

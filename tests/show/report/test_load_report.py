@@ -150,3 +150,7 @@ ARMS = tuple(
     )
     for count in (1, 2, 4)
 )
+
+
+def test_where_time_went_is_not_told_under_load(run: Path) -> None:
+    assert invoke(["explain", str(run)]) == 2
