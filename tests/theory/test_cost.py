@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,13 +66,6 @@ def test_no_speedup_exceeds_tau(alpha: float, gamma: int, v: float, draft_cost: 
     assert gain <= tau
     assert gain <= cost_bound(tau, gamma, draft_cost) * (1 + 1e-12)
     assert gain >= tau / cost.step_cost(gamma, v + 1, draft_cost=draft_cost, rest=rest)
-
-
-def test_arrays_of_lengths() -> None:
-    gammas = np.arange(4)
-    assert cost.classical_speedup(0.5, gammas, 0.1) == pytest.approx(
-        [cost.classical_speedup(0.5, int(gamma), 0.1) for gamma in gammas]
-    )
 
 
 # --- break-even ------------------------------------------------------------------------------------------------------

@@ -30,28 +30,20 @@ _HALVINGS = 60
 """Bisections of [0, 1]: more than a double can tell apart."""
 
 
-@overload
-def tokens_per_step(alpha: float, gamma: float) -> float: ...
-@overload
-def tokens_per_step(alpha: Many, gamma: Values) -> Floats: ...
-@overload
-def tokens_per_step(alpha: float, gamma: Many) -> Floats: ...
-def tokens_per_step(alpha: Values, gamma: Values) -> float | Floats:
+def tokens_per_step(alpha: float, gamma: float) -> float:
     """tau = (1 - alpha^(gamma+1)) / (1 - alpha) = 1 + alpha + alpha^2 + ... + alpha^gamma.
 
     Assumes that every draft token is accepted with the same probability, independently of the others (Leviathan et al.
-    2023, arXiv 2211.17192, Eq. 1; read in the paper). `alpha` in [0, 1], `gamma` >= 0 whole tokens; they broadcast.
+    2023, arXiv 2211.17192, Eq. 1; read in the paper). `alpha` in [0, 1], `gamma` >= 0 whole tokens.
     """
     a, g = np.asarray(probabilities("alpha", alpha)), np.asarray(numbers("gamma", gamma, least=0, whole=True))
-    return plain(_geometric(a, g))
+    return float(_geometric(a, g))
 
 
 @overload
 def alpha_from_acceptance_rate(acceptance_rate: float, gamma: float) -> float: ...
 @overload
 def alpha_from_acceptance_rate(acceptance_rate: Many, gamma: Values) -> Floats: ...
-@overload
-def alpha_from_acceptance_rate(acceptance_rate: float, gamma: Many) -> Floats: ...
 def alpha_from_acceptance_rate(acceptance_rate: Values, gamma: Values) -> float | Floats:
     """The alpha of the i.i.d. model under which accepted / drafted would be what was observed.
 

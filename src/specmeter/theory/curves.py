@@ -46,7 +46,7 @@ from specmeter.numbers.estimates import bare, between, quotient_in_quadrature
 from specmeter.numbers.special import lowest, non_negative_fit
 from specmeter.record import Estimate, Record
 from specmeter.theory.arguments import numbers, plain, positives, same_length
-from specmeter.theory.roofline import expected_union, mean_load
+from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.record import BatchPoint
@@ -134,8 +134,6 @@ class CostCurve(Record):
     def ms_at(self, tokens: float) -> float: ...
     @overload
     def ms_at(self, tokens: Many) -> Floats: ...
-    @overload
-    def ms_at(self, tokens: Values) -> float | Floats: ...
     def ms_at(self, tokens: Values) -> float | Floats:
         """T(n) between the first and the last measured point, by straight lines; any shape.
 
@@ -152,19 +150,13 @@ class CostCurve(Record):
             )
         return plain(np.interp(n, known, self.ms))
 
-    @overload
-    def verification(self, gamma: float) -> float: ...
-    @overload
-    def verification(self, gamma: Many) -> Floats: ...
-    @overload
-    def verification(self, gamma: Values) -> float | Floats: ...
-    def verification(self, gamma: Values) -> float | Floats:
-        """v(gamma) = T(gamma + 1) / T(1), interpolated; needs a point at n = 1. Any shape.
+    def verification(self, gamma: float) -> float:
+        """v(gamma) = T(gamma + 1) / T(1), interpolated; needs a point at n = 1.
 
         Not forced to 1 or above: a measured curve may dip by its noise.
         """
         one = self._one().ms.point
-        return plain(np.asarray(self.ms_at(np.asarray(numbers("gamma", gamma, least=0)) + 1)) / one)
+        return self.ms_at(numbers("gamma", gamma, least=0) + 1) / one
 
     def verification_estimate(self, gamma: int) -> Estimate:
         """v(gamma) at a measured point, with an interval where T(gamma + 1) and T(1) both have one.
@@ -220,36 +212,14 @@ class CostFit(Fit):
     """One model, fitted to one curve."""
 
     model: CostModel
-    tokens: tuple[float, ...]
-    """n of the measured points."""
     union: Callable[[Floats], float | Floats] | None = None
     """U(n) that was given (`experts` only)."""
 
-    def covers(self, tokens: float) -> bool:
-        """Whether n lies within the measured range; outside it a prediction is an extrapolation, to be called so."""
-        return min(self.tokens) <= tokens <= max(self.tokens)
-
-    @overload
-    def ms_at(self, tokens: float) -> float: ...
-    @overload
-    def ms_at(self, tokens: Many) -> Floats: ...
-    @overload
-    def ms_at(self, tokens: Values) -> float | Floats: ...
-    def ms_at(self, tokens: Values) -> float | Floats:
-        """T(n) of the model, any shape, within the measured range or beyond (`covers`)."""
-        n = np.asarray(numbers("tokens", tokens, least=1))
-        columns = _design(self.model, n, self.parameters.get("knee", 0.0), self.union)
+    def ms_at(self, tokens: Floats) -> Floats:
+        """T(n) of the model, within the measured range or beyond."""
+        columns = _design(self.model, tokens, self.parameters.get("knee", 0.0), self.union)
         linear = [value for name, value in self.parameters.items() if name != "knee"]
-        return plain(np.asarray(sum(value * column for value, column in zip(linear, columns, strict=True))))
-
-    @overload
-    def verification(self, gamma: float) -> float: ...
-    @overload
-    def verification(self, gamma: Many) -> Floats: ...
-    def verification(self, gamma: Values) -> float | Floats:
-        """v(gamma) = T(gamma + 1) / T(1) of the model. `gamma` >= 0, any shape."""
-        n = np.asarray(numbers("gamma", gamma, least=0)) + 1
-        return plain(np.asarray(self.ms_at(n)) / self.ms_at(1.0))
+        return np.asarray(sum(value * column for value, column in zip(linear, columns, strict=True)))
 
 
 def aicc(rms: float, points: int, parameters: int) -> float:
@@ -285,7 +255,7 @@ def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float
     values = (*linear, knee) if model == "roofline" else linear
     residuals = tuple(float(value) for value in fitted / ms - 1)
     parameters = dict(zip(PARAMETERS[model], values, strict=True))
-    return CostFit(parameters, residuals, model, tuple(float(value) for value in n), union)
+    return CostFit(parameters, residuals, model, union)
 
 
 def compare_fits(curve: CostCurve, union: Callable[[Floats], float | Floats] | None = None) -> tuple[CostFit, ...]:
@@ -385,18 +355,6 @@ class CostSurface:
         """Whether (b, n) lies within what was measured."""
         around = self._around(sequences)
         return bool(around) and all(curve.tokens[0] <= tokens <= curve.tokens[-1] for _, curve in around)
-
-    @overload
-    def ms_at(self, sequences: float, tokens: float) -> float: ...
-    @overload
-    def ms_at(self, sequences: Many, tokens: Values) -> Floats: ...
-    @overload
-    def ms_at(self, sequences: Values, tokens: Many) -> Floats: ...
-    def ms_at(self, sequences: Values, tokens: Values) -> float | Floats:
-        """T(b, n) in ms within what was measured; shapes broadcast. Raises `UsageError` outside."""
-        pairs = np.broadcast(numbers("sequences", sequences, least=1), numbers("tokens", tokens, least=1))
-        found = [self.estimate(float(b), float(n)).point for b, n in pairs]
-        return plain(np.array(found, dtype=np.float64).reshape(pairs.shape))
 
     def estimate(self, sequences: float, tokens: float) -> Estimate:
         """T(b, n) in ms, with an interval where its neighbours have one: its ends are interpolated as the point is.
@@ -555,10 +513,8 @@ def _columns(
                 shape = (float(knee), math.exp(float(steepness)))
                 columns = [one, _growth(tokens, *shape)]
                 if experts:
-                    columns += [
-                        np.asarray(expected_union(tokens, experts, used)),
-                        _growth(np.asarray(mean_load(tokens, experts, used)), *shape),
-                    ]
+                    union = expected_union(tokens, experts, used)
+                    columns += [union, _growth(tokens * used / union, *shape)]
                 yield shape, columns
 
 

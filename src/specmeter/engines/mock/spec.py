@@ -10,9 +10,8 @@ drafts takes, and n counts the positions of all of them. A prompt adds its token
 
 Acceptance. Every token position of a text carries a die, thrown once per target, draft model and prompt; a draft token
 at place j of its draft is accepted when the die falls below a_j, the acceptance rate of its kind of text. So, as in
-greedy decoding, acceptance repeats exactly over blocks. The text depends on target and prompt alone.
-
-Its traits: it stands in for any engine of llama.cpp's, so it knows what these know.
+greedy decoding, acceptance repeats exactly over blocks. The text depends on target and prompt alone. Its traits are
+those of llama.cpp's engines, as it stands in for any of them.
 """
 
 from __future__ import annotations
