@@ -94,6 +94,7 @@ def test_a_certificate_that_was_taken_away_is_not_issued_anew_by_a_resume(
     invoke(["run", experiment, "--out", str(folder)])
     capsys.readouterr()
     invoke(["check", str(folder)])
+    assert "not when it ended" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("command", ["show", "check", "report"])
@@ -377,6 +378,7 @@ def test_what_cannot_be_resumed_is_not_told_to_be(folder: Path, capsys: pytest.C
         told = " ".join(capsys.readouterr().out.split())
         assert "the run folder is not what was certified" in told
         assert "to resume" not in told
+        assert "give the command again" not in told
 
 
 def test_a_file_that_a_stopped_certification_left_is_believed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
