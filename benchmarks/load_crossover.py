@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import yaml
 
-from specmeter.analysis.prediction.at_clients import ExpectedCrossover, expected_crossover
+from specmeter.analysis.load.crossover import ExpectedCrossover, expected_crossover
 from specmeter.analysis.reading import read_run
 from specmeter.record import Estimate
 from specmeter.store import RunStore

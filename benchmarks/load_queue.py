@@ -37,7 +37,7 @@ from specmeter.analysis.load.figures import measured_cells
 from specmeter.analysis.load.summary import LoadTable
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare
-from specmeter.measure.loop import _Bench, measure
+from specmeter.measure.loop import _CellRunner, measure
 from specmeter.numbers import crossing
 from specmeter.record import Estimate
 from specmeter.store import RunStore
@@ -91,7 +91,7 @@ def speedup(
     loaded = load(str(folder / "world.yaml"))
     prepared = prepare(loaded)
     work = prepared.work
-    in_step = patch.object(_Bench, "_lead", lambda *_: []) if before else nullcontext()
+    in_step = patch.object(_CellRunner, "_lead", lambda *_: []) if before else nullcontext()
     with tempfile.TemporaryDirectory(dir=folder) as run, in_step:
         store = RunStore.create(
             Path(run) / "run",

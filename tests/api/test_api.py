@@ -10,7 +10,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +150,6 @@ def test_it_is_the_experiment_of_a_file_and_its_run_goes_on_from_either_side(
     assert seen == [(n, 24) for n in range(1, 6)]
     begun = specmeter.load()
     assert (begun.state.state, begun.verdict) == ("partial", None)
-    assert "not checked yet: mine, partial, 5 of 24 requests" in repr(begun)
     assert invoke(["run", "mine.yaml"]) == 0
     assert "resuming 19 of 24 requests" in capsys.readouterr().err
     assert [it.name for it in Path("specmeter-runs").iterdir()] == [begun.folder.name]
@@ -242,7 +243,6 @@ def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.R
     assert f"{answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to {answer.high:.2f}" in shown
     assert shown.index("x as fast with") < shown.index("valid") < shown.index("<table>")
     assert "Simulated" in shown
-    assert repr(run).startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens")
 
 
 def test_comparisons_audits_predictions_and_tables_show_their_answer_first(run: specmeter.Run):
@@ -370,6 +370,49 @@ def test_studies_are_listed_and_ruled_on():
         specmeter.studies.published("open-questions")
     with pytest.raises(StoreError):
         specmeter.studies.load("nowhere")
+
+
+ROW = [{"gamma": 4, "speedup": 2}]
+NO_SOURCES: tuple[Any, ...] = (None, ROW[0], [1], [])
+NO_SETTINGS: tuple[dict[str, Any], ...] = (
+    {"gamma": -3},
+    {"noise": "x"},
+    {"noise": 3},
+    {"bandwidth": "fast"},
+    {"device": "RTX 309"},
+    {"percent": "acceptance"},
+    {"percent": ["speedup"], "fraction": ["speedup"]},
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        *((partial(specmeter.audit, source), "source") for source in NO_SOURCES),
+        *((partial(specmeter.audit, ROW, **given), next(iter(given))) for given in NO_SETTINGS),
+        (lambda: specmeter.predict(device=3), "device"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.predict(gamma="4"), "gamma"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.run("demo", variants="faithful"), "variants"),
+        (lambda: specmeter.run("demo", out=3), "out"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.run("demo", progress=3), "progress"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.compare("a", "b", by="x"), "by"),  # pyright: ignore[reportArgumentType]
+        (lambda: specmeter.compare("a", "b", threshold=float("nan")), "threshold"),
+        (lambda: specmeter.load(""), "run"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named_as_in_python(call: Callable[[], object], argument: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{argument} ") as caught:
+        call()
+    assert caught.value.fix
+    assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "given"), [([{"colour": "red"}], {}), (ROW, {"columns": {"colour": "speedup"}}), ("nowhere.csv", {})]
+)
+def test_what_cannot_be_ruled_on(source: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        specmeter.audit(source, **given)
 
 
 def test_an_audit_takes_a_data_frame() -> None:

@@ -13,6 +13,7 @@ import pytest
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
 from specmeter.messages import Message
+from specmeter.record import Estimate
 from specmeter.record.verdict import about_run
 from specmeter.show import run_report
 from specmeter.show.names import Names
@@ -130,3 +131,12 @@ def test_json_has_the_commands(folder: Path, capsys: pytest.CaptureFixture[str])
     assert invoke(["show", str(folder), "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document["commands"] == {}
+
+
+def test_an_absurd_range_is_said_to_be_noise(report: RunReport) -> None:
+    wide = Estimate(point=3.0, low=0.1, high=90.0, n=3, unit="x", method="m")
+    arms = tuple(it.model_copy(update={"speedup": wide}) if it.speedup else it for it in report.summary.arms)
+    changed = replace(report, summary=report.summary.model_copy(update={"arms": arms}))
+    cells = [row.cells[2].text for row in overview(changed, Names(report.arms)).rows]
+    assert Message("cell.too_noisy") in cells
+    assert "90" not in " ".join(map(str, cells))

@@ -11,6 +11,7 @@ import pytest
 from engines.llama_fixtures import core
 from specmeter.cli import invoke
 from specmeter.cli.probe import parse_numbers
+from specmeter.errors import UsageError
 from specmeter.host import machine
 from specmeter.probe import make
 from specmeter.probe.files import load_probe, probes_folder
@@ -174,3 +175,28 @@ def test_several_sequences_are_shown_and_kept(capsys: pytest.CaptureFixture[str]
     assert probe.kv_unified is False
     assert invoke(["probe", core("moe").path, "--batch", "2", "--source", "server"]) == 2
     assert "--batch needs --source libllama" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_busy_machine_is_warned_of(
+    capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = machine.read_host(load_sample_s=0.01).model_copy(update={"busy_processes": ("\x1b[1mchess 93 %",)})
+    monkeypatch.setattr("specmeter.cli.probe.read_host", lambda: busy)
+    assert invoke(["probe", core("dense").path, "--text", text, "--out", "it.json", *QUICK]) == 0
+    warning = capsys.readouterr().err
+    assert "chess 93 %" in warning
+    assert "\x1b" not in warning
+
+
+@pytest.mark.parametrize("content", [b" \n", b"\xff\xfe\x00", None])
+def test_texts_that_are_none_are_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "text.txt").write_bytes(content)
+    assert invoke(["probe", "bench:dense", "--text", "." if content is None else "text.txt"]) == 2
+
+
+@pytest.mark.parametrize("given", ["", "1..", "..3", "4..2", "-1", "1.5", "257", "1,,2", "²", "9" * 5000, "1," * 600])
+def test_other_words_are_no_numbers_of_tokens(given: str) -> None:
+    with pytest.raises(UsageError, match="--tokens"):
+        parse_numbers(given, "--tokens", 256)

@@ -24,7 +24,7 @@ from specmeter.messages import words
 from specmeter.record import Estimate, Request, Session, Telemetry
 from specmeter.show.names import Names
 from specmeter.show.terminal.console import JsonScreen, Screen
-from specmeter.show.terminal.progress import RunProgress, Silence
+from specmeter.show.terminal.progress import RunProgress, Silence, so_far
 from specmeter.store import RunStore
 
 EXPERIMENT = """
@@ -211,3 +211,9 @@ def test_run_tells_programs_everything_in_json(
     assert {it["seconds_left"] for it in told if it["event"] == "progress"} == {None, 0}, "time is virtual"
     assert any("measuring 24 of 24 requests" in it["text"] for it in told if it["event"] == "message")
     assert read_progress(Path("run")).document() == told[-1] | {"state": "complete"}
+
+
+def test_an_interim_interval_that_says_nothing_is_left_out() -> None:
+    wide = Estimate(point=2.03, low=0.04, high=110.68, n=2, unit="x", method="")
+    assert so_far(wide) == "~2.03x"
+    assert so_far(wide.model_copy(update={"low": 1.5, "high": 2.7})) == "~2.03x [1.50, 2.70]"

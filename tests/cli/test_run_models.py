@@ -310,3 +310,37 @@ def test_a_dry_run_refuses_models_that_the_mock_engine_does_not_have(capsys: pyt
         assert "mock:dense, mock:moe, mock:small" in message
     message = said("run", "mock:dens", "--ngram", "--dry-run", capsys=capsys)
     assert "mock:dens: the mock engine has no such model" in message
+
+
+def test_what_is_named_in_the_wrong_place_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target, other = copy("dense", "dense.gguf"), copy("draft-other-vocab", "other.gguf")
+    Path("mine.yaml").write_text(f"target: {target}\narms: [{{method: ngram-simple, gamma: 8}}]\n", encoding="utf-8")
+    copy("dense", "magic")
+    assert invoke(["run", "magic", "--dry-run"]) == 0
+    for argv, named in (
+        (("mine.yaml", "--gamma", "2", "--ngram"), "--gamma, --ngram"),
+        (("mine.yaml", target), "2 names"),
+        ((target, "--draft", "mine.yaml"), "mine.yaml"),
+        (("-m", "mine.yaml"), "mine.yaml"),
+        ((), "run:"),
+        ((".",), "a folder"),
+        ((target, "--variant", "x"), "variants"),
+        ((target, "--save", "mine.yaml"), "mine.yaml"),
+        ((target, "-hf", "o/r:Q4"), "hf:OWNER/REPO/FILE.gguf"),
+        ((target, "--draft", other), "other.gguf"),
+        ((target, "--gamma", "2,x"), "'2,x'"),
+        ((target, "-ngl", "many"), "`all`"),
+        ((target, "--prompts", "none.txt"), "--prompts none.txt"),
+        ((target, "--prompts", "."), "--prompts ."),
+        (("none.gguf",), "did you mean other.gguf, dense.gguf?"),
+        (("none/none.gguf",), "check the path"),
+        ((target, "--draft", "none/d.gguf"), "d.gguf"),
+        ((target, "--draft-min", "1"), "arms.0.gamma_min"),
+        ((target, "--spec-draft-type-k", "1"), "engine.draft_kv_type_k"),
+    ):
+        assert named in said("run", *argv, "--dry-run", capsys=capsys), argv
+    assert invoke(["run", target, "--binary", "/none", "--dry-run"]) == 3
+    assert "/none" in capsys.readouterr().err
+    assert not Path("specmeter-runs").exists()

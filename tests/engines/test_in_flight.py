@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from llama_fixtures import TEXT, arm, greedy, launch, prompt
+from llama_fixtures import NATIVE, NO_NATIVE, TEXT, arm, greedy, launch, prompt
 
 from specmeter.engines import EngineSession, Launch, load_engine
 from specmeter.engines.mock.engine import MockEngine, MockSession
@@ -16,6 +17,7 @@ from specmeter.record import Arm, Reply
 
 OTHER = "Anna has 12 apples. Then "
 TWO = {"slots": 2, "context": 2048}
+DRAFTS = arm(methods=("draft-simple",), draft="d", gamma=4, engine=TWO)
 
 
 def collected(session: EngineSession) -> dict[Ticket, Reply]:
@@ -25,6 +27,34 @@ def collected(session: EngineSession) -> dict[Ticket, Reply]:
         assert ended.ticket not in found
         found[ended.ticket] = ended.result
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["embedded", pytest.param("native", marks=pytest.mark.skipif(NATIVE is None, reason=NO_NATIVE))]
+)
+def test_two_replies_with_drafts_overlap_and_say_what_each_says_alone(kind: str, tmp_path: Path) -> None:
+    with load_engine(kind).start(launch(tmp_path, DRAFTS, draft="draft-small")) as session:
+        assert session.facts.in_flight == 2
+        alone = [session.generate(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
+        started = time.perf_counter()
+        tickets = [session.submit(prompt(text), greedy(200)) for text in (TEXT, OTHER)]
+        ended: dict[Ticket, tuple[float, Reply]] = {}
+        while it := session.collect():
+            assert isinstance(it.result, Reply)
+            ended[it.ticket] = ((time.perf_counter() - started) * 1e3, it.result)
+        again = session.generate(prompt(), greedy(200))
+    (first_at, first), (second_at, second) = (ended[ticket] for ticket in tickets)
+    assert [first.token_ids, second.token_ids] == [it.token_ids for it in alone]
+    # Each had its first token before the other one had its last.
+    assert first_at - first.wall_ms + first.arrival_ms[0] < second_at
+    assert second_at - second.wall_ms + second.arrival_ms[0] < first_at
+    for reply in (first, second):
+        # Counters and statistics are the server's as a whole; steps are each request's own.
+        assert (reply.counters, reply.drafting) == ({}, ())
+        assert sum(step.drafted for step in reply.steps) == (reply.timings.draft_n or 0) > 0
+        assert sum(step.accepted for step in reply.steps) == reply.timings.draft_n_accepted
+    assert again.counters["spec_decode_num_draft_tokens_total"] == again.timings.draft_n
 
 
 @pytest.mark.slow

@@ -128,3 +128,24 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_a_file_without_an_end_is_refused() -> None:
     with pytest.raises(ExperimentError, match="is not a regular file"):
         load("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("arms.0.gama=3", "arms.0.gama: unknown key; did you mean 'gamma'?"),
+        ("arms.0.blocks=3", "arms.0.blocks: unknown key; did you mean design.blocks?"),
+        ("arms.0.gamma=[1, x]", "arms.0.gamma.1: "),
+        ("workloads.0.path=x", "workloads.0.path: "),
+        ("workloads.0.per_kind=0", "workloads.0.per_kind: "),
+        ("workloads=[{}]", "workloads.0: "),
+        ("workloads=[{source: x}]", "workloads.0: "),
+        *((place, f"{place.partition('=')[0]}: ") for place in ("arms=[]", "design=5", "design.order=sideways")),
+        *((place, f"{place.partition('=')[0]}: ") for place in ("targets=null", "name=a b", "arms.0.gamma=1.5")),
+    ],
+)
+def test_a_wrong_place_is_told_once_and_as_the_file_calls_it(file: Path, override: str, told: str) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        load(str(file), [override])
+    lines = [line.removeprefix("  - ") for line in str(caught.value).splitlines() if line.startswith("  - ")]
+    assert [line[: len(told)] for line in lines] == [told]

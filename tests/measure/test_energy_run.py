@@ -17,7 +17,7 @@ from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
 from specmeter.host import energy
 from specmeter.host.ask import read_int
-from specmeter.host.energy import find_sources
+from specmeter.host.energy import EnergySources, find_sources
 from specmeter.store import RunStore
 from specmeter.store.integrity import hash_data
 
@@ -134,3 +134,14 @@ def test_a_run_with_nothing_left_to_measure_does_not_wait_at_rest(
     with RunStore.open(folder, readonly=True) as store:
         assert store.certificate() is not None
     assert read_run(folder).summary.arms[1].energy == read_run(run_folder).summary.arms[1].energy
+
+
+@pytest.mark.slow
+def test_a_machine_without_counters_measures_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "find_sources", lambda: EnergySources(unread=("no counter here",)))
+    file = tmp_path / "metered.yaml"
+    file.write_text(EXPERIMENT.replace("blocks: 2", "blocks: 1"), encoding="utf-8")
+    assert invoke(["run", str(file), "--out", str(tmp_path / "run")]) in (0, 1)
+    assert [arm.energy for arm in read_run(tmp_path / "run").summary.arms] == [None, None]
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert [host.power_meter.unread for host in store.hosts() if host.power_meter] == [("no counter here",)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from probe.probes import curve, model, probe
@@ -71,3 +73,18 @@ def test_models_are_told_apart_only_by_more_than_noise() -> None:
 
 def test_too_few_points_give_no_models() -> None:
     assert fits(probe(target_ms=curve(lambda n: 10.0 + n, (1, 2, 5)))) == ()
+
+
+@pytest.mark.parametrize(
+    ("ms", "found"),
+    [(lambda n: float(n) ** 1.1, {"break-even.never"}), (lambda n: 10.0 - 0.2 * n, {"break-even.always"})],
+)
+def test_a_verification_may_never_pay_or_always(ms: Callable[[int], float], found: set[str]) -> None:
+    assert found <= codes(sentence(probe(target_ms=curve(ms))))
+
+
+def test_the_gamma_that_was_measured_is_spoken_of() -> None:
+    for lengths, n in (((1, 2, 4, 9), 4), ((1, 9), 9), ((1, 2), 2)):
+        assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, lengths))).values["n"] == n
+    assert sentence(probe(target_ms=curve(lambda n: 9.0 + n, (1,)))) == Message("break-even.only_plain")
+    assert break_even(probe(target_ms=curve(lambda n: 9.0 + n, (1, 2))), gamma=4) is None

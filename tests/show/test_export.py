@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow.parquet as parquet
 import pytest
@@ -16,6 +17,7 @@ from records import session as made
 from specmeter.engines import Launch
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.engines.mock.spec import mock_model
+from specmeter.errors import StoreError, UsageError
 from specmeter.numbers import rates
 from specmeter.record import Arm, Generation, GpuSample, Prompt, Reply, Request, Session, Step, Telemetry, Timings
 from specmeter.show.export.formats import FORMATS, FormatName
@@ -189,3 +191,32 @@ def test_streams_stay_open(run: Path):
         RunTable(run, "requests").write(out, name)
         assert not out.closed
         assert out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("x", "xlsx"),
+        ("x.xlsx", None),
+        ("x.XLSX", None),
+        ("x.xlsx", "csv"),
+        ("x.parquet", "csv"),
+        ("no/such/f.csv", None),
+    ],
+)
+def test_files_that_cannot_be_written_are_refused(run: Path, tmp_path: Path, name: str, chosen: Any) -> None:
+    with pytest.raises(UsageError) as refusal:
+        RunTable(run, "requests").write(tmp_path / name, chosen)
+    assert refusal.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_and_libraries_that_are_not_there_are_refused(run: Path, tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(UsageError, match="request is not a table"):
+        RunTable(run, "request")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StoreError):
+        RunTable(tmp_path / "nowhere", "requests").write(tmp_path / "x")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="pyarrow"):
+        RunTable(run, "requests").write(tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ from typing import Any
 
 from specmeter.record import DeviceUse, EngineIdentity, Gpu, Host, ModelIdentity, Session
 from specmeter.store.environment import render_environment
+from specmeter.text import markdown_code, markdown_escaped
 
 HOST = Host(
     hostname_sha256="ab" * 32,
@@ -139,3 +140,8 @@ def test_names_are_not_markup() -> None:
     for table in re.findall(r"(?:^\|.*\n?)+", outside, re.MULTILINE):
         columns = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
         assert len(columns) == 1
+
+
+def test_escaping_keeps_the_characters() -> None:
+    assert markdown_escaped("a_b|_c`<d>\n& ~/x ~y~") == r"a_b\|\_c\`&lt;d&gt; &amp; ~/x \~y\~"
+    assert [markdown_code(it) for it in ("a`b", "a|b", " \n")] == ["`` a`b ``", r"`a\|b`", ""]

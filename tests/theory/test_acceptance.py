@@ -29,10 +29,16 @@ def test_near_certain_acceptance_loses_no_digits() -> None:
     assert acc.tokens_per_step(1 - 1e-13, 8) == pytest.approx(9, rel=1e-11)
 
 
-def test_arrays_broadcast_and_scalars_stay_floats() -> None:
-    table = acc.tokens_per_step(np.array([0.5, 1.0]), np.array([[1], [3]]))
-    assert table.tolist() == [[1.5, 2.0], [1.875, 4.0]]
-    assert isinstance(acc.tokens_per_step(0.5, 2), float)
+@pytest.mark.parametrize(
+    ("alpha", "gamma", "named"),
+    [
+        *((alpha, 4, "alpha is") for alpha in (-0.1, 1.1, 80, np.nan, np.inf)),
+        *((0.5, gamma, "gamma") for gamma in (-1, 2.5, np.nan, np.inf)),
+    ],
+)
+def test_what_is_no_probability_or_length_is_named(alpha: float, gamma: float, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        acc.tokens_per_step(alpha, gamma)
 
 
 @moderate
@@ -69,7 +75,7 @@ def test_alpha_of_the_study_that_claims_most_for_least() -> None:
     "call",
     [
         lambda: acc.alpha_from_acceptance_rate(0.5, 0),
-        lambda: acc.tokens_per_step("much", 4),  # type: ignore[call-overload]
+        lambda: acc.tokens_per_step("much", 4),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_refused(call: Callable[[], object]) -> None:

@@ -38,10 +38,10 @@ def surface(ms: Callable[[int, int], float], *, union: bool = False) -> list[Bat
 
 def test_between_points_the_surface_is_straight_and_outside_it_is_silent() -> None:
     found = CostSurface.of(surface(lambda b, n: 10 + 2 * b * n))
-    assert found.ms_at(1, 1) == 12
-    assert found.ms_at([3, 6], 4).tolist() == pytest.approx([34, 58])
+    assert found.estimate(1, 1).point == 12
+    assert found.estimate(6, 4).point == pytest.approx(58)
     between = found.estimate(3, 4)
-    assert (between.low, between.high) == (pytest.approx(0.9 * 34), pytest.approx(1.1 * 34))
+    assert (between.point, between.low, between.high) == pytest.approx((34, 0.9 * 34, 1.1 * 34))
     assert "between measured points" in between.method
     assert found.covers(16, 9)
     assert not found.covers(17, 1)

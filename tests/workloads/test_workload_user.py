@@ -260,3 +260,8 @@ def test_the_experiment_of_the_page_runs_with_conversations() -> None:
         requests = {request.prompt_id: request for request in store.requests()}
         longest = max(kept.values(), key=lambda it: len(it.before))
         assert requests[longest.id].reply is not None
+
+
+def test_bounds_are_those_that_the_page_states() -> None:
+    bounds = (user_files.MAX_FILE_BYTES, user_files.MAX_PROMPTS, user_files.MAX_PROMPT_CHARACTERS)
+    assert bounds == (64 * 2**20, 100_000, 8_000_000)

@@ -1,19 +1,16 @@
 """The confirmation: what was chosen, and plain decoding, on fresh servers, in as many blocks as were fixed beforehand.
 
 The runner-up of the race goes with it where the race leaves it within reach: of the two the better one on all prompts
-is advised. Where another arm of the race, confirmed or not, may be more than 2 % faster by all that was measured of
-both, the answer is one or the other. That bound is one of as many as the race had pairs with its leader, each half of
-the prompts counts alike, and requests that were held up are steadied (`numbers.stalls`).
+is advised. Where another arm of the race may be more than 2 % faster by all that was measured of both, the answer is
+one or the other: that bound is one of as many as the race had pairs with its leader.
 
-Whether *nothing* gains is asked of both halves together, too: race and confirmation speak of the same arms on the same
-machine, and the race, which chose an arm for its luck, errs against the answer. Each arm that the race left has an
-upper bound of its own at 95 %: to say that none gains more than 2 %, that is enough (intersection-union test), and an
-advice that says so at two looks loses more than that once in ten at most; the simulation of advice says how often.
+Whether *nothing* gains is asked of race and confirmation together, too: the race, which chose an arm for its luck, errs
+against the answer. To say that none gains more than 2 %, an upper bound at 95 % for each arm is enough
+(intersection-union test).
 
 What the confirmation leaves open is measured once more, from the beginning, in as many more blocks as that needs and
 the budget allows. So there are two looks, at one or two arms, and each interval over blocks is one of all of these
-(Bonferroni): where plain decoding is as fast, "speculate" is said in one advice of forty at most. It is said only where
-the interval over prompts lies above 1 as well; without, the gain is that of these prompts. Under load, where prompts
+(Bonferroni). "Speculate" is said only where the interval over prompts lies above 1 as well; under load, where prompts
 share the machine, blocks have to do. Its own checks decide whether a confirmation counts.
 """
 

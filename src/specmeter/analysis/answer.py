@@ -1,20 +1,10 @@
 """Decides the answer to the question a run was made for: should this target speculate, and how?
 
-Arms compete on the same prompts: for the run as a whole those that were given all of its prompts, and for a kind of
-text all that were measured on it (`family`). Each kind of text, each target and each load is a question of its own.
-
-Picking the best of k arms favours luck: if all arms equal the baseline, the best of two intervals of 95 % lies above 1
-nearly twice as often as one does. So "speculate with X" needs X's simultaneous interval above 1, which holds for all
-arms that compete (`stats.simultaneous`). "Do not speculate" claims that every arm is slower, and for that each arm's
-own interval is enough (Berger 1982, doi:10.1080/00401706.1982.10487790: intersection-union test).
-
-With very few blocks Student's t relies on normal noise: with requests that run at one of two speeds, 10 arms and 3
-blocks, up to 11 % of simulated runs said "speculate" falsely. So that answer needs at least `least_units` blocks, with
-which it is false in 5 % of runs at most (`benchmarks/coverage.py`).
-
-An answer over several kinds of text holds for their mixture. If an arm gains on one kind and loses on another, the
-answer is that it depends on the text. The intervals of kinds hold for all arms and kinds together, and a kind gains or
-loses only by 2 % or more.
+Each kind of text, each target and each load is a question of its own; arms compete on the same prompts (`family`). An
+answer over several kinds of text holds for their mixture. The rules, and how often each is wrong in simulation, are in
+docs/explanation/statistics.md: "speculate with X" needs X's simultaneous interval above 1, "do not speculate" every
+arm's own below it (Berger 1982: intersection-union test). If intervals of kinds, which hold for all arms and kinds
+together, gain here and lose there by 2 % or more, it depends on the text.
 
 An arm that failed more than a tenth of its requests is not advised, whatever it gained on the rest. One that drafted
 nothing does not compete.

@@ -1,19 +1,14 @@
 """Compares runs with each other: two builds, two machines, two days.
 
-Arms are compared with the arm of the same id, over the prompts that both runs completed in every block, so that the mix
-of texts is the same on both sides; gaps are completed (`pairing`). Two measures:
+Arms are compared with the arm of the same id, over the prompts that both runs completed in every block; gaps are
+completed (`pairing`). Two measures:
 
 - `rate`: decode rate of the other run / that of the reference. Blocks of different runs have nothing in common, so
   nothing is paired but the prompts: Welch's interval over blocks (`stats.ratio_of_groups`), of logarithms;
-- `speedup`: speedup in the other run / speedup in the reference. Here each block's rate is first divided by that of its
-  own baseline, in which whatever slowed both cancels: the measure for two machines.
+- `speedup`: speedup in the other run / speedup in the reference; whatever slowed arm and baseline alike cancels.
 
-The intervals of one pair of runs hold for all of its arms together (Bonferroni). Intervals over the blocks of a single
-invocation carry the noise within it and not that from day to day: a real difference of two days is found as surely as
-one of two builds. An arm under load is compared by its cells, if both runs gave it the same texts.
-
-If two runs share a request, with the same start and the same times to the last digit, one is a copy of the other (or a
-mock with a virtual clock was asked twice). A copy is not compared with itself.
+The intervals of one pair of runs hold for all of its arms together (Bonferroni). If two runs share a request, with the
+same start and the same times to the last digit, one is a copy of the other, and is not compared with itself.
 """
 
 from __future__ import annotations

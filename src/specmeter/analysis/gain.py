@@ -1,18 +1,8 @@
 """What a speedup is besides the geometric mean over blocks: with prompts, by total time, and over prompts.
 
-An interval over blocks says how repeatable *these prompts* are on this machine. If log speedups spread by 0.2 from
-prompt to prompt, the interval over 4 blocks of 4 prompts holds the speedup of other such prompts in 14 of 100 simulated
-runs (`benchmarks/coverage.py`). So prompts are units of their own. With x_pb the log speedup of prompt p in block b, P
-prompts and B blocks,
-
-    v = v_P + v_B,    v_P = s_P^2 / P,    v_B = s_B^2 / B
-    interval = mean x +- t(df) * sqrt(v),    df = v^2 / (v_P^2 / (P - 1) + v_B^2 / (B - 1))
-
-s_P is the standard deviation of the prompts' means, s_B that of the blocks' means (Satterthwaite's degrees of freedom).
-The prompts are a sample of those that are meant. With fewer than `MIN_PROMPTS` there is the range alone.
-
-Sources: Satterthwaite 1946, doi:10.2307/3002019; Clark 1973, "The language-as-fixed-effect fallacy",
-doi:10.1016/S0022-5371(73)80014-3 (items are a sample, too); Cochran 1977, ch. 6 (ratio estimator).
+An interval over blocks says how repeatable *these prompts* are on this machine; for other prompts, prompts are units of
+their own (docs/explanation/statistics.md has the formula and its sources). They are a sample of those that are meant.
+With fewer than `MIN_PROMPTS` there is the range alone.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
 """Requests that took far longer than the same request in other blocks.
 
-Greedy text is the same in every block, and so should its time be. A request that takes half again as long as the same
-prompt of the same arm elsewhere was held up: by another program, a clock, a page fault. With one request in ten three
-times as slow, on one side only, intervals that claim 95 % hold in 70 to 94 % of simulated runs of 4 or 8 prompts and 3
-to 9 blocks.
-
 With x_pb the logarithm of ms per token of prompt p in block b, a request's excess is x_pb less the lower quartile of
-x_p in the other blocks, less the lower quartile of that over the prompts of its block, which is what slowed the block
-as a whole, less the median of all of these. So a quarter of the requests may stall before stalls pass for usual. It
-stalled if the excess is above ln 1.5 and above 6 robust standard deviations of the faster half (1.4826 times its median
-distance from 0). What stalled stays in: a rule by what came out biases. How often an arm may stall is bounded, also if
-no request did: sixteen that did not say 17 % at most. `benchmarks/coverage.py` counts how often stalls are seen.
+x_p in the other blocks, less the lower quartile of that over the prompts of its block, less the median of all of these.
+So a quarter of the requests may stall before stalls pass for usual. It stalled if the excess is above ln 1.5 and above
+6 robust standard deviations of the faster half (1.4826 times its median distance from 0). What stalled stays in: a rule
+by what came out biases. How often stalls are seen is in docs/explanation/statistics.md.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Summarizes a run's requests for each arm, for the whole run and for every kind of text.
 
-- decode and prompt rate: all tokens over all time, interval over blocks (over invocations if there are several);
-- speedup: per block the ratio to the arm's own baseline, over the same prompts on both sides and in every block
-  (`pairing`); also with prompts, by total time and over prompts;
-- several arms with one baseline: which of them compete, and the interval that holds for all of these together, when
-  the best is picked (`family`);
-- on request the speedup on every prompt by itself;
-- acceptance and tau: interval over prompts, since greedy text repeats itself from block to block (`shares`);
-- requests that stalled (`stalls`);
-- the balance of the order, from measured start times.
+Rates and speedups have intervals over blocks (over invocations if there are several), speedups over the same prompts on
+both sides (`pairing`); acceptance and tau have them over prompts, since greedy text repeats itself (`shares`). Where
+the best of several arms is picked, their intervals hold together (`family`).
 
 Of arms under load the cells are the units, and the speedup is made of them (`load.summary`); acceptance and tau are
 those of their requests, a prompt that is repeated counting as one.

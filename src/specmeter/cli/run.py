@@ -34,7 +34,7 @@ from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.cautions import queueing, self_drafting, swapped, too_few
-from specmeter.laboratory.run import choose_folder, predict_findings, prepare, run
+from specmeter.laboratory.run import Prepared, choose_folder, predict_findings, prepare, run
 from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
@@ -257,12 +257,7 @@ def command(
     with model_progress(screen) as progress:
         prepared = prepare(loaded, fetching=Fetching(offline, progress))
     folder, resumed = choose_folder(prepared.experiment.name, prepared.experiment.model_dump_json(), out=out, new=new)
-    print_blocks(screen, found(predict_findings(prepared), with_notes=False))
-    arms = list(prepared.work.arms.values())
-    models = prepared.work.models
-    warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))
-    for warning in (*warnings, *too_few(prepared.experiment, arms)):
-        screen.say(f"warning: {warning}", tone="doubtful")
+    _warn(screen, prepared)
     if not (quiet or resumed or prepared.work.simulated):
         from specmeter.laboratory.plan import make_plan
         from specmeter.show.terminal.plan import print_duration
@@ -280,7 +275,7 @@ def command(
     except KeyboardInterrupt:
         screen.say(f"stopped; the same command resumes {folder}", wrap=False)
         raise
-    passes = _told(folder, *certified, as_json=as_json, details=details)
+    passes = _answer(folder, *certified, as_json=as_json, details=details)
     if state.state != "complete":
         screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
     if wait is not None:
@@ -303,7 +298,16 @@ def _probes(screen: Screen, files: Sequence[Path]) -> list[tuple[str, Probe]]:
     return probes
 
 
-def _told(folder: Path, just: Measured | None = None, *, as_json: bool, details: bool) -> bool:
+def _warn(screen: Screen, prepared: Prepared) -> None:
+    """Say what the checks expect to find, and what an experiment like this cannot show."""
+    print_blocks(screen, found(predict_findings(prepared), with_notes=False))
+    arms, models = list(prepared.work.arms.values()), prepared.work.models
+    warnings = (*swapped(arms, models), *self_drafting(arms, models), *queueing(arms))
+    for warning in (*warnings, *too_few(prepared.experiment, arms)):
+        screen.say(f"warning: {warning}", tone="doubtful")
+
+
+def _answer(folder: Path, just: Measured | None = None, *, as_json: bool, details: bool) -> bool:
     """Print a run; whether it is not invalid."""
     measured = read_run(folder, just=just)
     print_report(report(measured, details=details), as_json=as_json, details=details)

@@ -1,4 +1,5 @@
-"""Standard output and standard error as they may be: closed, full, or in an encoding that lacks most letters."""
+"""What surrounds a command: streams that may be closed, full, or in an encoding that lacks most letters, and requests to
+stop."""
 
 from __future__ import annotations
 

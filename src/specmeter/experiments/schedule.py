@@ -1,19 +1,12 @@
 """In which order arms are measured, and how balanced that order turned out to be.
 
-A machine drifts: it warms up, throttles, is busy at noon. Within a block every arm runs once, so slow drift from block
-to block cancels in the ratio to the in-block baseline; drift *within* a block does not, unless arms take turns in
-early and late places. Five orders:
+There are five orders, which docs/explanation/statistics.md compares:
 
-`latin` (default). Block b takes row b mod k of a Latin square for k arms: over any k consecutive blocks every arm is
-    in every position once. The square is the zigzag one of Williams, with arms and rows drawn by the seed. Its rows
-    come in pairs that mirror each other (almost so for odd k), hence few blocks, too, are nearly balanced.
-`williams`. Carry-over is balanced as well: every arm directly precedes every other equally often. For even k that is
-    the square above, complete after k blocks; for odd k it takes the square and its mirror image, 2k blocks
-    (Williams 1949, doi:10.1071/CH9490149).
-`random`. An independent shuffle in every block: unbiased on average, balanced only in the long run.
-`as-written`. The order of the file in every block; confounds arm with position, for debugging.
-`grouped`. All blocks of an arm in succession, arms as written: what a script with a loop over configurations does.
-    Confounds arm with time, and a block holds nothing together.
+`latin`     block b takes row b mod k of a Latin square for k arms, the zigzag one of Williams, with arms and rows drawn
+            by the seed. Its rows come in pairs that mirror each other, hence few blocks, too, are nearly balanced
+`williams`  for even k the square above; for odd k it and its mirror image, 2k blocks
+`random`    an independent shuffle in every block
+`as-written`, `grouped`    the order of the file in every block, or all blocks of an arm in succession
 
 Which arm gets which label of a square is free. So arms that others are predicted from (baselines) get the labels that
 the first row begins with: they are measured first, once, and the square is as balanced as before.

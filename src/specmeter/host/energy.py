@@ -5,20 +5,16 @@ Every source gives joules since it was opened:
 - a *counter* (RAPL, NVIDIA GPUs since Volta) is read and unwrapped. Its value is as old as its last change;
 - a *power sensor* (NVIDIA GPUs before Volta) is sampled, and energy is the area under straight lines between
   samples. Time between two samples further apart than `LONGEST_GAP_S` is not covered;
-- `powermetrics` (Mac) gives the mean power of intervals that follow each other.
+- `powermetrics` (Mac) gives the mean power of intervals that follow each other. Only root may run it, so it is started
+  through `sudo -n`, which never asks for a password.
 
-A request took the difference of two readings. Of its time, what no reading covers is `unseen`: the ages of the readings
-at both edges, and the gaps between. If that is much of the time, the joules are not known (`consumption`). Counted are
-processors, memory and GPUs, by whatever program, without fans, disks, displays and losses of the power supply.
+A request took the difference of two readings. Of its time, what no reading covers is `unseen`. If that is much of the
+time, the joules are not known (`consumption`). Counted are processors, memory and GPUs, by whatever program.
 
-*RAPL* are the counters of x86 processors as Linux shows them. A package has one of its own (`package-0`), and on some
-machines its memory has another that is not part of it (`dram`). Cores and graphics are part of the package, and `psys`
-holds the packages: both are left out, or joules would be counted twice. Counters start again at zero beyond
-`max_energy_range_uj`. Since Linux 5.10 only root reads them (CVE-2020-8694). Sources:
-Documentation/power/powercap/powercap.rst of the Linux kernel; Khan et al. 2018, doi:10.1145/3177754.
-
-*`powermetrics`* counts CPU, GPU and neural engine on Apple's own chips, without memory, and the package on Intel's.
-Only root may run it, so it is started through `sudo -n`, which never asks for a password.
+*RAPL*: a package has a counter (`package-0`), and on some machines memory that is not part of it (`dram`). Cores and
+graphics are part of the package, and `psys` holds the packages: both are left out. Counters start again at zero beyond
+`max_energy_range_uj`. Since Linux 5.10 only root reads them (CVE-2020-8694). Source:
+Documentation/power/powercap/powercap.rst of the Linux kernel.
 """
 
 from __future__ import annotations

@@ -52,9 +52,7 @@ def why_not_replayed(arm: Arm, traits: EngineTraits, generation: Generation) -> 
 
         if table_of(arm) is not None:
             return Message("replay.shared_table") if at_once(arm) != 1 else None
-    if (reason := why_not(arm, traits=traits, generation=generation)) is not None:
-        return reason
-    return None if arm.policy is None else Message("replay.policy", policy=arm.policy)
+    return why_not(arm, traits=traits, generation=generation)
 
 
 class Evidence:

@@ -5,10 +5,8 @@ requests at once as it has clients, and put on record. Yield comes from replayin
 has generated: a draft model reads them once.
 
 All of that together takes at most `SHARE` of the time that the baseline's arms will take, and by each arm's first
-session no more than `REQUESTS` requests of the baseline for each arm that was asked for. A coarse probe is taken in any
-case, unless none is wanted: one prompt, few steps, short drafts, which takes seconds; its intervals are the wider. Time
-beyond it makes it finer. Whatever fails here leaves a reason behind, not a failed run; what is interrupted is taken
-again when the run is resumed.
+session no more than `REQUESTS` requests of the baseline for each arm so far, but for one coarse probe
+(docs/explanation/prediction.md). Whatever fails here leaves a reason behind, not a failed run.
 """
 
 from __future__ import annotations

@@ -349,10 +349,13 @@ def run(
             meters["power_meter"] = meter.facts() if store.state().state == "complete" else meter.at_rest()
         store.set_host(prepared.host.model_copy(update=meters))
         store.set_pairs(prepared.pairs)
-        if isinstance(forecaster, Forecaster) and not work.simulated:
+        # Of a simulated run that answers one request at a time there is nothing to find out.
+        looks = not work.simulated or any(arm.load for arm in work.arms.values())
+        if isinstance(forecaster, Forecaster) and looks:
             from specmeter.laboratory.pre_measure import Scout
 
-            forecaster.scout = Scout(work, engine, store, prepared.host, tell=observer.looking_ahead)
+            host = None if work.simulated else prepared.host
+            forecaster.scout = Scout(work, engine, store, host, tell=observer.looking_ahead)
         interrupted, reason = False, None
         try:
             measure(work, engine, store, observer, forecaster, meter)

@@ -1,8 +1,7 @@
 """Tests whether two sets of sampled texts come from one distribution: a permutation test on counts of tokens.
 
-Speculative sampling is lossless if its texts are draws from the target's own distribution. Tokens of one text depend on
-each other, so whole texts are the units. For each prompt p there are n_p texts of one arm and m_p of the other, each as
-a vector of counts (of tokens hashed into buckets). With
+Tokens of one text depend on each other, so whole texts are the units. For each prompt p there are n_p texts of one arm
+and m_p of the other, each as a vector of counts (of tokens hashed into buckets). With
 
     d_p = mean vector of one arm - mean vector of the other,    c_p = counts of all texts of the prompt together,
     v_p = variance of each bucket over them, times (1/n_p + 1/m_p),
@@ -13,16 +12,9 @@ there are two statistics, sums over the buckets k:
     one way:   sum over k of (sum over p of d_pk)^2 / sum over p of v_pk      the same tokens are more frequent in all
 
 Both are computed again for many random assignments of texts to arms, prompt by prompt. Each assignment, the real one
-included, gets the rank that its better statistic has among all, and
-
-    p-value = share of the assignments whose rank is at least as good as that of the real one,
-
-which is exact whatever the distribution. Texts of both arms that share a seed are alike, not independent; that makes
-the test cautious, never rash.
-
-Tried on texts of the bench models, 96 tokens long, at the 1 % level: temperature 0.8 instead of 1 was noticed in 57 %
-of trials with 5 texts for each of 20 prompts, in 97 % with 8 ("one way" alone: 69 % and 98 %; "own way": 9 %). If each
-prompt has words of its own, it is the other way round, which is why there are both.
+included, gets the rank that its better statistic has among all. The p-value is the share of the assignments whose rank
+is at least as good as that of the real one, which is exact whatever the distribution. Texts of both arms that share a
+seed are alike: that makes the test cautious, never rash.
 
 Source: Phipson & Smyth 2010, doi:10.2202/1544-6115.1585 (why the 1 is added); Holm 1979 (several arms).
 """

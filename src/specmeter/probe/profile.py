@@ -1,18 +1,15 @@
 """Profiles of texts by a draft model: how many tokens it guesses right from every place, in one pass.
 
 Along a text t_0 ... t_(n-1) a greedy draft that starts after t_(i-1) agrees for L(i) tokens. As long as it agrees its
-tokens *are* the text, so one pass of the draft over the text tells every L(i): the number of matches in a row from
-position i on, where position j matches if the draft's best token after prompt and t_0 ... t_(j-1) is t_j. A step that
-drafts d tokens there accepts min(L(i), d). So one profile replays any gamma (`replay`), without the target and to the
-token: the counts of a server can be held against it (the check `replay-differs`).
+tokens *are* the text, so one pass of the draft over the text tells every L(i). A step that drafts d tokens there
+accepts min(L(i), d): one profile replays any gamma (`replay`), without the target and to the token.
 
 The pass runs in a process of its own. What a draft model has in its memory while it drafts was partly computed in
 forwards over more tokens, which moves its logits a little. How much, `sway` says: the same text is read once more in
 forwards over many tokens, and the largest change of a gap is kept.
 
-Profiles of a run's texts are made when it has been measured. Every different text of every arm that can be replayed has
-one, by every draft that wrote for it. It may take a tenth of the time that the run took. If that goes wrong, profiles
-are missing, and the check says so.
+Profiles of a run's texts are made when it has been measured; if that goes wrong, they are missing, and the check says
+so.
 """
 
 from __future__ import annotations
@@ -386,7 +383,7 @@ def _readings(work: Work, store: RunStore) -> Iterator[_Reading]:
         key = wanted_key(digest(prompt), digest(text), arm, draft, traits=traits, generation=generation)
         values = parameters(arm, resolved.get(arm.id, {}))["draft-simple"]
         reading = readings.setdefault(key[2:], _Reading(draft, arm.engine))
-        reading.needs(values["n_max"], 0.0 if arm.policy else values["p_min"])
+        reading.needs(values["n_max"], values["p_min"])
         reading.passages.setdefault(key, Passage(prompt_id=request.prompt_id, prompt=prompt, text=text))
     for reading in readings.values():
         enough = [key for key in reading.passages if key in known and _is_enough(known[key], reading)]

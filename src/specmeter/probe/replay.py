@@ -12,8 +12,7 @@ accepted and emits one more token: a step without a draft.
 If the draft's two best tokens are nearly tied, the shape of a batch decides which one it says. `options` of a drafter
 lists what may happen then, and `possible_totals` whether counts are among it.
 
-Replayed are draft models that take their best tokens, and lookups of `ngram-simple`. If a policy decides by what it
-measures, any length of a draft is taken as it was, and only what became of it is replayed.
+Replayed are draft models that take their best tokens, and lookups of `ngram-simple`.
 
 Read in tools/server/server-context.cpp (get_n_draft_max, and the loop around common_speculative_draft) and
 common/speculative.cpp of llama.cpp, and in `engines.libllama.decoder`, which does the same.
@@ -103,8 +102,6 @@ class ModelDrafts:
     p_min: float = 0.0
     near_tie: float = 0.0
     """Gap of logits up to which the draft may decide otherwise; 0: it never does."""
-    any_length: bool = False
-    """Something else decides how long drafts are: any length up to gamma may be."""
 
     @property
     def length(self) -> int:
@@ -115,8 +112,6 @@ class ModelDrafts:
         made without looking there."""
         most = min(self.gamma, most)
         found = {Round(*it) for accepted in self._accepted(at, most) for it in self._lengths(at, most, accepted)}
-        if self.any_length:
-            found |= {Round(length, min(length, it.accepted)) for it in found for length in range(most)}
         return {it if it.drafted >= max(self.gamma_min, 1) else PLAIN for it in found}
 
     def _accepted(self, at: int, most: int) -> Iterator[int]:
@@ -377,6 +372,8 @@ def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> Messag
         return Message("replay.own_rules")
     if arm.synthetic_rates:
         return Message("replay.synthetic")
+    if arm.policy is not None:
+        return Message("replay.policy", policy=arm.policy)
     for method in arm.methods:
         if method not in REPLAYED:
             return Message(_WHY.get(method, "replay.method"), method=method)
@@ -430,8 +427,7 @@ def drafts_of(
         if method == "draft-simple":
             assert profile is not None
             length = gamma if fitting is None else min(gamma, fitting)
-            free = arm.policy is not None
-            methods.append(ModelDrafts(profile, length, least, 0.0 if free else values["p_min"], near_tie, free))
+            methods.append(ModelDrafts(profile, length, least, values["p_min"], near_tie))
         else:
             methods.append(NgramDrafts(prompt, text, values["size_n"], gamma, least))
     together = 0 if server else arm.gamma_min or 0

@@ -3,25 +3,17 @@
 A round is a session that decodes plainly, and right after it one for each way of drafting, with synthetic acceptance of
 rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own; so
 text and experts are those of plain decoding. Drafts shrink towards the end of the text: gamma, gamma, ..., gamma - 1,
-..., 2, 1. One session therefore shows what steps of every length cost, as its log times them. On a GPU a step whose
-length is new takes up to twice as long as one that repeats it; there each length that the run drafts has a session of
-its own as well (`change_costs`).
-
-On an MoE model a step that is thrown away reads most of the tokens of the step before it once more, and with them
-experts that still lie in the processor's caches. So there each round has one more session, in which every draft is
-accepted; what its longest steps cost beyond those scales the others (`analysis.prediction.costs`).
+..., 2, 1. One session therefore shows what steps of every length cost, as its log times them. What counts is the ratio
+to the plain session of the round. docs/explanation/prediction.md says when there are further sessions: one in which
+every draft is accepted (MoE), or one for each length (`change_costs`).
 
 A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
 replays, which emits a token more. Its time is kept as that of a step without a draft.
 
-What counts is the ratio to the plain session of the round. Both meet the same minute of the machine and the same depth
-of context, and their order is turned around from round to round.
-
 *Under load* requests are sent in waves, one by each client, and nothing of a wave counts but the time in which all of
-its requests decode. Plainly, a step takes (window x requests) / tokens. If drafts are rejected whole, a step emits one
-token for each request as well, and the log says how many tokens it had drafted. Requests of a wave begin a step or two
-apart, so near the end of the texts their drafts differ in length: such a step counts with the mean, and whole lengths
-are interpolated. The log's steps are placed in time by the client's arrivals: every step ends where a token arrives.
+its requests decode. Plainly, a step takes (window x requests) / tokens. Requests of a wave begin a step or two apart,
+so near the end of the texts their drafts differ in length: such a step counts with the mean, and whole lengths are
+interpolated. The log's steps are placed in time by the client's arrivals: every step ends where a token arrives.
 """
 
 from __future__ import annotations

@@ -2,22 +2,16 @@
 
 A round is a place in the text: `depth` tokens before it are put into memory, then for every n, in a new random order,
 forwards over n tokens run one after the other along the text, and all is cut back. So a slow minute of the machine
-meets every n, and each n meets every place; the tokens are those of real text, since an MoE model chooses experts by
-them.
+meets every n, and each n meets every place.
 
 The first forward of each n is not timed: llama.cpp builds its graph again whenever n changes. A sample is the mean of
-one round's timed forwards: three of them for small n, two or one for larger ones. The draft's T(1) is taken as drafting
-meets it: after a forward of the target, which has thrown the draft's weights out of the caches. What a step costs
-beside its forwards is timed on the same logits: comparing the n rows with the text, and cutting both memories, or, with
-a recurrent state, saving and restoring it.
+one round's timed forwards. The draft's T(1) is taken as drafting meets it: after a forward of the target, which has
+thrown the draft's weights out of the caches. What a step costs beside its forwards is timed on the same logits.
 
-*Several sequences*: T(b, n) is one forward over b sequences of n tokens each. As many sequences as the largest b are
-put into memory once, each at a place of its own in the text. A round times every b with every n: one forward that is
-not timed, the next one along the texts, and all is cut back. From round to round other sequences take part. Sequences
-lie in streams of their own, as in a server with several slots. llama.cpp joins such sequences in one forward only if
-their numbers are consecutive and they have equally many tokens. (T(2, 1) of a bench model took 66.7 ms with scattered
-numbers and 27.6 ms with consecutive ones.) The experts of b texts are not read again: from those of one text
-(`routing`), b windows of n tokens are drawn from all over it, and their union is counted.
+*Several sequences*: T(b, n) is one forward over b sequences of n tokens each, each at a place of its own in the text.
+From round to round other sequences take part. They lie in streams of their own, as in a server with several slots.
+llama.cpp joins them in one forward only if their numbers are consecutive and they have equally many tokens. (T(2, 1) of
+a bench model took 66.7 ms with scattered numbers and 27.6 ms with consecutive ones.)
 """
 
 from __future__ import annotations

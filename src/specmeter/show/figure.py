@@ -30,7 +30,6 @@ Draw = Callable[["Words", "Palette"], Spec]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
 """Ticks of a logarithmic axis of ratios."""
-_VERDICTS = ("valid", "suspect", "unchecked", "invalid")
 
 
 @dataclass(frozen=True)
@@ -227,11 +226,10 @@ def one_line(palette: Palette, *, across: bool = False) -> Spec:
     return {"data": {"values": [{}]}, "mark": mark, "encoding": ends}
 
 
-def band(palette: Palette, margin: float, *, across: bool = False) -> Spec:
+def band(palette: Palette, margin: float) -> Spec:
     """Where a difference is too small to matter."""
-    axis = "y" if across else "x"
     mark = {"type": "rect", "fill": palette.muted, "opacity": 0.14, "aria": False}
-    ends = {axis: {"datum": 1 / (1 + margin), "type": "quantitative"}, f"{axis}2": {"datum": 1 + margin}}
+    ends = {"x": {"datum": 1 / (1 + margin), "type": "quantitative"}, "x2": {"datum": 1 + margin}}
     return {"data": {"values": [{}]}, "mark": mark, "encoding": ends}
 
 

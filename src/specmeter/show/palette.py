@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 LIGHT = ("#0072b2", "#c45500", "#00805c", "#b8528c", "#9a6a00", "#3b9bd6", "#555555", "#7a3fa0")
-DARK = ("#56b4e9", "#ff9b57", "#3fd0a0", "#f0a3cc", "#f0b93a", "#9cd3f5", "#bbbbbb", "#c39be0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 HEAT = ("#e8914a", "#f5b27a", "#fbd3ad", "#fdeee0", "#f1f1f1", "#e4f0fa", "#bcd9f2", "#8cbfe8", "#5aa3dc")
 """From a large loss (orange) over no difference to a large gain (blue), all light enough for text in ink on them."""

@@ -1,21 +1,18 @@
 """How many tokens a step yields: acceptance, from one probability, from rates by position, and from records of steps.
 
-A step drafts up to gamma tokens; the target verifies them in one forward, accepts those up to the first that it does
-not agree with, and adds one token of its own. So a step that accepts k tokens emits k + 1, and
+A step that accepts k tokens emits k + 1, and
 
     tau = E[tokens emitted per step] = 1 + E[accepted per step],    1 <= tau <= gamma + 1
 
-Three descriptions of the same thing, kept apart because mixing them up is the usual mistake:
+Three descriptions of the same thing, which docs/explanation/theory.md tells apart:
 
     alpha                  one probability for every position, independent of everything (the i.i.d. model)
     conditional rate a_i   probability that draft token i is accepted, given that tokens 1 .. i-1 were accepted
     marginal rate m_i      probability that draft token i is accepted: m_i = a_1 a_2 ... a_i, so it never rises with i
 
-and a fourth, which engines print: accepted / drafted, the acceptance *rate* of a run. It is below alpha whenever
-gamma > 1, because whatever follows a rejection counts as drafted and never as accepted.
+and a fourth, which engines print: accepted / drafted, the acceptance *rate* of a run.
 
-Source: Leviathan, Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding", arXiv 2211.17192,
-section 3 (read in the paper), for the i.i.d. model. The rest follows from the definitions.
+Source: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, section 3 (read in the paper), for the i.i.d. model.
 """
 
 from __future__ import annotations
@@ -33,28 +30,20 @@ _HALVINGS = 60
 """Bisections of [0, 1]: more than a double can tell apart."""
 
 
-@overload
-def tokens_per_step(alpha: float, gamma: float) -> float: ...
-@overload
-def tokens_per_step(alpha: Many, gamma: Values) -> Floats: ...
-@overload
-def tokens_per_step(alpha: float, gamma: Many) -> Floats: ...
-def tokens_per_step(alpha: Values, gamma: Values) -> float | Floats:
+def tokens_per_step(alpha: float, gamma: float) -> float:
     """tau = (1 - alpha^(gamma+1)) / (1 - alpha) = 1 + alpha + alpha^2 + ... + alpha^gamma.
 
     Assumes that every draft token is accepted with the same probability, independently of the others (Leviathan et al.
-    2023, arXiv 2211.17192, Eq. 1; read in the paper). `alpha` in [0, 1], `gamma` >= 0 whole tokens; they broadcast.
+    2023, arXiv 2211.17192, Eq. 1; read in the paper). `alpha` in [0, 1], `gamma` >= 0 whole tokens.
     """
     a, g = np.asarray(probabilities("alpha", alpha)), np.asarray(numbers("gamma", gamma, least=0, whole=True))
-    return plain(_geometric(a, g))
+    return float(_geometric(a, g))
 
 
 @overload
 def alpha_from_acceptance_rate(acceptance_rate: float, gamma: float) -> float: ...
 @overload
 def alpha_from_acceptance_rate(acceptance_rate: Many, gamma: Values) -> Floats: ...
-@overload
-def alpha_from_acceptance_rate(acceptance_rate: float, gamma: Many) -> Floats: ...
 def alpha_from_acceptance_rate(acceptance_rate: Values, gamma: Values) -> float | Floats:
     """The alpha of the i.i.d. model under which accepted / drafted would be what was observed.
 

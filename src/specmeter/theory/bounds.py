@@ -10,21 +10,17 @@ Symbols, used here and in every message that cites a bound:
     T(n)    time of a target forward over n tokens
     m       the cheapest forward that a step can have, in plain ones: min T(n) / T(1) for n = 1 .. gamma + 1, so m <= 1
 
-A step drafts some tokens, verifies them in one target forward and emits the accepted ones plus one token of the
-target's own (Leviathan et al. 2023, arXiv 2211.17192, section 2). It costs at least the cheapest forward, m T(1), and
-at least T(1) (m + g c) if its g drafts are made one after the other before it. Nothing else is assumed. What remains
-are ratios of sums over the steps of a run, so mean values per step may be put in without any error:
+A step costs at least the cheapest forward, m T(1), and at least T(1) (m + g c) if its g drafts are made one after the
+other before it. Nothing else is assumed. What remains are ratios of sums over the steps of a run, so mean values per
+step may be put in without any error:
 
     S <= (sum of emitted tokens) T(1) / (sum of step times) <= tau / m          speedup-above-tau
     S <= tau / (m + g c)                                                        speedup-above-cost-bound
 
-m is 1 if a forward over several tokens costs at least as much as one over a single token. That is *not* a law: on CPUs
-one row takes another kernel than two, and with weights in Q8_0 a forward over two tokens was seen to take 0.67 to 0.84
-of the time of one. There S > tau contradicts nothing. So m is an argument of these functions; if nothing measured it,
-tau / S says how small it would have to be (`cheapest_forward_needed`).
-
-A claim above a bound *with the m that was measured* is false, or the baseline was not what it is called; a claim below
-may still be false. All functions raise `ValueError` for arguments outside the ranges that their docstrings name.
+m = 1 is *not* a law (docs/explanation/theory.md). So m is an argument of these functions; if nothing measured it, tau /
+S says how small it would have to be (`cheapest_forward_needed`). A claim above a bound *with the m that was measured*
+is false, or the baseline was not what it is called. All functions raise `ValueError` for arguments outside the ranges
+that their docstrings name.
 """
 
 from __future__ import annotations

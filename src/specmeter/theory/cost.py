@@ -8,95 +8,45 @@ Costs are in units of one target forward of one token, T(1):
 
     S = tau / (gamma c + v(gamma) + r)                                  the general form
 
-v = 1 and r = 0 give the classical formula of Leviathan et al. 2023 (arXiv 2211.17192, Theorem 3.8; read in the
-paper). Verification at the price of one token is nearly true of a dense model whose weights have to be read anyway
-while arithmetic is spare; a mixture of experts reads more experts for more tokens (`theory.roofline`), and there v is
-what decides. The general form is exact as an identity between means over steps: with mean draft length for gamma and
-mean costs it is the measured speedup. As a prediction it is as good as its inputs.
+It is exact as an identity between means over steps. v = 1 and r = 0 give the classical formula of Leviathan et al. 2023
+(arXiv 2211.17192, Theorem 3.8; read in the paper). docs/explanation/theory.md says when that is nearly true.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
-
-import numpy as np
-
 from specmeter.errors import UsageError
 from specmeter.theory.acceptance import alpha_from_acceptance_rate, tokens_per_step
-from specmeter.theory.arguments import numbers, plain, positive, probabilities
+from specmeter.theory.arguments import numbers, positive, probabilities
 from specmeter.theory.bounds import cost_bound
-
-if TYPE_CHECKING:
-    from specmeter.theory.arguments import Floats, Many, Values
-
 
 # --- the classical model ---------------------------------------------------------------------------------------------
 
 
-@overload
-def classical_speedup(alpha: float, gamma: float, draft_cost: float) -> float: ...
-@overload
-def classical_speedup(alpha: Many, gamma: Values, draft_cost: float) -> Floats: ...
-@overload
-def classical_speedup(alpha: float, gamma: Many, draft_cost: float) -> Floats: ...
-def classical_speedup(alpha: Values, gamma: Values, draft_cost: float) -> float | Floats:
+def classical_speedup(alpha: float, gamma: float, draft_cost: float) -> float:
     """Walltime improvement (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)).
 
     Assumes independent acceptance, drafts of full length, and that verifying gamma + 1 positions takes as long as
-    decoding one token. `alpha` in [0, 1], `gamma` >= 0 whole tokens (they broadcast), `draft_cost` >= 0. Leviathan et
-    al. 2023, arXiv 2211.17192, Theorem 3.8 (read in the paper).
+    decoding one token. `alpha` in [0, 1], `gamma` >= 0 whole tokens, `draft_cost` >= 0. Leviathan et al. 2023,
+    arXiv 2211.17192, Theorem 3.8 (read in the paper).
     """
     c = numbers("draft_cost", draft_cost, least=0)
-    tau, g = _tau_and_gamma(alpha, gamma)
-    return plain(tau / (g * c + 1))
+    return tokens_per_step(alpha, gamma) / (gamma * c + 1)
 
 
 # --- the general form ------------------------------------------------------------------------------------------------
 
 
-@overload
-def step_cost(gamma: float, verification: float, *, draft_cost: float = 0.0, rest: float = 0.0) -> float: ...
-@overload
-def step_cost(gamma: Many, verification: Values, *, draft_cost: float = 0.0, rest: float = 0.0) -> Floats: ...
-def step_cost(gamma: Values, verification: Values, *, draft_cost: float = 0.0, rest: float = 0.0) -> float | Floats:
+def step_cost(gamma: float, verification: float, *, draft_cost: float = 0.0, rest: float = 0.0) -> float:
     """gamma c + v + r: time of a step in target forwards of one token. It is the tau at which nothing is gained.
 
     `gamma` >= 0 tokens drafted (a mean is fine), `verification` > 0 (measured ones may lie a little below 1),
-    `draft_cost` >= 0, `rest` >= 0. `gamma` and `verification` broadcast.
+    `draft_cost` >= 0, `rest` >= 0.
     """
-    g = np.asarray(numbers("gamma", gamma, least=0))
-    v = np.asarray(numbers("verification", verification, least=0))
+    g, v = numbers("gamma", gamma, least=0), numbers("verification", verification, least=0)
     cost = g * numbers("draft_cost", draft_cost, least=0) + v + numbers("rest", rest, least=0)
-    if not (cost > 0).all():
+    if cost <= 0:
         raise UsageError("verification is 0 and nothing else costs anything", fix="give T(gamma + 1) / T(1)")
-    return plain(cost)
-
-
-@overload
-def speedup(
-    tau: float, gamma: float, verification: float = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> float: ...
-@overload
-def speedup(
-    tau: Many, gamma: Many, verification: Values = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> Floats: ...
-def speedup(
-    tau: Values, gamma: Values, verification: Values = 1.0, *, draft_cost: float = 0.0, rest: float = 0.0
-) -> float | Floats:
-    """S = tau / (gamma c + v(gamma) + r).
-
-    `tau` tokens emitted per step, from 1 to gamma + 1; the rest as in `step_cost`. All three broadcast. S <= tau
-    wherever v >= 1; where a forward over several tokens costs less than one over one, S may exceed it
-    (`theory.bounds`).
-    """
-    t, g = np.asarray(numbers("tau", tau, least=1)), np.asarray(numbers("gamma", gamma, least=0))
-    if (t > g + 1 + 1e-9).any():
-        raise UsageError(
-            f"tau is {t.max():g}: a step of gamma drafts emits at most gamma + 1 tokens",
-            fix="give tokens emitted per step as tau, and the tokens drafted per step as gamma",
-        )
-    cost = np.asarray(step_cost(g, verification, draft_cost=draft_cost, rest=rest))
-    return plain(t / cost)
+    return cost
 
 
 # --- break-even ------------------------------------------------------------------------------------------------------
@@ -136,8 +86,3 @@ def permitted_speedup(acceptance_rate: float, gamma: float, draft_cost: float = 
     """
     rate, g = probabilities("acceptance_rate", acceptance_rate), numbers("gamma", gamma, least=0)
     return cost_bound(1 + rate * g, g, numbers("draft_cost", draft_cost, least=0))
-
-
-def _tau_and_gamma(alpha: Values, gamma: Values) -> tuple[Floats, Floats]:
-    g = np.asarray(numbers("gamma", gamma, least=0, whole=True))
-    return np.asarray(tokens_per_step(np.asarray(probabilities("alpha", alpha)), g)), g

@@ -6,8 +6,8 @@
     b / T(b, 1)                         tokens that plain decoding yields, of all requests together
 
 Between measured points both are interpolated by straight lines (the surface first in n, then in b); outside them they
-say nothing, and refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they
-do. With N = b n tokens in all:
+refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they do. With N = b n
+tokens in all:
 
     affine      T = floor + slope N + sequence b                            every token costs the same
     roofline    T = floor + slope max(0, N - knee) + sequence b             flat while memory decides
@@ -15,25 +15,19 @@ do. With N = b n tokens in all:
     moesd       T = bias + k1 G(N) + k2 E(N) + k3 G(load)                   MoESD's own, for surfaces only
 
 On a curve `sequence` is left out. All parameters are at least 0: a fit that says that more tokens make a forward
-cheaper has fitted noise. `slope` is what rows cost, `expert` the time to read one expert of every layer, `sequence` the
-KV cache of one more sequence. U is not fitted but given, measured or modelled (`theory.roofline`). MoESD takes uniform
-routing: E(N) experts (`theory.roofline.expected_union`), each with load = N K / E(N) tokens, and
+cheaper has fitted noise. U is given, measured or modelled (`theory.roofline`). MoESD takes uniform routing: E(N)
+experts, each with load = N K / E(N) tokens, and
 
     G(t) = s^t below the knee, s^knee (1 + ln s (t - knee)) above it
 
-For a dense model E(N) and the load say nothing new, and T = bias + k1 G(N) is left. Its knee shows on a surface, not on
-the curve of one request; its ridge point cannot be told there either (`benchmarks/NOTEBOOK.md`).
-
-Errors are relative, (fitted - measured) / measured: timing noise grows with the time. Models are compared by the
-small-sample Akaike criterion
+Errors are relative: timing noise grows with the time. Models are compared by the small-sample Akaike criterion
 
     AICc = N ln(RSS / N) + 2 k + 2 k (k + 1) / (N - k - 1),    k = parameters + 1 for the variance
 
-Lower is better, and a difference below 2 is none. It asks which model predicts further points of the *same range*
-better; it says nothing about a range that was not measured.
+Lower is better, and a difference below 2 is none. It says nothing about a range that was not measured.
 
-Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); MoESD, arXiv 2505.19645 (target
-efficiency, and its form of T; read in the paper); the other models: computed here.
+Sources: Burnham & Anderson 2002, "Model Selection and Multimodel Inference" (AICc); MoESD, arXiv 2505.19645 (read in
+the paper).
 """
 
 from __future__ import annotations
@@ -52,7 +46,7 @@ from specmeter.numbers.estimates import bare, between, quotient_in_quadrature
 from specmeter.numbers.special import lowest, non_negative_fit
 from specmeter.record import Estimate, Record
 from specmeter.theory.arguments import numbers, plain, positives, same_length
-from specmeter.theory.roofline import expected_union, mean_load
+from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
     from specmeter.record import BatchPoint
@@ -140,8 +134,6 @@ class CostCurve(Record):
     def ms_at(self, tokens: float) -> float: ...
     @overload
     def ms_at(self, tokens: Many) -> Floats: ...
-    @overload
-    def ms_at(self, tokens: Values) -> float | Floats: ...
     def ms_at(self, tokens: Values) -> float | Floats:
         """T(n) between the first and the last measured point, by straight lines; any shape.
 
@@ -158,19 +150,13 @@ class CostCurve(Record):
             )
         return plain(np.interp(n, known, self.ms))
 
-    @overload
-    def verification(self, gamma: float) -> float: ...
-    @overload
-    def verification(self, gamma: Many) -> Floats: ...
-    @overload
-    def verification(self, gamma: Values) -> float | Floats: ...
-    def verification(self, gamma: Values) -> float | Floats:
-        """v(gamma) = T(gamma + 1) / T(1), interpolated; needs a point at n = 1. Any shape.
+    def verification(self, gamma: float) -> float:
+        """v(gamma) = T(gamma + 1) / T(1), interpolated; needs a point at n = 1.
 
         Not forced to 1 or above: a measured curve may dip by its noise.
         """
         one = self._one().ms.point
-        return plain(np.asarray(self.ms_at(np.asarray(numbers("gamma", gamma, least=0)) + 1)) / one)
+        return self.ms_at(numbers("gamma", gamma, least=0) + 1) / one
 
     def verification_estimate(self, gamma: int) -> Estimate:
         """v(gamma) at a measured point, with an interval where T(gamma + 1) and T(1) both have one.
@@ -226,36 +212,14 @@ class CostFit(Fit):
     """One model, fitted to one curve."""
 
     model: CostModel
-    tokens: tuple[float, ...]
-    """n of the measured points."""
     union: Callable[[Floats], float | Floats] | None = None
     """U(n) that was given (`experts` only)."""
 
-    def covers(self, tokens: float) -> bool:
-        """Whether n lies within the measured range; outside it a prediction is an extrapolation, to be called so."""
-        return min(self.tokens) <= tokens <= max(self.tokens)
-
-    @overload
-    def ms_at(self, tokens: float) -> float: ...
-    @overload
-    def ms_at(self, tokens: Many) -> Floats: ...
-    @overload
-    def ms_at(self, tokens: Values) -> float | Floats: ...
-    def ms_at(self, tokens: Values) -> float | Floats:
-        """T(n) of the model, any shape, within the measured range or beyond (`covers`)."""
-        n = np.asarray(numbers("tokens", tokens, least=1))
-        columns = _design(self.model, n, self.parameters.get("knee", 0.0), self.union)
+    def ms_at(self, tokens: Floats) -> Floats:
+        """T(n) of the model, within the measured range or beyond."""
+        columns = _design(self.model, tokens, self.parameters.get("knee", 0.0), self.union)
         linear = [value for name, value in self.parameters.items() if name != "knee"]
-        return plain(np.asarray(sum(value * column for value, column in zip(linear, columns, strict=True))))
-
-    @overload
-    def verification(self, gamma: float) -> float: ...
-    @overload
-    def verification(self, gamma: Many) -> Floats: ...
-    def verification(self, gamma: Values) -> float | Floats:
-        """v(gamma) = T(gamma + 1) / T(1) of the model. `gamma` >= 0, any shape."""
-        n = np.asarray(numbers("gamma", gamma, least=0)) + 1
-        return plain(np.asarray(self.ms_at(n)) / self.ms_at(1.0))
+        return np.asarray(sum(value * column for value, column in zip(linear, columns, strict=True)))
 
 
 def aicc(rms: float, points: int, parameters: int) -> float:
@@ -291,7 +255,7 @@ def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float
     values = (*linear, knee) if model == "roofline" else linear
     residuals = tuple(float(value) for value in fitted / ms - 1)
     parameters = dict(zip(PARAMETERS[model], values, strict=True))
-    return CostFit(parameters, residuals, model, tuple(float(value) for value in n), union)
+    return CostFit(parameters, residuals, model, union)
 
 
 def compare_fits(curve: CostCurve, union: Callable[[Floats], float | Floats] | None = None) -> tuple[CostFit, ...]:
@@ -391,18 +355,6 @@ class CostSurface:
         """Whether (b, n) lies within what was measured."""
         around = self._around(sequences)
         return bool(around) and all(curve.tokens[0] <= tokens <= curve.tokens[-1] for _, curve in around)
-
-    @overload
-    def ms_at(self, sequences: float, tokens: float) -> float: ...
-    @overload
-    def ms_at(self, sequences: Many, tokens: Values) -> Floats: ...
-    @overload
-    def ms_at(self, sequences: Values, tokens: Many) -> Floats: ...
-    def ms_at(self, sequences: Values, tokens: Values) -> float | Floats:
-        """T(b, n) in ms within what was measured; shapes broadcast. Raises `UsageError` outside."""
-        pairs = np.broadcast(numbers("sequences", sequences, least=1), numbers("tokens", tokens, least=1))
-        found = [self.estimate(float(b), float(n)).point for b, n in pairs]
-        return plain(np.array(found, dtype=np.float64).reshape(pairs.shape))
 
     def estimate(self, sequences: float, tokens: float) -> Estimate:
         """T(b, n) in ms, with an interval where its neighbours have one: its ends are interpolated as the point is.
@@ -561,10 +513,8 @@ def _columns(
                 shape = (float(knee), math.exp(float(steepness)))
                 columns = [one, _growth(tokens, *shape)]
                 if experts:
-                    columns += [
-                        np.asarray(expected_union(tokens, experts, used)),
-                        _growth(np.asarray(mean_load(tokens, experts, used)), *shape),
-                    ]
+                    union = expected_union(tokens, experts, used)
+                    columns += [union, _growth(tokens * used / union, *shape)]
                 yield shape, columns
 
 

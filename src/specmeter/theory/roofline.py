@@ -1,37 +1,22 @@
-"""How long a forward over n tokens takes, from what it reads and computes, and how many experts it reads.
-
-    T(n) = overhead + batch [n > 1] + row n + max(bytes(n) / bandwidth, flops(n) / peak)
+"""What a forward over n tokens reads, and how many experts.
 
     bytes(n) = always + U(n) expert + n lookup + context kv + state
 
 `always` is what every forward reads (attention, shared experts, output matrix), `expert` one expert in every layer,
 U(n) the distinct experts per layer, `lookup` the embedding rows, `kv` the cache of one position, `state` the recurrent
-state. While bytes decide, the ratio v = T(n) / T(1) of an MoE model is, in terms of the routed share f of the bytes of
-one token alone,
-
-    v = (1 - f) + f U(n) / K
-
-1 for a dense model (f = 0), and the whole price of verification for a sparse one.
-
-The terms outside the maximum are what real machines add. `overhead` is time per forward that no reading explains
-(launches, synchronisation, sampling); it *helps* speculation, since a step pays it once for several tokens. `batch` is
-what changes if there is more than one row at all: other kernels. `row` is time per further row, beyond arithmetic.
-Bandwidth is what the machine reaches with this engine, fitted or measured: with a datasheet's peak the formula bounds
-and does not predict.
+state. How bytes become time is in `analysis.prediction.costs`.
 
 *Experts.* A layer has E experts (`experts`) and sends each token to K of them (`used`); rho = K / E. A forward over n
-tokens reads the *union* U(n) of their choices, between K (all alike) and min(E, n K) (all different). Uniform and
-independent routing gives the expectation N(n) = E (1 - (1 - rho)^n). Real routing does not: tokens that follow each
-other share experts, so measured unions lie far below. The overlap is a *measured* parameter, in one of two forms:
+tokens reads the *union* U(n) of their choices. Uniform and independent routing gives the expectation N(n) = E (1 - (1 -
+rho)^n); measured unions lie far below (docs/explanation/theory.md). The overlap is a parameter, in one of two forms:
 
     draws       U(n) = N(1 + a (n - 1)):  each further token acts as a fraction a of an independent one
     power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 if all choose alike
 
 Both have U(1) = K. `fit_union` fits them to measured unions, with residuals.
 
-Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785 (the roofline model); MoESD, arXiv 2505.19645
-(target efficiency; Eq. 8, the uniform model; read in the paper). The decomposition into f and U, and the two overlap
-models: computed here.
+Sources: Williams, Waterman & Patterson 2009, doi:10.1145/1498765.1498785; MoESD, arXiv 2505.19645 (Eq. 8, the uniform
+model; read in the paper). The two overlap models: computed here.
 """
 
 from __future__ import annotations
@@ -45,7 +30,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.numbers.special import lowest
-from specmeter.theory.arguments import experts_and_used, numbers, plain, positive, positives, probabilities, same_length
+from specmeter.theory.arguments import experts_and_used, numbers, plain, positive, probabilities, same_length
 
 if TYPE_CHECKING:
     from specmeter.theory.arguments import Floats, Many, Values
@@ -100,43 +85,15 @@ def saturation_threshold(experts: int, used: int, share: float = 0.95) -> int:
     return math.ceil(saturation_tokens(experts, used, share))
 
 
-@overload
-def mean_load(tokens: float, experts: int, used: int) -> float: ...
-@overload
-def mean_load(tokens: Many, experts: int, used: int) -> Floats: ...
-@overload
-def mean_load(tokens: Values, experts: int, used: int) -> float | Floats: ...
-def mean_load(tokens: Values, experts: int, used: int) -> float | Floats:
-    """Tokens per expert that is touched at all: n K / N(n) = rho n / (1 - (1 - rho)^n).
-
-    1 for one token, n where K = E; it never falls with n. It is the batch that an expert's matrices see, so it decides
-    whether reading them pays. Uniform routing; MoESD, arXiv 2505.19645 (read in the paper). `tokens` >= 1, any shape.
-    """
-    n = np.asarray(numbers("tokens", tokens, least=1))
-    return plain(n * used / np.asarray(expected_union(n, experts, used)))
-
-
 # --- routing that overlaps -------------------------------------------------------------------------------------------
 
 
-@overload
-def union_of_draws(tokens: float, experts: int, used: int, share: float) -> float: ...
-@overload
-def union_of_draws(tokens: Many, experts: int, used: int, share: float) -> Floats: ...
-@overload
-def union_of_draws(tokens: Values, experts: int, used: int, share: float) -> float | Floats: ...
 def union_of_draws(tokens: Values, experts: int, used: int, share: float) -> float | Floats:
     """U(n) = N(1 + a (n - 1)) with a = `share` in [0, 1], from `fit_union`. `tokens` >= 1."""
     n = np.asarray(numbers("tokens", tokens, least=1))
     return expected_union(plain(1 + probabilities("share", share) * (n - 1)), experts, used)
 
 
-@overload
-def union_of_power(tokens: float, experts: int, used: int, exponent: float) -> float: ...
-@overload
-def union_of_power(tokens: Many, experts: int, used: int, exponent: float) -> Floats: ...
-@overload
-def union_of_power(tokens: Values, experts: int, used: int, exponent: float) -> float | Floats: ...
 def union_of_power(tokens: Values, experts: int, used: int, exponent: float) -> float | Floats:
     """U(n) = min(E, K n^b) with b = `exponent` in [0, 1]. `tokens` >= 1.
 
@@ -159,8 +116,6 @@ class UnionFit:
     """a of `union_of_draws`, or b of `union_of_power`."""
     experts: int
     used: int
-    tokens: tuple[float, ...]
-    """n of the measured points."""
     residuals: tuple[float, ...]
     """(fitted - measured) / measured, point by point."""
 
@@ -169,17 +124,9 @@ class UnionFit:
         """Root mean square of the residuals."""
         return math.sqrt(math.fsum(value**2 for value in self.residuals) / len(self.residuals))
 
-    @overload
-    def union(self, tokens: float) -> float: ...
-    @overload
-    def union(self, tokens: Many) -> Floats: ...
     def union(self, tokens: Values) -> float | Floats:
-        """U(n) of the fit. Beyond the largest measured n it is an extrapolation: see `covers`."""
+        """U(n) of the fit. Beyond the largest measured n it is an extrapolation."""
         return _overlap(self.model)(tokens, self.experts, self.used, self.parameter)
-
-    def covers(self, tokens: float) -> bool:
-        """Whether n lies between 1, where every model is exact, and the largest measured point."""
-        return 1 <= tokens <= max(self.tokens)
 
 
 def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: OverlapModel = "draws") -> UnionFit:
@@ -203,7 +150,7 @@ def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: Overla
     best = min((0.0, 1.0, lowest(loss, 0.0, 1.0)[0]), key=loss)
     fitted = np.asarray(curve(n, total, k, best))
     residuals = tuple(float(value) for value in fitted / u - 1)
-    return UnionFit(model, best, total, k, tuple(float(value) for value in n), residuals)
+    return UnionFit(model, best, total, k, residuals)
 
 
 def _overlap(model: OverlapModel) -> Callable[[Values, int, int, float], float | Floats]:
@@ -262,37 +209,10 @@ class Footprint:
         return self.always_bytes + self.lookup_bytes + self.used * self.expert_bytes
 
 
-@dataclass(frozen=True)
-class MachineRates:
-    """How fast a machine is with an engine."""
-
-    bandwidth_bytes_per_s: float
-    """What it reaches, not what the datasheet says."""
-    flops_per_s: float | None = None
-    """Peak of the arithmetic that the engine uses; None: never the limit."""
-    overhead_ms: float = 0.0
-    """Per forward."""
-    batch_ms: float = 0.0
-    """Per forward of more than one token."""
-    row_ms: float = 0.0
-    """Per token of a forward."""
-
-    def __post_init__(self) -> None:
-        positive("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
-        if self.flops_per_s is not None:
-            positive("flops_per_s", self.flops_per_s)
-        for name in ("overhead_ms", "batch_ms", "row_ms"):
-            numbers(name, getattr(self, name), least=0)
-
-
 @overload
 def forward_bytes(model: Footprint, tokens: float, *, union: float | None = None, context: float = 0) -> float: ...
 @overload
 def forward_bytes(model: Footprint, tokens: Many, *, union: Many | None = None, context: float = 0) -> Floats: ...
-@overload
-def forward_bytes(
-    model: Footprint, tokens: Values, *, union: Values | None = None, context: float = 0
-) -> float | Floats: ...
 def forward_bytes(
     model: Footprint, tokens: Values, *, union: Values | None = None, context: float = 0
 ) -> float | Floats:
@@ -309,59 +229,6 @@ def forward_bytes(
     elif union is not None:
         raise UsageError("union: this model is dense", fix="leave `union` out")
     return plain(size)
-
-
-@overload
-def forward_ms(
-    model: Footprint, machine: MachineRates, tokens: float, *, union: float | None = None, context: float = 0
-) -> float: ...
-@overload
-def forward_ms(
-    model: Footprint, machine: MachineRates, tokens: Many, *, union: Many | None = None, context: float = 0
-) -> Floats: ...
-@overload
-def forward_ms(
-    model: Footprint, machine: MachineRates, tokens: Values, *, union: Values | None = None, context: float = 0
-) -> float | Floats: ...
-def forward_ms(
-    model: Footprint, machine: MachineRates, tokens: Values, *, union: Values | None = None, context: float = 0
-) -> float | Floats:
-    """T(n) in ms, as in the head of this module. Arguments as for `forward_bytes`."""
-    n = np.asarray(numbers("tokens", tokens, least=1))
-    seconds = np.asarray(forward_bytes(model, n, union=union, context=context)) / machine.bandwidth_bytes_per_s
-    if machine.flops_per_s is not None:
-        seconds = np.maximum(seconds, n * model.flops_per_token / machine.flops_per_s)
-    return plain(machine.overhead_ms + machine.batch_ms * (n > 1) + machine.row_ms * n + 1000 * seconds)
-
-
-@overload
-def verification(
-    model: Footprint, machine: MachineRates, gamma: float, *, union: float | None = None, context: float = 0
-) -> float: ...
-@overload
-def verification(
-    model: Footprint, machine: MachineRates, gamma: Many, *, union: Many | None = None, context: float = 0
-) -> Floats: ...
-def verification(
-    model: Footprint, machine: MachineRates, gamma: Values, *, union: Values | None = None, context: float = 0
-) -> float | Floats:
-    """v(gamma) = T(gamma + 1) / T(1), at least 1. `gamma` >= 0; `union` are those of gamma + 1 tokens."""
-    n = np.asarray(numbers("gamma", gamma, least=0)) + 1
-    one = forward_ms(model, machine, 1.0, context=context)
-    return plain(np.asarray(forward_ms(model, machine, n, union=union, context=context)) / one)
-
-
-@overload
-def target_efficiency(verification: float) -> float: ...
-@overload
-def target_efficiency(verification: Many) -> Floats: ...
-def target_efficiency(verification: Values) -> float | Floats:
-    """T(1) / T(gamma) = 1 / v: how much of the ideal, verification at the price of one token, a system keeps.
-
-    Defined by MoESD, arXiv 2505.19645 (read in the paper), where gamma stands for the tokens that are verified. 1 is
-    ideal; `verification` > 0, any shape.
-    """
-    return plain(1 / positives("verification", verification))
 
 
 def _union(model: Footprint, n: Floats, union: Values | None) -> Floats:

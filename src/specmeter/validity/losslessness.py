@@ -1,12 +1,9 @@
 """Asks the target how sure it was where a greedy text differs from the text that it should equal.
 
-Greedy speculative decoding verifies many tokens in one forward, plain decoding one by one. The sums inside come out
-differently in the last digits, and if two tokens are nearly as likely, that decides which one is said: both texts are
-the target's. If the target is sure, only an error makes a text differ. So an engine that does not speculate is asked:
-after the prompt and all that both texts have in common, how likely is the one token, how likely the other?
-
-That is done when a run has been measured, and costs about one prompt per question. If it fails, margins are missing,
-and the check `output-differs` says so.
+If two tokens are nearly as likely, the shape of a forward decides which one is said: both texts are the target's. If
+the target is sure, only an error makes a text differ (docs/explanation/losslessness.md). So an engine that does not
+speculate is asked: after the prompt and all that both texts have in common, how likely is the one token, how likely the
+other? That is done when a run has been measured. If it fails, margins are missing, and `output-differs` says so.
 """
 
 from __future__ import annotations
@@ -14,7 +11,8 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.analysis.divergences import Divergence, alone, find_divergences, read_texts
@@ -36,24 +34,6 @@ _REFUSALS = 3
 """So many refused questions in a row end a session."""
 
 
-@dataclass
-class MarginTally:
-    """What came of asking."""
-
-    differing: int = 0
-    """Requests whose text differs from that of their reference."""
-    margins: int = 0
-    """Of these, how many have a margin in the store now."""
-    questions: int = 0
-    """Asked and answered now."""
-    beyond: int = 0
-    """Questions beyond the most that are asked in a run."""
-    unaskable: int = 0
-    """Requests whose texts have tokens without known ids before the difference."""
-    failures: list[str] = field(default_factory=list[str])
-    """What the engines said that did not answer."""
-
-
 class MarginQuestion(NamedTuple):
     """What comes after these tokens? One answer serves every request that parted there."""
 
@@ -62,43 +42,28 @@ class MarginQuestion(NamedTuple):
     before: tuple[int, ...]
 
 
-def measure_margins(work: Work, engine: Engine, store: RunStore, *, most_questions: int = MAX_QUESTIONS) -> MarginTally:
+def measure_margins(work: Work, engine: Engine, store: RunStore) -> None:
     """Ask the target about every place where a greedy text of the run left its reference, and keep the answers.
 
     What the store has already is not asked again. With penalties the likeliest token is not the one that is chosen, so
     nothing is asked. Engines that fail leave margins missing. Raises `StoreError`;
     Ctrl-C passes on, and what was answered by then is kept.
     """
-    asked = MarginTally()
     generation = work.experiment.generation
     if generation.temperature > 0 or generation.penalized or not {"tokens", "candidates"} <= set(work.traits.tells):
-        return asked
-    differences = find_divergences(store, work.arms, read_texts(store))
-    asked.differing = len(differences)
-    asked.unaskable = sum(not it.can_be_asked for it in differences)
-    found = _sort(work, differences, store.margins())
+        return
+    found = _sort(work, find_divergences(store, work.arms, read_texts(store)), store.margins())
     store.add_margins(found.repeated)
-    asked.margins = found.known + len(found.repeated)
-    chosen = _fairly(found.open, max(0, most_questions - found.answered))
-    asked.beyond = len(found.open) - len(chosen)
     by_baseline: dict[str, dict[MarginQuestion, list[Divergence]]] = defaultdict(dict)
-    for question in chosen:
+    for question in _fairly(found.open, max(0, MAX_QUESTIONS - found.answered)):
         by_baseline[question.baseline_id][question] = found.open[question]
     for baseline_id, questions in by_baseline.items():
-        try:
-            _ask_session(work, engine, store, baseline_id, questions, asked)
-        except EngineError as error:
-            asked.failures.append(f"{baseline_id}: {error.message}")
-    return asked
+        with suppress(EngineError):
+            _ask_session(work, engine, store, baseline_id, questions)
 
 
 def _ask_session(
-    work: Work,
-    engine: Engine,
-    store: RunStore,
-    baseline_id: str,
-    questions: dict[MarginQuestion, list[Divergence]],
-    asked: MarginTally,
+    work: Work, engine: Engine, store: RunStore, baseline_id: str, questions: dict[MarginQuestion, list[Divergence]]
 ) -> None:
     """Ask one baseline's target. Raises `EngineError` when the engine does not start, or gives up."""
     prompts = {prompt.id: prompt for prompt in work.prompts[baseline_id]}
@@ -107,17 +72,13 @@ def _ask_session(
         for question in sorted(questions):
             try:
                 candidates = _ask(work, session, prompts[question.prompt_id], question)
-            except EngineProtocolError as error:
+            except EngineProtocolError:
                 refused += 1
                 if refused == _REFUSALS:
                     raise
-                asked.failures.append(f"{baseline_id}, {question.prompt_id}: {error.message}")
                 continue
             refused = 0
-            differences = questions[question]
-            store.add_margins(_margin(it, candidates) for it in differences)
-            asked.questions += 1
-            asked.margins += len(differences)
+            store.add_margins(_margin(it, candidates) for it in questions[question])
 
 
 def _ask(work: Work, session: EngineSession, prompt: Prompt, question: MarginQuestion) -> tuple[Candidate, ...]:
@@ -147,8 +108,6 @@ class _Sorted:
     """What is to be asked, with the requests it is about."""
     repeated: list[Margin]
     """Of requests that parted as others did before, about which the store has the answer."""
-    known: int
-    """Requests whose margin is in the store."""
     answered: int
     """Questions that these have answered."""
 
@@ -161,11 +120,11 @@ def _sort(work: Work, differences: Sequence[Divergence], margins: Iterable[Margi
     for it, question in places:
         if (margin := stored.get(_place(it))) is not None:
             answers[question, it.reference_token, it.token] = margin
-    result = _Sorted({}, [], 0, len({question for question, _, _ in answers}))
+    result = _Sorted({}, [], len({question for question, _, _ in answers}))
     for it, question in places:
         if _place(it) in stored:
-            result.known += 1
-        elif (margin := answers.get((question, it.reference_token, it.token))) is not None:
+            continue
+        if (margin := answers.get((question, it.reference_token, it.token))) is not None:
             where = it.key._asdict()
             result.repeated.append(margin.model_copy(update=where))
         elif it.can_be_asked:

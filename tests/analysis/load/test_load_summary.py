@@ -236,3 +236,20 @@ def test_one_block_says_nothing() -> None:
 def test_the_same_arm_at_other_loads() -> None:
     found = {way(arm) for arm in (*arms(4), *arms(4, depth=512))}
     assert found == {"t/none", "t/draft-simple/small/g4"}
+
+
+@pytest.mark.parametrize(
+    ("speedups", "course"),
+    [
+        ((1.8, 1.2, 0.9, 0.7), "stops"),
+        ((0.7, 0.9, 1.1, 1.3), "starts"),
+        ((1.8, 1.6, 1.4, 1.2), "pays"),
+        ((0.9, 0.8, 0.7, 0.6), "never"),
+        ((1.5, 0.8, 1.5, 0.8), "mixed"),
+        ((1.0, 1.0, 1.0, 1.0), "not shown"),
+    ],
+)
+def test_the_course_of_a_speedup_over_clients(speedups: Sequence[float], course: str) -> None:
+    (found,) = crossing({4: speedups})
+    assert (found.course, found.measured, found.arm) == (course, CLIENTS, "t/draft-simple/small/g4")
+    assert (found.clients is not None) == (course in ("stops", "starts"))

@@ -53,9 +53,8 @@ def test_the_target_is_asked_once_for_all_loads(tmp_path: Path) -> None:
     for arm_id, token in ((f"{BASE}/c2", 300), (f"{SD}/c1", 300), (f"{SD}/c2", 301)):
         forge(tmp_path, RequestKey(0, 1, arm_id, prompt_id), replaced(3, token))
     asked, margins = ask(tmp_path, prepared)
-    assert (asked.differing, asked.questions, asked.margins, len(margins)) == (3, 1, 3, 3)
-    assert not asked.failures
-    assert ask(tmp_path, prepared)[0].questions == 0, "what is known is not asked again"
+    assert (asked, len(margins)) == (1, 3)
+    assert ask(tmp_path, prepared)[0] == 0, "what is known is not asked again"
     findings = found(tmp_path)
     control, loaded = findings[f"{BASE}/c2"], findings[f"{SD}/c2"]
     assert control.message.values["reference"] == Message("output-differs.one_client")

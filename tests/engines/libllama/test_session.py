@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engines.libllama.contexts import core_path
-from engines.llama_fixtures import arm, greedy, prompt
+from engines.llama_fixtures import TEXT, arm, greedy, prompt
 from specmeter.engines import check_arm
 from specmeter.engines.libllama.session import InProcessSession
-from specmeter.errors import EngineStartError, ExperimentError
+from specmeter.errors import EngineProtocolError, EngineStartError, ExperimentError
 from specmeter.record import Arm
 
 SMALL = core_path("draft-small")
@@ -105,3 +105,11 @@ def test_planted_errors_need_a_text_that_is_known() -> None:
 def test_a_session_that_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(EngineStartError, match="no such model file"):
         session(model_arm(), draft=tmp_path / "missing.gguf")
+
+
+@pytest.mark.parametrize("text", ["", TEXT * 60, "\udcff"], ids=["empty", "too long", "surrogate"])
+def test_a_prompt_that_is_refused_ends_nothing(text: str) -> None:
+    with session(model_arm()) as opened:
+        with pytest.raises(EngineProtocolError):
+            opened.generate(prompt(text), greedy())
+        assert opened.generate(prompt(), greedy(5)).timings.predicted_n == 5

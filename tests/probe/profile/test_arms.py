@@ -60,7 +60,6 @@ def test_what_follows_from_the_text_is_replayed() -> None:
     assert why_not(arm(), traits=EMBEDDED.traits, generation=GREEDY) is None
     assert why_not(arm(), traits=EMBEDDED.traits, generation=SAMPLED) is None, "a server's draft is greedy all the same"
     assert why_not(arm(rule="sample-match"), traits=LIBLLAMA.traits, generation=SAMPLED) is None
-    assert why_not(arm(policy="utility"), traits=LIBLLAMA.traits, generation=GREEDY) is None
     both = arm(methods=("ngram-simple", "draft-simple"))
     assert why_not(both, traits=NATIVE.traits, generation=GREEDY) is None
 
@@ -72,14 +71,6 @@ def test_what_the_session_says_is_in_force_counts() -> None:
     assert replay(drafts_of(arm(), {}, traits=NATIVE.traits, profile=matches), Limits(9))[0] == (4, 4)
     assert says_what_is_in_force(arm(), said)
     assert not says_what_is_in_force(arm(), {"method_parameters": {"draft-simple": {"n_max": 2}}})
-
-
-def test_a_policy_may_choose_any_length_and_what_became_of_it_is_replayed() -> None:
-    drafts = drafts_of(arm(policy="utility", gamma=3), {}, traits=LIBLLAMA.traits, profile=profile("1101111"))
-    limits = Limits(7)
-    assert first_impossible(drafts, limits, [Round(3, 1), Round(0, 0), Round(1, 1), Round(0, 0)]) is None
-    assert first_impossible(drafts, limits, [Round(3, 2), Round(2, 2)]) == 0
-    assert first_impossible(drafts, limits, [Round(3, 1), Round(2, 1), Round(1, 1)]) == 1
 
 
 def test_a_server_logs_no_plain_steps_and_keeps_one_token_more_free() -> None:

@@ -126,6 +126,7 @@ def test_python_has_figures_and_crossovers(run: Path) -> None:
     assert len(list(found.cells.figures)) == 72
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_at_each_load(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = measured(tmp_path, LOADED.replace("noise: 0.03", "noise: 0.02"))
     assert invoke(["compare", str(run), str(other)]) in (0, 1)
@@ -150,3 +151,7 @@ ARMS = tuple(
     )
     for count in (1, 2, 4)
 )
+
+
+def test_where_time_went_is_not_told_under_load(run: Path) -> None:
+    assert invoke(["explain", str(run)]) == 2

@@ -10,13 +10,14 @@ import shutil
 import sqlite3
 from base64 import b64encode
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, words
-from specmeter.show.figure import specification
+from specmeter.show.figure import ratio_axis, specification
 from specmeter.show.page import document as documents
 from specmeter.show.page.document import read_document
 from specmeter.show.page.page import document_figures, run_page
@@ -207,3 +208,13 @@ def test_steps_and_routing_become_charts(real: Path) -> None:
     page = run_page(document, ("en",))
     for name in ("positions", "accepted", "union"):
         assert f'id="figure-{name}"' in page
+
+
+def test_ratio_axes_show_all_points_and_never_two_ticks_at_one_place() -> None:
+    for values in ([0.97, 1.04], [0.02, 40.0], [1.0], [0.5, 1.001, 1.002, 9.0]):
+        (low, high), ticks = ratio_axis(values)
+        assert low < min(*values, 1.0)
+        assert high > max(*values, 1.0)
+        assert 1 in ticks
+        assert all(low <= tick <= high for tick in ticks)
+        assert all(b / a > (high / low) ** (1 / 10) for a, b in pairwise(ticks))

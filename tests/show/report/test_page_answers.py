@@ -14,6 +14,7 @@ from mock_probe import mock_probe
 from report_pages import Looked
 from specmeter.analysis.explain.ceiling import ceilings
 from specmeter.analysis.reading import read_run
+from specmeter.show import run_tables
 from specmeter.show.matrix_figure import matrix
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.page import run_page, shareable
@@ -191,3 +192,14 @@ def test_a_command_on_a_page_names_no_home_folder_and_still_works_in_a_shell() -
     assert "sk-abc" not in line
     told = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
     assert told.startswith(f"{home}/my models/a.gguf {home}/b.gguf ")
+
+
+def test_time_that_cannot_be_divided_is_none_of_verification_in_the_table(document: Document) -> None:
+    assert document.account is not None
+    table = run_tables.parts(document)
+    keys = [column.key for column in table.columns]
+    assert any(arm.means == "undivided" for arm in document.account.arms)
+    for arm, one in zip(document.account.arms, table.rows, strict=True):
+        told = {key: str(cell.text) for key, cell in zip(keys, one.cells, strict=True)}
+        if arm.means == "undivided":
+            assert (told["part_verify"], told["part_undivided"] != "-") == ("-", True)

@@ -231,3 +231,10 @@ def test_a_run_that_stopped_when_it_was_decided_says_so(sweep: Path) -> None:
     )
     told = run_report.report(replace(run, findings=(*run.findings, found))).sections
     assert any(isinstance(it, Text) and it.said == found.message for part in told for it in part.blocks)
+
+
+def test_where_none_helps_each_interval_is_its_own(sweep: Path) -> None:
+    run = read_run(sweep)
+    assert any(run.cited(arm) != arm.speedup for arm in run.summary.arms), "it allows for picking the best"
+    off = replace(run, answers=tuple(it.model_copy(update={"decision": "do not speculate"}) for it in run.answers))
+    assert all(off.cited(arm) == arm.speedup for arm in off.summary.arms)

@@ -1,18 +1,15 @@
 """At how many clients speculation stops paying, or starts to.
 
-One way of drafting is measured at several numbers of clients, each with its baseline in every block. The crossover is
-where the speedup is 1: the logarithm of the speedup, linear in log2 of the clients between those that were measured
+The crossover is where the speedup is 1: its logarithm, linear in log2 of the clients between those that were measured
 (`numbers.crossing`), with an interval over the blocks that allows for bends.
 
 At each load a gain or a loss is shown if the speedup's interval, made to hold for all loads and ways of drafting
-together, lies on one side of 1, of at least as many blocks as any answer needs. "Pays at every load" and "never pays"
-claim something of every load, so there each load's own interval is enough (`answer`). Speculation stops paying if a
-gain is shown first and the mean falls below 1 behind it, and starts to if a loss is shown first and it rises above 1:
-on the other side nothing need be shown, and the interval is then open there.
+together, lies on one side of 1. "Pays at every load" and "never pays" claim something of every load, so there each
+load's own interval is enough (`answer`). Speculation stops paying if a gain is shown first and the mean falls below 1
+behind it, and starts to if a loss is shown first and it rises above 1.
 
 Of several ways of drafting, speculation pays for as long as any of them does: it stops where the last one stops, within
-[the largest lower end, the largest upper end] of intervals that hold together (Bonferroni), and starts where the first
-one starts. Nothing is said of loads beyond those that were measured, nor of a curve that turns between two of them.
+[the largest lower end, the largest upper end] of intervals that hold together, and starts where the first one starts.
 
 Predicted speedups cross 1 in the same way. Errors of predictions at different loads are largely the same, so the ends
 of the interval are where the lower and the upper ends of the speedups cross.

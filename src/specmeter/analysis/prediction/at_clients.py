@@ -6,7 +6,7 @@ S_decoding is the speedup with costs in plain steps of all clients together: wha
 over one that emits a token for each. p stays what it is for the baseline: that a draft model reads prompts as well is
 left out.
 
-Where the speedup crosses 1: `load.crossover`.
+`load.crossover` finds where the speedup crosses 1.
 """
 
 from __future__ import annotations

@@ -6,20 +6,13 @@
     T(n)    target forward over n tokens                    o    the rest: choosing tokens, cutting caches
     D(d)    making d drafts. A draft model makes them one by one, d t(1), and then takes in what the target verified,
             one forward over the d + 1 tokens: t(d + 1). N-gram methods look them up: nothing that counts
-    save    a server copies the state of a recurrent target before it drafts: bytes of the state over the rate of a copy
-    restore a recurrent target cannot forget rejected tokens: it restores a checkpoint and replays the a tokens that
-            were accepted and the one in place of the rejected draft, which emits one more
+    save, restore    of the state of a recurrent target, which cannot forget rejected tokens and replays the a accepted
 
-`probed`    curves that were measured on this machine. Points between them lie on straight lines. Beyond the last one an
-            MoE target goes on by the experts that are still to be read (`theory.curves`, with the probe's own unions),
-            any other curve on the line through its last two points; with twice the uncertainty.
-`stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`):
-            what a step costs beside its forwards is in them.
-`by_bytes`  what forwards read and compute (`theory.roofline`), of a catalogue's device or of no device in particular.
-            What bytes cannot say is drawn from ranges that stand in `Unknowns`, and makes most of the interval.
+`probed`    curves that were measured on this machine, lines between their points
+`stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`)
+`by_bytes`  what forwards read and compute (`theory.roofline`); what bytes cannot say is drawn from `Unknowns`
 
-`MODEL` is the spread of what is left out, drawn once per prediction: the state of the machine on another day, costs
-that grow with the context, a server around the forwards.
+`MODEL` is the spread of what is left out, drawn once per prediction. docs/explanation/prediction.md has the rest.
 """
 
 from __future__ import annotations

@@ -10,20 +10,15 @@ token:
     a_j = P(token j is accepted | it was drafted and all before it were accepted)
     E[accepted] = sum over j <= gamma of  h_1 a_1 h_2 a_2 ... h_j a_j
 
-h is 1 for a draft model without `p_min`; for n-gram methods h_1 is how often there is a draft at all. Steps whose draft
-ended because gamma was reached say nothing about the next token (`theory.acceptance.position_rates`). What a step costs
-depends on the length of its draft whatever was accepted, so P(drafted >= j) is counted too. Beyond the longest gamma
-that was measured (`Yields.measured`) the rates of the last half of the positions go on.
-
-Acceptance that was counted on the very prompts that are predicted has no uncertainty of its own. For *other* prompts of
-the kind, prompts are drawn with replacement from those that were counted, and from these as many as will be measured
-(Efron & Tibshirani 1993, ch. 6). One prompt has nothing to be drawn from.
+h is 1 for a draft model without `p_min`; for n-gram methods h_1 is how often there is a draft at all. What a step costs
+depends on the length of its draft whatever was accepted, so P(drafted >= j) is counted too. Beyond `Yields.measured`
+the rates of the last half of the positions go on (docs/explanation/prediction.md).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -226,14 +221,6 @@ class Counted:
             weights = rng.multinomial(self.other_prompts, likely).astype(np.float64)
             weights[0] = 1.0
         return weights
-
-
-def counted(replies: Iterable[tuple[str, int, Reply]], basis: Message, other_prompts: int | None = None) -> Counted:
-    """From (prompt id, gamma in force, reply) of measured requests."""
-    found = Counted(basis=basis, other_prompts=other_prompts)
-    for prompt_id, gamma, reply in replies:
-        found.add(prompt_id, count_steps(reply, gamma))
-    return found
 
 
 def _tally(steps: Steps, longest: int) -> Floats:

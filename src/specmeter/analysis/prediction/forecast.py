@@ -1,15 +1,8 @@
 """Predicts a run's arms before each is measured, and compares the predictions with what was measured.
 
-Cost: the probe that was named, else steps that were probed in the run itself (`laboratory.pre_measure`), else the
-newest probe of these models, this engine, this machine and these settings, else the bytes in the headers of both
-models.
-
-Acceptance: rates that the arm prescribes (synthetic acceptance), else a replay of the arm on the texts that its
-baseline has generated, else what other arms of the run with the same target, draft and drafting have shown on the same
-prompts so far, whatever their gamma; else an assumed range, said to be one.
-
-Under load both are those of the arm's own load. What prompts take of the time of its baseline stays as it is
-(`speedup`). Whatever takes time (files, first use of a library) happens when the forecaster is made, or in `prepare`.
+Which costs and which acceptance an arm is predicted from, in which order, says docs/explanation/prediction.md. Under
+load both are those of the arm's own load. Whatever takes time (files, first use of a library) happens when the
+forecaster is made, or in `prepare`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,17 @@
 """How a draft is verified.
 
-Row i of the n + 1 rows is what the target says about place i, given the draft up to there. Every rule
-walks along the draft, stops at the first token that it rejects and puts the target's own token there; if it accepts
-all, row n gives one more.
+Row i of the n + 1 rows is what the target says about place i, given the draft up to there. Every rule walks along the
+draft, stops at the first token that it rejects and puts the target's own token there; if it accepts all, row n gives
+one more.
 
     greedy         accept while the draft is the target's best token
     rejection      accept x with probability min(1, target(x) / draft(x)), else draw from max(0, target - draft)
     sample match   draw the target's own token, accept while the draft is the same
 
-Greedy text is exactly the target's. The other two leave its *distribution* exactly as it is: by rejection a token x
-comes out with probability min(draft(x), target(x)), plus the probability of a rejection times the residual at x; by
-matching, every token that comes out was drawn from the target. Rejection accepts at least as many drafts
-(`theory.acceptance`).
+Greedy text is exactly the target's; the other two leave its *distribution* exactly as it is.
 
-Sources: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1, section 2.3 and appendix A.1; Chen et al. 2023,
-"Accelerating Large Language Model Decoding with Speculative Sampling", arXiv 2302.01318, theorem 1 (rejection).
-Matching is what llama.cpp's server does (common_sampler_sample_and_accept_n).
+Sources: Leviathan, Kalman & Matias 2023, arXiv 2211.17192, algorithm 1; Chen et al. 2023, arXiv 2302.01318, theorem 1
+(rejection). Matching is what llama.cpp's server does (common_sampler_sample_and_accept_n).
 """
 
 from __future__ import annotations

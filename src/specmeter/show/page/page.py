@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from specmeter import __version__, extensions
 from specmeter.analysis.load.crossover import CrossoverOutcome, crossover_outcomes
@@ -30,7 +30,7 @@ from specmeter.show.palette import PAGE
 from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
-from specmeter.show.run_words import at_load, best_of, blocks_set_aside, details, headline_interval, sentence
+from specmeter.show.run_words import at_load, best_of, details, excluded_blocks, headline_interval, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT = 400_000
 _CODE, _AS_CODE = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
-T = TypeVar("T")
 
 
 def run_page(
@@ -95,7 +94,7 @@ def run_page(
         cite=interval_to_cite(run),
         window=window_span(run),
         cells_left_out=left_out(run),
-        set_aside=None if run.worst is None else blocks_set_aside(run, run.worst, document.names),
+        excluded=None if run.worst is None else excluded_blocks(run, run.worst, document.names),
         busy=None if run.busy is None else Message("decision.none.busy", what=run.busy.what),
         remedy=run.remedy,
         lines=_lines(document),

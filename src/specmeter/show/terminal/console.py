@@ -64,10 +64,10 @@ class Screen(Console):
         shown: RenderableType = Padding(text, (0, 0, 0, indent), expand=False) if indent else text
         self.print(shown, soft_wrap=not wrap)
 
-    def say_all(self, lines: Iterable[Said], *, tone: Tone = "", indent: int = 0, wrap: bool = True) -> None:
+    def say_all(self, lines: Iterable[Said], *, tone: Tone = "", wrap: bool = True) -> None:
         """Several lines."""
         for line in lines:
-            self.say(line, tone=tone, indent=indent, wrap=wrap)
+            self.say(line, tone=tone, wrap=wrap)
 
     def table(self, table: Table, *, caption: bool = False, heads: bool = True) -> None:
         """A table, and below it what its marks mean; `caption`: under its title, `heads`: with headings."""

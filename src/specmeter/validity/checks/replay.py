@@ -1,12 +1,9 @@
 """Checks counts against a replay of the text that came out, with no tolerance but for near ties of the draft.
 
-A draft that takes its best tokens is a function of the text before it. So the text that a request generated, the draft
-model and gamma say how many tokens every step drafted and how many of them were accepted (`specmeter.probe.profile`).
-If a counter says otherwise, it is wrong, or another draft model wrote, or it read another prompt.
-
-The draft may decide otherwise where its two best tokens are nearly tied: its memory was computed in forwards of other
-sizes. How far its gaps move by that, each profile has measured (`sway`). Counts that no near tie explains are false.
-An arm that cannot be replayed (no profile in time, a method that keeps tables) is not suspect for that.
+The text that a request generated, the draft model and gamma say how many tokens every step drafted and how many of them
+were accepted (`specmeter.probe.profile`). If a counter says otherwise, it is wrong, or another draft model wrote, or it
+read another prompt. docs/explanation/prediction.md says what a near tie may change. An arm that cannot be replayed is
+not suspect for that.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ _RUNNING = re.compile(r"\[(\d{1,9})\](\d+\.\d{4}),")
 _FINAL = re.compile(r"Final estimate: PPL = (\d+\.\d+) \+/- (\d+\.\d+)")
 _TOO_SHORT = re.compile(r"you need at least (\d+) tokens .*\n?.*?tokenizes to only (\d+) tokens", re.DOTALL)
 _TRAINED = re.compile(r"trained on only (\d{1,9}) context tokens")
-_NORMAL = 1.959964
 
 
 def find_tool(tool: Tool, given: str) -> Path:
