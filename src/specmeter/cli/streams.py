@@ -1,4 +1,4 @@
-"""What surrounds a command: streams that may be closed, full, or in an encoding that lacks most letters, and requests to
+"""What surrounds a command: streams that may be closed, full, or in an encoding that lacks most letters; requests to
 stop."""
 
 from __future__ import annotations

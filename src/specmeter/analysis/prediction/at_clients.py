@@ -5,8 +5,6 @@
 S_decoding is the speedup with costs in plain steps of all clients together: what a step of b requests with drafts costs
 over one that emits a token for each. p stays what it is for the baseline: that a draft model reads prompts as well is
 left out.
-
-`load.crossover` finds where the speedup crosses 1.
 """
 
 from __future__ import annotations
