@@ -127,6 +127,12 @@ def _held(shared: Path, places: Sequence[int]) -> Iterator[None]:
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cached meanwhile is gone afterwards."""
+    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def times() -> int:
     """How many times as long this is tried, by hand."""
     return TIMES

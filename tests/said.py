@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from specmeter.messages import Message, Value
+from specmeter.messages import LANGUAGES, Message, Value, words
 
 
 def all_said(said: Value) -> Iterator[Message]:
@@ -31,6 +31,15 @@ def said_of(said: Value, code: str) -> Message:
     """The one of this code."""
     (found,) = (it for it in all_said(said) if it.code == code)
     return found
+
+
+def check_both_languages(phrases: Iterable[Message | None]) -> None:
+    """Each is told in Chinese characters too, and nothing is left to be filled in."""
+    for phrase in filter(None, phrases):
+        english, chinese = (words(language).render(phrase) for language in LANGUAGES)
+        assert english != chinese
+        assert re.search("[\u4e00-\u9fff]", chinese)
+        assert not re.search(r"\{\w+\}", english + chinese)
 
 
 def literals(folder: Path) -> Iterator[str]:

@@ -321,7 +321,9 @@ def test_a_module_has_one_subject() -> None:
 
 
 def _is_title(paragraph: str) -> bool:
-    if "\n" in paragraph.strip() or not re.match(r"[A-Z`]", paragraph) or not paragraph.endswith("."):
+    if "\n" in paragraph.strip() or not re.match(r"(?!It |They |This |These )[A-Z`]", paragraph):
+        return False
+    if not paragraph.endswith("."):
         return False
     return not paragraph.startswith("Source") and bool(
         _TITLE.match(paragraph) or not _VERB.search(_CLAUSE.split(paragraph)[0])

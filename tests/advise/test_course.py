@@ -74,7 +74,7 @@ class Heard(Silent):
         assert left_s >= 0
         self.stages.append((stage, tuple(arms)))
 
-    def told(self, advice: Advice) -> None:
+    def best_so_far(self, advice: Advice) -> None:
         self.answers.append(advice)
 
     def note(self, text: str) -> None:

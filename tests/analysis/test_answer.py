@@ -66,8 +66,6 @@ def test_on_a_kind_of_text_all_arms_measured_on_it_compete() -> None:
     assert (whole.kind, whole.decision, whole.arm_id, whole.among) == ("", "speculate", DRAFT.id, 1)
     assert (edit.kind, edit.decision, edit.arm_id, edit.among) == ("edit", "speculate", DRAFT.id, 2)
     assert edit.gain.prompts == 2
-    assert str(sentence(edit)).startswith("moe on edit: 1.80x as fast with draft (")
-    assert "; 4 blocks of 2 prompts)" in str(sentence(edit))
     assert said_of(details(edit)[0], "found.adjusted").values["among"] == 2
     assert "found.adjusted" not in codes(details(whole)[0])
 
@@ -102,7 +100,6 @@ def test_arms_without_a_prompt_in_common_have_no_answer_for_the_whole() -> None:
 def test_the_answer_names_its_prompts_and_gives_the_interval_over_prompts() -> None:
     spread = {"code-1": 1.4, "reason-1": 2.4, "edit-1": 1.7, "edit-2": 2.0}
     (answer,) = answered(run_of({DRAFT.id: spread}), DRAFT)
-    assert "; 4 blocks of 4 prompts)" in str(sentence(answer))
     assert answer.gain.over_prompts is not None
     assert answer.gain.over_prompts.of == "prompts"
     assert answer.gain.over_prompts.low is not None
@@ -164,8 +161,6 @@ def test_decoding_and_prompt_with_decoding_are_told_apart() -> None:
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 2.0)}), DRAFT)
     assert answer.gain.decoding.point == pytest.approx(2.0, rel=0.01)
     assert answer.gain.with_prompt.point == pytest.approx(1100 / 600, rel=0.01)
-    assert "2.00x as fast with draft" in str(sentence(answer))
-    assert str(details(answer)[1]).startswith("prompt and decoding together: 1.83x (1.8")
 
 
 def test_total_time_stands_beside_the_mean_over_blocks_and_a_gap_is_told() -> None:
@@ -177,8 +172,6 @@ def test_total_time_stands_beside_the_mean_over_blocks_and_a_gap_is_told() -> No
     (answer,) = answered(rows, DRAFT)
     assert answer.gain.pooled.point < 1.4 < answer.gain.decoding.point
     assert any("off the mean over blocks" in line for line in lines(answer))
-    (quiet,) = answered(run_of({DRAFT.id: EVERY}), DRAFT)
-    assert "all decoded tokens over all decoding time: 1.80x" in lines(quiet)
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------
@@ -187,20 +180,14 @@ def test_total_time_stands_beside_the_mean_over_blocks_and_a_gap_is_told() -> No
 def test_an_interval_that_says_nothing_is_too_noisy_to_tell() -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}, noise=(0.0, 3.0, -2.0, 4.0)), DRAFT)
     assert (answer.decision, answer.units_advised) == ("too noisy", units_for(answer.speedup, 0.1))
-    assert str(sentence(answer)) == (
-        "moe: too noisy to tell; draft (4 blocks of 4 prompts); close other programs and run again"
-    )
     (answer,) = answered(run_of({DRAFT.id: dict.fromkeys(KINDS, 1.1)}, noise=(0.0, 0.5, -0.5, 0.45)), DRAFT)
     assert answer.decision == "too noisy"
-    assert str(sentence(answer)).endswith(f"close other programs and run about {answer.units_advised} blocks for +-10%")
 
 
 @pytest.mark.parametrize(("blocks", "decision"), [(2, "too few"), (3, "speculate")])
 def test_two_blocks_do_not_say_speculate(blocks: int, decision: str) -> None:
     (answer,) = answered(run_of({DRAFT.id: EVERY}, blocks=blocks), DRAFT)
     assert answer.decision == decision
-    if decision == "too few":
-        assert str(sentence(answer)).endswith("run at least 3 blocks")
 
 
 def test_more_arms_need_more_blocks() -> None:
@@ -266,7 +253,6 @@ def test_an_arm_does_not_look_faster_where_it_fails_on_its_slow_prompt() -> None
     (complete,), (partly,) = answered(whole, DRAFT), answered(lacking, DRAFT)
     assert partly.speedup.point == pytest.approx(complete.speedup.point, rel=0.003)
     assert (partly.gain.completed, complete.gain.completed) == (2, 0)
-    assert "2 requests are missing on one side and estimated from the other blocks" in lines(partly)
 
 
 def test_a_prompt_that_one_side_never_completed_counts_on_neither_and_that_is_said() -> None:
@@ -278,7 +264,6 @@ def test_a_prompt_that_one_side_never_completed_counts_on_neither_and_that_is_sa
     assert (answer.left_out, answer.gain.prompts) == (1, 3)
     assert answer.speedup.point == pytest.approx(0.95, rel=0.01)
     assert "the 3 of 4 prompts it completed; it failed the others" in str(sentence(answer))
-    assert any(line.startswith("1 prompt is left out on both sides") for line in lines(answer))
 
 
 def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
@@ -291,8 +276,6 @@ def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
     assert (answer.arm_id, answer.among, [it.arm_id for it in answer.behind]) == (OTHER.id, 1, [DRAFT.id])
     told = "not compared (some of these prompts never completed): draft (1.08x on the 3 of 4 that it completed)"
     assert told in lines(answer)
-    said = str(sentence(answer))
-    assert said.startswith("moe: do not speculate; best that completed everything: 0.90x (")
 
 
 @pytest.mark.parametrize(("fails", "decision"), [(("edit-1", "edit-2"), "not advised"), ((), "speculate")])
@@ -334,7 +317,6 @@ def test_an_arm_that_drafted_nothing_does_not_compete() -> None:
     assert (answer.decision, answer.arm_id, answer.among, answer.idle) == ("do not speculate", DRAFT.id, 1, (OTHER.id,))
     assert "detail.idle" in codes(details(answer))
     # The row of the other is above it.
-    assert "; best that drafted anything: 0.90x (" in str(sentence(answer))
     alone = [row for row in rows if row.arm_id != DRAFT.id]
     (answer,) = answered(alone, OTHER)
     assert (answer.decision, answer.among) == ("cannot tell", 1)

@@ -33,7 +33,6 @@ from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
-from specmeter.probe.files import find_probe, load_probe, save_probe
 from specmeter.probe.replay import Limits, Round
 from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
 from specmeter.store import RunStore
@@ -377,56 +376,6 @@ def test_a_footprint_of_a_header_counts_experts() -> None:
 
 def test_draft_lengths_that_are_shown() -> None:
     assert doubling(16) == [1, 2, 3, 4, 6, 8, 12, 16]
-
-
-# --- probes as files -------------------------------------------------------------------------------------------------
-
-
-def test_a_probe_goes_to_its_file_and_back(tmp_path: Path) -> None:
-    probe = mock_probe("moe")
-    path = save_probe(probe, tmp_path / "new" / "probe.json")
-    assert load_probe(path) == probe
-
-
-def test_the_newest_probe_of_these_models_is_found(tmp_path: Path) -> None:
-    probe = mock_probe()
-    older, newer = (probe.model_copy(update={"made_at": at}) for at in (5.0, 9.0))
-    for name, it in (("a", newer), ("b", older), ("c", mock_probe("moe"))):
-        save_probe(it, tmp_path / f"{name}.json")
-    (tmp_path / "rubbish.json").write_text("{", encoding="utf-8")
-    assert probe.draft is not None
-    found = find_probe(probe.target, probe.draft, probe.engine, tmp_path)
-    assert found is not None
-    assert (found[0].name, found[1]) == ("a.json", newer)
-    assert find_probe(probe.target, probe.target, probe.engine, tmp_path) is None
-    other = probe.engine.model_copy(update={"version": "9", "binary_sha256": "ff"})
-    assert find_probe(probe.target, None, other, tmp_path) is None
-    assert find_probe(probe.target, None, probe.engine, tmp_path / "nowhere") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "JSON"),
-        ("[]", "has to be a mapping of keys"),
-        ('{"format": 2}', "format"),
-        (mock_probe().model_dump_json().replace('"depth":128', '"depth":"deep"'), "depth"),
-        (json.dumps(mock_probe().model_dump(mode="json") | {"target_ms": {"points": []}}), "without points"),
-        (mock_probe().model_dump_json().replace('"point":37.0', '"point":NaN', 1), "finite"),
-        ("\udcff", "not text"),
-    ],
-)
-def test_a_file_that_is_no_probe_is_refused_by_name(tmp_path: Path, text: str, why: str) -> None:
-    path = tmp_path / "bad.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError, match=r"bad\.json") as refusal:
-        load_probe(path)
-    assert why in refusal.value.message
-
-
-def test_a_probe_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_probe(tmp_path / "none.json")
 
 
 # --- steps that were probed in the run itself -------------------------------------------------------------------------

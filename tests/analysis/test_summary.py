@@ -381,6 +381,7 @@ def many(count: int, arms: int, blocks: int) -> Iterator[RequestRow]:
                 yield fake(f"arm-{arm}", block, f"p-{prompt}", ms, kind=f"kind-{prompt % 5}")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_requests() -> None:
     arms = [Arm(id="arm-0", target="t", role="baseline")]
     arms += [Arm(id=f"arm-{index}", target="t", baseline_id="arm-0") for index in range(1, 20)]

@@ -150,7 +150,6 @@ def test_it_is_the_experiment_of_a_file_and_its_run_goes_on_from_either_side(
     assert seen == [(n, 24) for n in range(1, 6)]
     begun = specmeter.load()
     assert (begun.state.state, begun.verdict) == ("partial", None)
-    assert "not checked yet: mine, partial, 5 of 24 requests" in repr(begun)
     assert invoke(["run", "mine.yaml"]) == 0
     assert "resuming 19 of 24 requests" in capsys.readouterr().err
     assert [it.name for it in Path("specmeter-runs").iterdir()] == [begun.folder.name]
@@ -244,7 +243,6 @@ def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.R
     assert f"{answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to {answer.high:.2f}" in shown
     assert shown.index("x as fast with") < shown.index("valid") < shown.index("<table>")
     assert "Simulated" in shown
-    assert repr(run).startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens")
 
 
 def test_comparisons_audits_predictions_and_tables_show_their_answer_first(run: specmeter.Run):

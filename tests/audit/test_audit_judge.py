@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -574,40 +574,9 @@ def test_every_bound_names_its_assumptions() -> None:
 _NUMBERS = st.floats(1e-9, 1e15)
 _COUNTS = st.integers(0, 10**15)
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(
-        (
-            "speedup",
-            "decode_rate",
-            "baseline_rate",
-            "draft_rate",
-            "speed_ratio",
-            "token_interval_ms",
-            "predicted_ms",
-            "prompt_ms",
-            "wall_ms",
-            "bytes_per_token",
-            "size_bytes",
-            "bandwidth_bytes_per_s",
-            "concurrency",
-        ),
-        _NUMBERS,
-    ),
-    **dict.fromkeys(
-        (
-            "gamma",
-            "drafted",
-            "accepted",
-            "steps",
-            "target_forwards",
-            "failed_forwards",
-            "failed_draft_forwards",
-            "restores",
-            "predicted_n",
-            "prompt_n",
-            "experts",
-        ),
-        _COUNTS,
-    ),
+    **{name: _NUMBERS for name, kind in get_type_hints(Claim).items() if kind == float | None},
+    **{name: _COUNTS for name, kind in get_type_hints(Claim).items() if kind == int | None},
+    "p_min": st.floats(0, 1),
     "acceptance": st.floats(0, 2),
     "baseline_rate_sd": st.floats(0, 1e15),
     "cheapest_forward": st.floats(0.01, 1),

@@ -367,8 +367,6 @@ def test_the_report_says_what_passed_and_what_does_not_apply() -> None:
     report = examine(dataclasses.replace(subject, planted={}, drafting=None))
     assert report.passed, report
     text = str(report)
-    assert "passed          counts are exact (" in text
-    assert "not applicable  drafts are conserved" in text
     assert "no engine was given that shows this (Subject.planted['hangs'])" in text
     assert text.splitlines()[-1].startswith("19 of 25 cases passed, 0 failed")
 

@@ -154,7 +154,6 @@ def test_a_run_opens_and_is_judged_where_its_engine_is_not_installed(
     lacking = started_anew("run", written(measured.parent))
     assert lacking.returncode == 2
     assert "engine 'toy' is not installed" in lacking.stderr
-    assert "installed: embedded, libllama, mock, native" in lacking.stderr
 
 
 def test_of_what_an_engine_does_not_tell_nothing_is_passed(tmp_path: Path) -> None:
@@ -310,7 +309,6 @@ def test_a_package_that_fails_later_is_named_and_not_specmeter(shelf: Path, tmp_
     assert done.returncode == 3
     said = " ".join(done.stderr.split())
     assert "error: the engine of clumsy-engine 0.9 failed (KeyError: 'timings')" in said
-    assert "please report it to its authors with the file" in said
     assert "Traceback" not in done.stderr
 
 

@@ -192,7 +192,6 @@ def test_everything_that_is_missing_stands_in_one_message(
         build(BuildSpec(source=own_source))
     assert "apt install cmake" in error.value.fix
     assert "apt install g++" in error.value.fix
-    assert error.value.fix.endswith(", then run this command again")
 
 
 @pytest.mark.parametrize(("vendors", "native"), [(["NVIDIA"], True), (["AMD"], False), ([], False)])
@@ -233,7 +232,6 @@ def test_interrupted_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     started.send_signal(signal.SIGINT)
     _, told = started.communicate(timeout=120)
     assert started.returncode == 130, told
-    assert "the same command continues" in told
     assert builds() == []
     pretend(tmp_path, monkeypatch)
     assert invoke(["engines", "build", "--source", str(own_source)]) == 0

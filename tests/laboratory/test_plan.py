@@ -52,7 +52,6 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
     lookups = experiment(tmp_path, arms=arms)
     (warning,) = (it for it in make_plan(load(lookups)).warnings if "an answer needs" not in it)
     assert warning.startswith("dense/ngram-simple/g4/n6: ngram-simple never drafts")
-    assert "set gamma to 6 or more" in warning
     mock = make_plan(load(lookups, ["engine.kind=mock"]))
     assert [it for it in mock.warnings if "an answer needs" not in it] == []
 

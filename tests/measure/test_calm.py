@@ -41,7 +41,7 @@ from specmeter.record.measured import threads_beside
 from specmeter.show.advice_words import would_decide
 from specmeter.show.page.live import Pages
 from specmeter.store import RequestKey, RunReader, RunState, RunStore
-from specmeter.validity.checks.machine import set_aside
+from specmeter.validity.checks.machine import excluded_block
 from specmeter.validity.checks.run_data import RunData
 from validity.factory import EPOCH, experiment, host, load, run_data
 
@@ -382,7 +382,7 @@ def test_what_is_disturbed_may_count(tmp_path: Path) -> None:
 class Stopping(Silent):
     """Ctrl-C while a calm machine is waited for."""
 
-    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
+    def block_excluded(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
         raise KeyboardInterrupt
 
 
@@ -488,7 +488,7 @@ def test_who_disturbs_gets_its_cores() -> None:
 
 
 def found(data: Any) -> list[tuple[str, str]]:
-    return [(it.severity, it.message.code) for it in set_aside(data) if isinstance(it, Finding)]
+    return [(it.severity, it.message.code) for it in excluded_block(data) if isinstance(it, Finding)]
 
 
 CLEAN = run_data(experiment())

@@ -59,7 +59,6 @@ def test_offline_all_are_listed_with_how_to_get_each(tmp_path: Path, hub: Hub) -
     with pytest.raises(ModelError) as caught:
         prepare(load(experiment(tmp_path)), fetching=OFFLINE)
     message = caught.value.message
-    assert message.startswith("3 models are not on this machine:")
     for line in (
         f"targets.moe = {BIG} (size unknown)",
         f"specmeter models build {BIG}",
@@ -84,7 +83,6 @@ def test_with_a_hub_sizes_are_told_and_nothing_is_fetched(tmp_path: Path, hub: H
     assert caught.value.fix == "name files of your own with --set", "no command brings a file of one's own"
     would = message.partition("a run would also download:\n")[2].splitlines()
     assert sorted(would[:2]) == [f"  drafts.little = {SMALL} (1.0 MB)", f"  targets.moe = {BIG} (3.0 MB)"]
-    assert message.endswith("together 4.0 MB, as far as known")
     assert hub.ranges == []
 
 
@@ -161,7 +159,6 @@ def test_real_demo_says_what_it_lacks_and_how_to_get_it(capsys: pytest.CaptureFi
     assert capsys.readouterr().out.count("will be downloaded") == 2
     assert invoke(["run", "real-demo", "--offline"]) == 2
     error = capsys.readouterr().err
-    assert "2 models are not on this machine" in error
     assert error.count("specmeter models build hf:Qwen/Qwen2.5-Coder-") == 2
     assert "--set targets.coder-1.5b=/path/to/model.gguf" in error
 

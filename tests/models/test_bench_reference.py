@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,10 +12,7 @@ from specmeter.models.bench import build, describe, names, parse, reference_of
 from specmeter.models.gguf import Metadata, read_header
 from specmeter.models.weights import CONVERTIBLE
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_every_listed_name_is_a_reference() -> None:

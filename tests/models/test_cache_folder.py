@@ -19,9 +19,7 @@ from specmeter.errors import ModelError
 _OLD = time.time() - 3600
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _file(path: Path, content: bytes) -> Path:

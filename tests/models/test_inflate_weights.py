@@ -24,9 +24,7 @@ from specmeter.models.weights import CONVERTIBLE, RANDOM_ONLY, RandomBits, conve
 _Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _tensors(path: Path) -> dict[str, gguf.ReaderTensor]:

@@ -27,9 +27,7 @@ _PARAMETERS = {
 """Published parameter counts of the language models, without vision and multi-token-prediction parts."""
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.mark.parametrize("name", SHAPES)

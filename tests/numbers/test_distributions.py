@@ -67,7 +67,9 @@ def test_texts_that_share_seeds_are_never_suspected() -> None:
     assert p_value([(one, one) for one in own], Assignments(), 1999) == 1
 
 
-@pytest.mark.parametrize("other", [text(3.0), wordy], ids=["sharper", "wordy"])
+@pytest.mark.parametrize(
+    "other", [pytest.param(text(3.0), id="sharper", marks=pytest.mark.slow), pytest.param(wordy, id="wordy")]
+)
 def test_another_distribution_is_noticed(other: Draw) -> None:
     rng = np.random.default_rng(3)
     noticed = sum(trial(rng, text(1.0), other, 10, 5) <= 0.01 for _ in range(30))

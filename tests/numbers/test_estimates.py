@@ -26,13 +26,11 @@ def test_a_quotient_is_taken_at_its_worst() -> None:
     found = quotient(WHOLE, made(4.0, 2.0, 5.0, n=3, level=0.9), unit="x", method="ratio of two rates")
     assert (found.point, found.low, found.high) == (2.5, 8.0 / 5.0, 12.0 / 2.0)
     assert (found.n, found.level, found.unit) == (3, 0.9, "x")
-    assert found.method.startswith("ratio of two rates; from the lowest over the highest")
 
 
 def test_a_product_is_taken_at_its_worst() -> None:
     found = product(WHOLE, made(4.0, 2.0, 5.0, n=3), unit="tokens", method="rate x time")
     assert (found.point, found.low, found.high, found.n) == (40.0, 16.0, 60.0, 3)
-    assert found.method.startswith("rate x time; from both lower")
 
 
 @pytest.mark.parametrize("half", [made(4.0, None, 5.0), made(4.0, 2.0, None), made(4.0, None, None)])

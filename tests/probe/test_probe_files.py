@@ -55,6 +55,7 @@ def test_a_probe_without_a_place_gets_one_of_its_own(tmp_path: Path, monkeypatch
         ({"target_ms": {"points": []}}, "without points"),
         ({"target_ms": None}, "target_ms"),
         ({"surprise": 1}, "surprise"),
+        ({"settings": {"depth": "deep"}}, "depth"),
     ],
 )
 def test_malformed_probes_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -66,10 +67,11 @@ def test_malformed_probes_are_refused(tmp_path: Path, change: dict[str, object],
 
 
 def test_other_files_are_no_probes(tmp_path: Path) -> None:
-    missing, empty, large = tmp_path / "missing", tmp_path / "empty", tmp_path / "large"
-    empty.touch()
+    large, others = tmp_path / "large", {"empty": b"", "list": b"[]", "bytes": b"\xff\xdc"}
     large.write_bytes(b" " * (10 * 2**20 + 1))
-    for path in (missing, empty, large, tmp_path):
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    for path in (tmp_path / "missing", large, tmp_path, *(tmp_path / name for name in others)):
         with pytest.raises(UsageError, match="specmeter probe"):
             load_probe(path)
 

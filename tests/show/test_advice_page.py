@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,10 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up advice has no confirmation that could give its answer; `test_verify_advice` has what is done then."""
 
-    def nothing(*_: object) -> Iterator[str]:
-        return iter(())
-
-    monkeypatch.setattr(verify_advice, "differences", nothing)
+    monkeypatch.setattr(verify_advice, "differences", lambda *_: iter(()))
 
 
 @pytest.mark.usefixtures("believed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,10 +56,7 @@ def test_the_figure_has_what_was_predicted_and_measured_and_where_it_is_1() -> N
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A schedule among the runs that is taken for measured, without the runs of its stages."""
 
-    def nothing(*_: object) -> Iterator[str]:
-        return iter(())
-
-    monkeypatch.setattr(verify_advice, "differences", nothing)
+    monkeypatch.setattr(verify_advice, "differences", lambda *_: iter(()))
     monkeypatch.chdir(tmp_path)
     place = Path("specmeter-runs/schedule-dense")
     write_schedule(SCHEDULES["up-to"], place)

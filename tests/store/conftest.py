@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,3 +103,20 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
         tmp_path / "run", experiment_yaml="name: t # ✓\n", experiment_json='{"name": "t"}', plan=PLAN
     ) as store:
         yield store
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the mock engine, measured once for all tests of a module."""
+    from measure.test_measure import measured, write
+
+    folder = tmp_path_factory.mktemp("original")
+    measured(write(folder, design={"blocks": 2}), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(original, tmp_path / "run")
+    return tmp_path / "run"

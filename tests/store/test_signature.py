@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from measure.test_measure import measured, write
 from programs import write_program
 from specmeter.cli import invoke
 from specmeter.errors import UsageError
@@ -32,23 +31,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("signed")
-    measured(write(folder), folder / "run")
-    return folder / "run"
-
-
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "run")
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def signed(folder: Path, keys: Path) -> Path:
-    assert invoke(["check", str(folder), "--sign", str(keys / "anna")]) == 0
-    return folder
+def signed(run: Path, keys: Path) -> Path:
+    assert invoke(["check", str(run), "--sign", str(keys / "anna")]) == 0
+    return run
 
 
 @needs_openssh
@@ -124,15 +110,15 @@ def test_verifying_issues_nothing(signed: Path, keys: Path) -> None:
 
 
 @needs_openssh
-def test_changed_data_is_not_signed(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "experiment.yaml").write_text("name: other\n")
-    assert invoke(["check", str(folder), "--sign", str(keys / "anna")]) == 2
+def test_changed_data_is_not_signed(run: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "experiment.yaml").write_text("name: other\n")
+    assert invoke(["check", str(run), "--sign", str(keys / "anna")]) == 2
     assert "cannot be signed" in capsys.readouterr().err
-    assert not (folder / "certificate.json.sig").exists()
+    assert not (run / "certificate.json.sig").exists()
 
 
 @needs_openssh
-def test_keys_that_are_none(folder: Path, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_that_are_none(run: Path, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rubbish = tmp_path / "-f rubbish; $(touch x)"
     rubbish.write_text("no key")
     for arguments in (
@@ -144,7 +130,7 @@ def test_keys_that_are_none(folder: Path, keys: Path, tmp_path: Path, capsys: py
         ["--identity", "anna"],
         ["--signer", str(keys / "signers"), "--identity", "an\nna"],
     ):
-        assert invoke(["check", str(folder), *arguments]) == 2, arguments
+        assert invoke(["check", str(run), *arguments]) == 2, arguments
         assert "fix:" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
@@ -162,14 +148,14 @@ def test_names_that_look_like_options_or_commands(original: Path, keys: Path, tm
 
 
 def test_without_openssh(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = tmp_path / "key"
     key.write_text("ssh-ed25519 AAAA me\n")
-    (folder / "certificate.json.sig").write_text("x")
+    (run / "certificate.json.sig").write_text("x")
     monkeypatch.setenv("PATH", str(tmp_path))
     for flag in ("--sign", "--signer"):
-        assert invoke(["check", str(folder), flag, str(key)]) == 2
+        assert invoke(["check", str(run), flag, str(key)]) == 2
         assert "OpenSSH" in capsys.readouterr().err
 
 

@@ -47,19 +47,6 @@ WRITTEN = ("run.lock", *DOCUMENTS, *(f"{name}{end}" for name in DOCUMENTS for en
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, pipes and signals of POSIX")
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("original")
-    measured(write(folder, design={"blocks": 2}), folder / "run")
-    return folder / "run"
-
-
-@pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "run")
-    return tmp_path / "run"
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Files of the user; what becomes of them is what this is about."""

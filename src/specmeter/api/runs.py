@@ -209,7 +209,7 @@ class _Observer(Observer):
         if self._progress is not None:
             self._progress(self._planned - self._missing, self._planned, request)
 
-    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
+    def block_excluded(self, found: Disturbance, wait_s: float) -> None:  # noqa: ARG002
         self._missing += found.requests if found.again else 0
 
 

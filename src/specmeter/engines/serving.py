@@ -82,7 +82,7 @@ def one_by_one(session: ChildSession, client: Connection) -> None:
             reply(client, partial(answer, session, question, client))
 
 
-def told(result: Reply | SpecmeterError) -> dict[str, Any]:
+def outcome_of(result: Reply | SpecmeterError) -> dict[str, Any]:
     """What became of a request, as it is sent."""
     if isinstance(result, SpecmeterError):
         usage = not isinstance(result, EngineError)
@@ -95,7 +95,7 @@ def reply(client: Connection, answer: Callable[[], Any]) -> None:
     try:
         send(client, {"answer": answer()})
     except SpecmeterError as error:
-        send(client, told(error))
+        send(client, outcome_of(error))
     gc.collect()
 
 

@@ -77,7 +77,7 @@ class Observer(Protocol):
     def session_failed(self, arm_id: str, error: EngineError) -> None:
         """A session ended before its time."""
 
-    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
+    def block_excluded(self, found: Disturbance, wait_s: float) -> None:
         """Others disturbed a block, which does not count; before it is measured again calm is waited for, so long at
         most."""
 
@@ -161,7 +161,7 @@ def measure(
         while block not in given_up:
             for cell in turns:
                 bench.measure_missing(cell)
-            if not bench.set_aside(block):
+            if not bench.exclude_block(block):
                 break
 
 
@@ -244,7 +244,7 @@ class _CellRunner:
                 f"{self.failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
             )
 
-    def set_aside(self, block: tuple[int, int]) -> bool:
+    def exclude_block(self, block: tuple[int, int]) -> bool:
         """Set a block aside that was disturbed, and wait for a calm machine; whether it is to be measured again."""
         design = self.work.experiment.design
         if not self.work.watched or design.disturbed == "keep" or design.order == "grouped":
@@ -253,8 +253,8 @@ class _CellRunner:
         found = disturbance(self.store, block, self.work.arms, host, design.repeat_s)
         if found is None:
             return False
-        self.store.set_aside(found)
-        self.observer.block_set_aside(found, design.wait_s - self.waited_s)
+        self.store.exclude_block(found)
+        self.observer.block_excluded(found, design.wait_s - self.waited_s)
         self.done = self.store.done_keys()
         self.whole = {it for it in self.whole if it[:2] != block}
         if found.again:

@@ -31,7 +31,7 @@ from specmeter.show.load_tables import (
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
 from specmeter.show.run_brief import brief
-from specmeter.show.run_words import at_load, blocks_set_aside, cautions, details, sentence
+from specmeter.show.run_words import at_load, cautions, details, excluded_blocks, sentence
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter.text import estimated, percent, quoted
 
@@ -133,7 +133,7 @@ def _comparison(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[Bloc
         for line in _explained(run):
             yield Text(line, "faint")
     if run.worst is not None:
-        yield Text(blocks_set_aside(run, run.worst, names), "doubtful")
+        yield Text(excluded_blocks(run, run.worst, names), "doubtful")
 
 
 def overview(run: RunReport, names: Names, *, by_kind: bool = False) -> Table:

@@ -341,14 +341,14 @@ def _may_stall(stalls: Stalls, arm: Name) -> Message:
     return Message("detail.may_stall", arm=arm, all=stalls.of, most=stalls.rate.high)
 
 
-def set_aside(found: Disturbance, wait_s: float) -> Message:
+def excluded_block(found: Disturbance, wait_s: float) -> Message:
     """Which block was disturbed, by what, and what becomes of it: so long calm is waited for at most."""
     then = Message("disturbed.again", time=duration(wait_s)) if wait_s >= 1 else Message("disturbed.at_once")
     then = then if found.again else Message("disturbed.given_up")
     return Message("disturbed.block", block=found.block + 1, what=found.what, then=then)
 
 
-def blocks_set_aside(run: RunReport, worst: Disturbance, names: Names) -> Message:
+def excluded_blocks(run: RunReport, worst: Disturbance, names: Names) -> Message:
     """How many blocks were excluded, what disturbed the worst, and what all blocks together would say."""
     speedups = [
         Message("arm.of", target=names.in_full(arm_id), name=estimated(speedup, 2))

@@ -403,7 +403,7 @@ class RunStore(RunReader):
             if energy is not None:
                 db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
 
-    def set_aside(self, found: Disturbance) -> None:
+    def exclude_block(self, found: Disturbance) -> None:
         """Keep a block and do not count it. Raises `StoreError` where it has no request that counts."""
         place = (found.invocation, found.block)
         with self._transaction() as db:

@@ -126,6 +126,7 @@ def test_python_has_figures_and_crossovers(run: Path) -> None:
     assert len(list(found.cells.figures)) == 72
 
 
+@pytest.mark.slow
 def test_a_run_is_compared_at_each_load(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = measured(tmp_path, LOADED.replace("noise: 0.03", "noise: 0.02"))
     assert invoke(["compare", str(run), str(other)]) in (0, 1)

@@ -29,9 +29,7 @@ WIDE = shipped()["dense"].path
 TOOL = native("llama-quantize")
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def weights(path: Path, name: str) -> np.ndarray:

@@ -45,7 +45,15 @@ TRIED = [
 SAID = {(entry["model"], entry["context"]): entry for entry in STORED["values"]}
 
 
-@pytest.mark.parametrize("entry", [SAID[it] for it in TRIED], ids=[f"{model}/{context}" for model, context in TRIED])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(
+            SAID[it], id=f"{it[0]}/{it[1]}", marks=[pytest.mark.slow] * (it[0] in ("bench:hybrid", "bench:moe"))
+        )
+        for it in TRIED
+    ],
+)
 def test_the_native_tool_said_the_same(entry: dict[str, Any]) -> None:
     identity = model(entry["model"])
     if identity.sha256 != entry["model_sha256"]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from specmeter.engines.libllama.session import InProcessSession
 from specmeter.engines.libllama.together import Together
-from specmeter.engines.serving import Heart, answer, asked, reply, send, serve, told
+from specmeter.engines.serving import Heart, answer, asked, outcome_of, reply, send, serve
 from specmeter.errors import SpecmeterError
 from specmeter.llama_binding import capi
 from specmeter.record import Arm
@@ -65,7 +65,7 @@ def _serve(session: InProcessSession, client: Connection) -> None:
                 case _:
                     later.append(question)
         for ticket, result in together.advance():
-            send(client, {"ended": ticket, **told(result)})
+            send(client, {"ended": ticket, **outcome_of(result)})
             gc.collect()
         heart.live()
 

@@ -30,7 +30,7 @@ from specmeter.show.palette import PAGE
 from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
-from specmeter.show.run_words import at_load, best_of, blocks_set_aside, details, headline_interval, sentence
+from specmeter.show.run_words import at_load, best_of, details, excluded_blocks, headline_interval, sentence
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines
@@ -94,7 +94,7 @@ def run_page(
         cite=interval_to_cite(run),
         window=window_span(run),
         cells_left_out=left_out(run),
-        set_aside=None if run.worst is None else blocks_set_aside(run, run.worst, document.names),
+        excluded=None if run.worst is None else excluded_blocks(run, run.worst, document.names),
         busy=None if run.busy is None else Message("decision.none.busy", what=run.busy.what),
         remedy=run.remedy,
         lines=_lines(document),

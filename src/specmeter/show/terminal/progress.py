@@ -38,7 +38,7 @@ from specmeter.numbers.rates import decode_rate
 from specmeter.record import Disturbance, Estimate, Host, Request, Telemetry
 from specmeter.record.measured import names_of, threads_beside
 from specmeter.show.names import Names
-from specmeter.show.run_words import set_aside
+from specmeter.show.run_words import excluded_block
 from specmeter.show.terminal.console import JsonScreen
 from specmeter.text import brackets, counted, duration, printable, rate, ratio, size
 
@@ -130,8 +130,8 @@ class LiveProgress(ABC):
         """See `measure.Observer`; so for the next two."""
         self._line(f"warning: {self._called(arm_id)}: {error.message}")
 
-    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
-        self._line(words().render(set_aside(found, wait_s)))
+    def block_excluded(self, found: Disturbance, wait_s: float) -> None:
+        self._line(words().render(excluded_block(found, wait_s)))
 
     def machine_sampled(self, sample: Telemetry, host: Host) -> None:
         if told := self._silence.news_line(
@@ -235,9 +235,9 @@ class RunProgress(LiveProgress):
         elif time.monotonic() - self._said_at >= _LINE_S:
             self._tell()
 
-    def block_set_aside(self, found: Disturbance, wait_s: float) -> None:
+    def block_excluded(self, found: Disturbance, wait_s: float) -> None:
         """See `measure.Observer`."""
-        super().block_set_aside(found, wait_s)
+        super().block_excluded(found, wait_s)
         self._read()
 
     def _read(self) -> None:

@@ -424,7 +424,7 @@ def _need(data: RunData, arm: Arm, session: Session | None) -> Need | None:
 # --- excluded-block ---------------------------------------------------------------------------------------------------
 
 
-def set_aside(data: RunData) -> Findings:
+def excluded_block(data: RunData) -> Findings:
     """Blocks that were measured again although nothing disturbed them, or fewer calm blocks than an interval needs.
 
     Telemetry alone may set a block aside: what is on record is held against the samples of that time by the same rule,
@@ -507,7 +507,7 @@ CALM_CHECKS: tuple[Check, ...] = (
     Check(
         "excluded-block",
         "invalid",
-        set_aside,
+        excluded_block,
         saw=("hosts", "arms", "sessions", "requests", "telemetry", "disturbances"),
         per_device=True,
     ),
