@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cost_curves import curve_of
 from hosts import HOST
 from specmeter.engines.mock.engine import MockEngine
 from specmeter.engines.mock.spec import MockSpec, mock_model
 from specmeter.probe.record import Probe
 from specmeter.record import EngineSettings, Estimate, ExpertUnion, UnionPoint
-from specmeter.theory.curves import CostCurve
 
 TINY_MS = 1e-6
 """Taking in what was verified costs the mock nothing; a curve needs a time above 0."""
@@ -24,7 +24,7 @@ def mock_probe(target: str = "dense", draft: str | None = "small", *, spread: fl
     drafting = None
     if draft is not None:
         each = spec.draft(f"mock:{draft}").token_ms
-        drafting = CostCurve.of(n, [each] + [TINY_MS] * (longest - 1))
+        drafting = curve_of(n, [each] + [TINY_MS] * (longest - 1))
     union = None
     if model.experts > 1:
         touched = [model.experts * (1 - (1 - model.top_k / model.experts) ** tokens) for tokens in n]
@@ -33,7 +33,6 @@ def mock_probe(target: str = "dense", draft: str | None = "small", *, spread: fl
             for tokens, value in zip(n, touched, strict=True)
         ]
         union = ExpertUnion(experts=model.experts, used=model.top_k, points=tuple(points))
-    low, high = [t / (1 + spread) for t in ms], [t * (1 + spread) for t in ms]
     return Probe(
         made_at=1.0,
         source="libllama",
@@ -43,7 +42,7 @@ def mock_probe(target: str = "dense", draft: str | None = "small", *, spread: fl
         target=mock_model(target, f"mock:{target}"),
         draft=None if draft is None else mock_model(draft, f"mock:{draft}"),
         depth=128,
-        target_ms=CostCurve.of(n, ms, low_ms=low, high_ms=high, units=9),
+        target_ms=curve_of(n, ms, spread=spread, units=9),
         draft_ms=drafting,
         plain_rounds_ms=(),
         other_cpu_percent=(),

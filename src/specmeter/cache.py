@@ -70,7 +70,9 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
         ) from error
     unchanged = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
     if unchanged and time.time() - after.st_mtime > _SETTLED_S:
-        _write_note(note, digest)
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(note, digest.encode())
     return digest
 
 
@@ -80,12 +82,6 @@ def _read_note(note: Path) -> str | None:
     except (OSError, UnicodeDecodeError):
         return None
     return text if len(text) == 64 else None
-
-
-def _write_note(note: Path, digest: str) -> None:
-    with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(note, digest.encode())
 
 
 def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) -> Path:
@@ -102,7 +98,8 @@ def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) 
         with locked(_cache_lock(path)):
             if not _is_complete(path, size_bytes):
                 _remove_unfinished(path.parent)
-                _check_free(path.parent, size_bytes)
+                if shutil.disk_usage(path.parent).free < size_bytes:
+                    raise _disk_full(path.parent, size_bytes)
                 _write_whole(path, write)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -137,11 +134,6 @@ def _remove_unfinished(folder: Path) -> None:
                 part.unlink(missing_ok=True)
         except BlockingIOError:
             continue
-
-
-def _check_free(folder: Path, size_bytes: int) -> None:
-    if shutil.disk_usage(folder).free < size_bytes:
-        raise _disk_full(folder, size_bytes)
 
 
 def _disk_full(folder: Path, size_bytes: int) -> ModelError:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost_curves import curve_of
 from measure.test_measure import Interrupting, Silent, faults, measured, write
 from mock_probe import mock_probe, written
 from records import header, identity
@@ -202,7 +203,7 @@ def test_no_speedup_is_above_what_a_step_emits() -> None:
 def test_costs_of_a_probe_are_its_curves() -> None:
     """A draft of d tokens costs d forwards of one token, and one over d + 1 to take in what was verified."""
     probe = mock_probe(spread=0.0)
-    curve = CostCurve.of([1, 5], [0.5, 1.0])
+    curve = curve_of([1, 5], [0.5, 1.0])
     costs = probed(probe.model_copy(update={"draft_ms": curve}), MADE_UP)
     (at,) = predict(Given.alpha(0.8), costs, [4], by_model=True).by_gamma
     plain = probe.target_ms.ms_at(1.0)

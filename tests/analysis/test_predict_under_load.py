@@ -87,7 +87,7 @@ def test_speculation_stops_paying_where_arithmetic_runs_out() -> None:
     assert speedups == sorted(speedups, reverse=True)
     tau = sum(0.7**place for place in range(5))
     assert speedups[1] == pytest.approx(tau * 10 / 16)  # 2 x 5 rows, of which 6 are beyond
-    assert found.crossover(4).course == "stops"
+    assert found.best_crossover.course == "stops"
     assert found.best_crossover.clients is not None
     assert found.loads[-1].best is None
 

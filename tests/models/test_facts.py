@@ -82,7 +82,6 @@ def test_mixture_of_experts(tmp_path: Path) -> None:
     router = 2 * HIDDEN * 8
     assert weights.always_read_bytes == TABLE + 2 * ATTENTION + NETWORK + router
     assert weights.parameters - weights.active_parameters == 6 * NETWORK // 2
-    assert weights.bytes_per_forward(4, 5.5) == weights.always_read_bytes + 4 * 2 * HIDDEN + 5.5 * NETWORK
 
 
 def test_experts_in_tensors_of_their_own(tmp_path: Path) -> None:

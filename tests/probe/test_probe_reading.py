@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cost_curves import curve_of
 from probe.probes import curve, model, probe
 from records import header
 from said import codes
@@ -13,7 +14,6 @@ from specmeter.messages import Message
 from specmeter.probe.reading import break_even, fits, sentence, told_apart
 from specmeter.record import Estimate, ExpertUnion, UnionPoint
 from specmeter.theory.acceptance import tokens_per_step
-from specmeter.theory.curves import CostCurve
 from specmeter.theory.roofline import union_of_draws
 
 N = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33)
@@ -57,7 +57,7 @@ def test_a_recurrent_target_s_replays_are_not_passed_over() -> None:
 def test_a_curve_made_by_experts_is_fitted_by_experts() -> None:
     experts = union(0.6)
     ms = {point.tokens: 1.0 + 0.1 * point.tokens + 0.4 * point.union.point for point in experts.points}
-    models = fits(probe(target_ms=CostCurve.of(list(ms), list(ms.values())), union=experts))
+    models = fits(probe(target_ms=curve_of(list(ms), list(ms.values())), union=experts))
     assert models[0].model == "experts"
     assert told_apart(models)
     assert models[0].parameters == pytest.approx({"floor": 1.0, "slope": 0.1, "expert": 0.4}, rel=1e-3)

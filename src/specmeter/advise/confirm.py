@@ -116,7 +116,7 @@ def confirm(session: AdviseSession, raced: Sequence[Answered]) -> None:
         basis = "raced" if raced else "predicted"
         session.answer("undecided", basis, None, None, finished=True, why_undecided="failed")
         return
-    of_kind = leads_of_kinds(raced, arm, plain)
+    of_kind = {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
     rival = "" if first is None or off_raced else runner_up(session, first, arm)
     found = measured(session, FIRST, arm, rival, of_kind)
     decision, why = decide(found, off_raced=off_raced, shown=shown_of(session, first, found))
@@ -136,11 +136,6 @@ def confirm(session: AdviseSession, raced: Sequence[Answered]) -> None:
         why,
         by_kind(session.folder / found.place, found.arm_id, of_kind, session.advice.asked.goal),
     )
-
-
-def leads_of_kinds(raced: Sequence[Answered], arm: str, plain: str) -> dict[str, str]:
-    """Kind of text -> the arm that leads on it alone, where that is another one."""
-    return {it.question.kind: it.leader for it in raced[1:] if it.leader not in (arm, plain)}
 
 
 def _longer(session: AdviseSession, found: Confirmed, arm: str, rival: str, of_kind: Mapping[str, str]) -> int:
@@ -189,7 +184,7 @@ def none_gains(session: AdviseSession, first: Answered | None, found: Confirmed)
 def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision, str]:
     """(decision, why it is open) by the confirmation of an arm, and what is shown of the others. `off_raced`: plain
     decoding was ahead in the race, and the arm is the best other one."""
-    small = is_small(found)
+    small = found.speedup is not None and found.speedup.point < 1 + MARGIN
     match found.ruling:
         case "invalid":
             return "undecided", found.why_open
@@ -204,11 +199,6 @@ def decide(found: Confirmed, *, off_raced: bool, shown: Shown) -> tuple[Decision
             # Race and confirmation show it together, or the race does and the confirmation does not contradict it.
             proven = shown == "no-gain" or (off_raced and shown == "raced")
             return ("off", "") if proven and small else ("undecided", found.why_open)
-
-
-def is_small(found: Confirmed) -> bool:
-    """Whether the gain of an arm, as far as it goes, is within the margin."""
-    return found.speedup is not None and found.speedup.point < 1 + MARGIN
 
 
 def runner_up(session: AdviseSession, first: Answered, leader: str) -> str:

@@ -120,18 +120,13 @@ def _show_bandwidth(names: tuple[str, ...], threads: int | None, *, no_measure: 
         machine = measure_bandwidth(host, threads)
         if threads is None:
             remember(machine)
-    own = _own_devices(host)
+    own = {name: catalogue.find(name) for name in dict.fromkeys((host.cpu, *(gpu.name for gpu in host.gpus)))}
     if as_json:
         _print_devices_json(machine, own, listed)
         return
     if not names:
         _print_machine(machine, host, own)
     _print_catalogue(list(dict.fromkeys(listed)), machine)
-
-
-def _own_devices(host: Host) -> dict[str, tuple[DeviceEntry, ...]]:
-    """Processor and GPUs of this machine -> entries that fit the name."""
-    return {name: catalogue.find(name) for name in dict.fromkeys((host.cpu, *(gpu.name for gpu in host.gpus)))}
 
 
 def _print_devices_json(

@@ -121,7 +121,8 @@ def build(
         say_json(_shown(made))
         return 0
     output().say_all(map(str, made.programs.values()), wrap=False)
-    _tell_override(made)
+    if find_program("llama-server") != made.programs.get("llama-server"):
+        errors().say(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build")
     return 0
 
 
@@ -168,12 +169,6 @@ def _shown(made: Build) -> dict[str, Any]:
         "path": str(made.path),
         "programs": {name: str(path) for name, path in made.programs.items()},
     }
-
-
-def _tell_override(made: Build) -> None:
-    """What is built is not in use where the environment names another server."""
-    if find_program("llama-server") != made.programs.get("llama-server"):
-        errors().say(f"not in use: {BINARY_VARIABLE} names another llama-server; unset it to use this build")
 
 
 def _when(seconds: float) -> str:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from specmeter.engines.session import Engine, EngineSession, Launch, SessionFacts
+from specmeter.engines.session import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError
 from specmeter.host.gpus import Nvml
 from specmeter.host.limits import memory_available_bytes
@@ -87,7 +87,9 @@ class WarmServerPool(Engine):
             return self.engine.start(alone)
         session.log_to(launch)
         session.facts = replace(session.facts, server=uuid.uuid4().hex)
-        size_bytes = _files_bytes(launch) + _buffers_bytes(session.facts) + self.prompts_mib * 2**20
+        devices = (*session.facts.devices, *session.facts.draft_devices)
+        buffers_bytes = sum(it.kv_buffer_bytes + it.compute_buffer_bytes for it in devices)
+        size_bytes = _files_bytes(launch) + buffers_bytes + self.prompts_mib * 2**20
         self._running[key] = _Server(session, size_bytes, session.facts.pids)
         return self._lent(key)
 
@@ -152,7 +154,3 @@ def _key(launch: Launch, engine: EngineIdentity) -> Key:
 
 def _files_bytes(launch: Launch) -> int:
     return launch.target.size_bytes + (launch.draft.size_bytes if launch.draft is not None else 0)
-
-
-def _buffers_bytes(facts: SessionFacts) -> int:
-    return sum(it.kv_buffer_bytes + it.compute_buffer_bytes for it in (*facts.devices, *facts.draft_devices))

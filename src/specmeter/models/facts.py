@@ -223,10 +223,6 @@ class Weights(Record):
         """Bytes of weights read to decode one token by itself."""
         return self.always_read_bytes + self.lookup_bytes + self.active_expert_bytes
 
-    def bytes_per_forward(self, tokens: int, experts: float) -> float:
-        """Bytes of weights read by a forward of `tokens` tokens that touches `experts` distinct experts per layer."""
-        return self.always_read_bytes + tokens * self.lookup_bytes + experts * self.expert_bytes
-
 
 def weigh(tensors: Iterable[Tensor], layers: int | None, experts: int, experts_used: list[int] | None) -> Weights:
     """Weigh a model's tensors.

@@ -149,7 +149,8 @@ def overview(run: RunReport, names: Names, *, by_kind: bool = False) -> Table:
             for arm in (base, *(it for it in run.summary.arms if it.baseline_id == base.arm_id)):
                 name = names[arm.arm_id]
                 name = Message("cell.cost_probe", arm=name, why=arm.cost_probe) if arm.cost_probe else name
-                rows.append(Row((_indented(indent, name), *_numbers(run, arm, arm))))
+                name = Message("cell.indented", indent=indent, name=name) if indent else name
+                rows.append(Row((Cell(name), *_numbers(run, arm, arm))))
                 for kind, part in arm.kinds.items() if by_kind else ():
                     rows.append(Row((Cell(f"{indent}  {kind}"), *_numbers(run, arm, part)), tone="faint"))
                 for prompt, speedup in (arm.prompts or {}).items():
@@ -159,10 +160,6 @@ def overview(run: RunReport, names: Names, *, by_kind: bool = False) -> Table:
     numbers = (Column(f"brief_{key}", "number") for key in ("rate", "speedup", "accepted"))
     columns = (Column("configuration", title=heading or " "), *numbers)
     return Table("overview", columns, rows, Message("table.results"))
-
-
-def _indented(indent: str, name: str | Message) -> Cell:
-    return Cell(Message("cell.indented", indent=indent, name=name) if indent else name)
 
 
 def _numbers(run: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, Cell, Cell]:

@@ -162,17 +162,6 @@ def format_of(db: sqlite3.Connection) -> tuple[int, str] | None:
     return (row[0], str(row[1])) if row and isinstance(row[0], int) else None
 
 
-def foreign_objects(db: sqlite3.Connection) -> list[str]:
-    """How everything in a file was made that is not of the schema, but for plain tables: these are never read, and a
-    rescue with `.recover` leaves one."""
-    return sorted(sql for sql in _objects(db) - _ours() if not sql.upper().startswith("CREATE TABLE "))
-
-
-def missing_objects(db: sqlite3.Connection) -> list[str]:
-    """How everything of the schema was made that a file lacks."""
-    return sorted(_ours() - _objects(db))
-
-
 def tables() -> tuple[str, ...]:
     """Names of all tables; one that refers to another comes after it."""
     made = (sql.removeprefix("CREATE TABLE ") for sql in _STATEMENTS if sql.startswith("CREATE TABLE "))
@@ -292,12 +281,13 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
             f"{FORMAT}",
             fix="use the version that wrote it, or measure again into another folder with --out",
         )
-    if foreign := foreign_objects(db):
+    # Plain tables are never read, and a rescue with `.recover` leaves one.
+    if foreign := sorted(sql for sql in _objects(db) - _ours() if not sql.upper().startswith("CREATE TABLE ")):
         raise StoreError(
             f"{path}: contains something specmeter did not write ({foreign[0][:_LONGEST_REASON]!r})",
             fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
         )
-    if missing := missing_objects(db):
+    if missing := sorted(_ours() - _objects(db)):
         what = re.sub(r"^CREATE (?:UNIQUE )?(\w+) (\w+).*", lambda it: f"{it[1].lower()} {it[2]}", missing[0])
         raise damaged(path, f"its {what} is missing")
 

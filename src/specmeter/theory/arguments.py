@@ -65,20 +65,10 @@ def positive(name: str, value: float) -> float:
     return number
 
 
-def positives(name: str, value: Values) -> Floats:
-    """Finite numbers above 0, as an array."""
-    values = np.asarray(numbers(name, value))
-    if not (values > 0).all():
-        raise refusal(name, values, values <= 0, "it must be above 0", f"give {name} as numbers above 0")
-    return values
-
-
 @overload
 def probabilities(name: str, value: float) -> float: ...
 @overload
 def probabilities(name: str, value: Many) -> Floats: ...
-@overload
-def probabilities(name: str, value: Values) -> float | Floats: ...
 def probabilities(name: str, value: Values) -> float | Floats:
     """`value` as float64, all within [0, 1]."""
     values = _floats(name, value)

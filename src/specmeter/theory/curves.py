@@ -45,7 +45,7 @@ from specmeter.errors import UsageError
 from specmeter.numbers.estimates import bare, between, quotient_in_quadrature
 from specmeter.numbers.special import lowest, non_negative_fit
 from specmeter.record import Estimate, Record
-from specmeter.theory.arguments import numbers, plain, positives, same_length
+from specmeter.theory.arguments import numbers, plain
 from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
@@ -94,31 +94,6 @@ class CostCurve(Record):
                     f"T({point.tokens}) is {point.ms.point:g} ms", fix="leave out points that were not measured"
                 )
         return self
-
-    @classmethod
-    def of(
-        cls, tokens: Many, ms: Many, *, low_ms: Many | None = None, high_ms: Many | None = None, units: int = 1
-    ) -> Self:
-        """A curve from columns of one length, in any order; `low_ms` and `high_ms` together give 95 % intervals.
-
-        `units` are the independent units (blocks, invocations) behind each point.
-
-        For points that come with `Estimate`s of their own, make `CostPoint`s.
-        """
-        n, times = same_length(tokens=tokens, ms=ms)
-        numbers("tokens", n, least=1, whole=True)
-        positives("ms", times)
-        if (low_ms is None) != (high_ms is None):
-            raise UsageError("one end of an interval is missing", fix="give low_ms and high_ms, or neither")
-        estimates = [bare(time, "ms", "given without an interval", n=units) for time in times]
-        if low_ms is not None and high_ms is not None:
-            _, low, high = same_length(tokens=n, low_ms=low_ms, high_ms=high_ms)
-            if not ((low <= times) & (times <= high)).all():
-                raise UsageError("low_ms <= ms <= high_ms does not hold", fix="give the lower end as low_ms")
-            ends = zip(times, low, high, strict=True)
-            estimates = [between(time, a, b, "ms", "given", n=units) for time, a, b in ends]
-        points = [CostPoint(tokens=int(count), ms=estimate) for count, estimate in zip(n, estimates, strict=True)]
-        return cls(points=tuple(sorted(points, key=lambda point: point.tokens)))
 
     @property
     def tokens(self) -> Floats:

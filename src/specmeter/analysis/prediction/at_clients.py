@@ -56,12 +56,6 @@ class LoadForecast(Record):
     loads: tuple[AtClients, ...]
     """The fewest clients first."""
 
-    def crossover(self, gamma: int) -> ExpectedCrossover:
-        """Of one draft length."""
-        return expected_crossover(
-            [(at.clients, next(it.speedup for it in at.by_gamma if it.gamma == gamma)) for at in self.loads]
-        )
-
     @property
     def best_crossover(self) -> ExpectedCrossover:
         """Of the best draft length at each load."""

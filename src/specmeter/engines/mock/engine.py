@@ -150,7 +150,7 @@ class Player:
         ms = 0.0
         for method, source, drafter in self._drafters:
             here = dice[source][at : at + limit]
-            if method.startswith("ngram") and here and here[0].hit >= drafter.hit_rate(kind):
+            if method.startswith("ngram") and here and here[0].hit >= drafter.hits.get(kind, drafter.other_hits):
                 continue
             rates = arm.synthetic_rates or drafter.rates(kind)
             drafted, accepted = 0, 0

@@ -87,9 +87,6 @@ class MockDrafter(Record):
     def rates(self, kind: str) -> tuple[float, ...]:
         return self.acceptance.get(kind, self.other_acceptance)
 
-    def hit_rate(self, kind: str) -> float:
-        return self.hits.get(kind, self.other_hits)
-
 
 FaultKind = Literal[
     "start-fails",

@@ -229,12 +229,6 @@ class ModelEntry(_Entry):
         layers = self.layers - (self.linear.layers if self.linear else 0) - self.attention.windowed_layers
         return layers * self.attention.cached
 
-    def file_bytes(self, format_name: str) -> float:
-        """Weights of the whole model in a format."""
-        form = number_format(format_name)
-        routed = (self.experts.count if self.experts else 0) * self.expert_parameters
-        return ((self.total_parameters - routed) * form.bits + routed * form.bits_of_experts) / 8
-
     def footprint(self, format_name: str, *, kv_bits: float = 16) -> Footprint:
         """What forwards read, for `theory.roofline`; the recurrent state is kept in 32 bits, read and written."""
         form = number_format(format_name)
