@@ -25,8 +25,8 @@ from specmeter.show.terminal.console import errors
 from specmeter.show.terminal.progress import RunProgress
 from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
-from specmeter.store.merge import Part, merge
 from specmeter.validity.inspection import issue
+from specmeter_fleet.merge import Part, merge
 
 TEXT = """
 name: scale

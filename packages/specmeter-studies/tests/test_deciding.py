@@ -47,7 +47,7 @@ def blocks(tmp_path: Path, looks: Iterator[ClaimRuling], budget_s: float = 900.0
     study: Any = SimpleNamespace(claims=lambda _: (next(looks),))
     folder: Any = SimpleNamespace(data=lambda _, vouched: vouched)
     deciding = Deciding(study, folder, SimpleNamespace(), prepared.experiment, budget_s)  # pyright: ignore[reportArgumentType]
-    run(prepared, tmp_path / "run", Silent(), then=deciding.after_block)
+    run(prepared, tmp_path / "run", Silent(), next_cells=deciding.after_block)
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         return max(row.block for row in store.rows()) + 1, deciding
 

@@ -118,7 +118,7 @@ def measure(session: AdviseSession, plan: StagePlan) -> Prepared:
         explore(part, store, host=None, priced=False)
 
     session.servers.renew()
-    session.carry_out(plan, then=read, thorough=True)
+    session.carry_out(plan, next_cells=read, thorough=True)
     return part
 
 

@@ -55,7 +55,7 @@ def race(session: AdviseSession) -> list[Answered]:
         max_tokens=session.shorter,
     )
     racing = _Racing(session, session.part(plan).experiment)
-    session.carry_out(plan, then=racing.after_block)
+    session.carry_out(plan, next_cells=racing.after_block)
     with RunStore.open(place, readonly=True) as store:
         return racing.standing(store) if any(store.rows()) else []
 

@@ -48,12 +48,12 @@ def screen(session: AdviseSession) -> None:
         {"blocks": 1, "disturbed": "keep", **session.keeping},
     )
 
-    def then(store: RunStore) -> None:
+    def next_cells(store: RunStore) -> None:
         refuse_failing(store, store.rows(), session.baseline.id)
         refuse_busy(session, store)
         price(session, whole, store)
 
-    session.carry_out(plan, then=then)
+    session.carry_out(plan, next_cells=next_cells)
     shortlist(session, whole)
 
 
@@ -87,7 +87,7 @@ def screen_answers(session: AdviseSession) -> float:
     experiment = session.part(plan).experiment
     before = sum(it.seconds for it in session.advice.stages if it.stage == "settings")
 
-    def then(store: RunStore) -> Sequence[Cell] | None:
+    def next_cells(store: RunStore) -> Sequence[Cell] | None:
         refuse_failing(store, store.rows(), session.baseline.id)
         block = max(turn.block for turn in store.cells()) + 1
         spent = session.spent() - before
@@ -98,7 +98,7 @@ def screen_answers(session: AdviseSession) -> float:
         price(session, session.on(answered(store)), store)
         return None
 
-    session.carry_out(plan, then=then)
+    session.carry_out(plan, next_cells=next_cells)
     with RunStore.open(session.folder / "screen", readonly=True) as store:
         names = answered(store)
         times = [row.wall_ms / 1000 for row in store.rows() if row.arm_id == session.baseline.id and row.wall_ms]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from specmeter.advise.observer import AdviseObserver
     from specmeter.advise.stage import StagePlan
     from specmeter.experiments.experiment import Experiment
-    from specmeter.laboratory.run import Prepared, Then
+    from specmeter.laboratory.run import NextCells, Prepared
     from specmeter.record import Prompt, Request, Verdict
 
 
@@ -170,7 +170,7 @@ class AdviseSession:
             self._parts[plan.name] = prepared_for(self.whole, plan, self.folder)
         return self._parts[plan.name]
 
-    def carry_out(self, plan: StagePlan, *, then: Then | None = None, thorough: bool = False) -> None:
+    def carry_out(self, plan: StagePlan, *, next_cells: NextCells | None = None, thorough: bool = False) -> None:
         """Measure what is missing of a stage, and write down how far it has come, whatever ends it.
 
         Raises as `laboratory.run` does.
@@ -184,7 +184,7 @@ class AdviseSession:
         try:
             if not is_done(place):
                 self.observer.stage_starting(plan.stage, dict(prepared.work.arms), self.left())
-                run(prepared, place, self.observer, foresight=expected, then=then, thorough=thorough)
+                run(prepared, place, self.observer, predictor=expected, next_cells=next_cells, thorough=thorough)
         finally:
             self._book()
             self._timer = None

@@ -98,7 +98,7 @@ def settle(session: AdviseSession) -> None:
         max_tokens=min(session.whole.experiment.generation.max_tokens, TOKENS),
     )
     trial = _Trial(session, session.part(plan).experiment)
-    session.carry_out(plan, then=trial.after_block)
+    session.carry_out(plan, next_cells=trial.after_block)
     with RunStore.open(session.folder / plan.name, readonly=True) as store:
         session.tell(settings=tuple(trial.tried(store)) if any(store.rows()) else ())
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from specmeter.probe.record import Probe
     from specmeter.store import RunReader
 
-Then = Callable[[RunStore], Sequence[Cell] | None]
+NextCells = Callable[[RunStore], Sequence[Cell] | None]
 
 _OTHER_FILES = 128
 """Open files beside those of clients: run folder, logs, libraries."""
@@ -292,9 +292,9 @@ def run(
     observer: Observer,
     *,
     probes: Sequence[tuple[str, Probe]] = (),
-    foresight: Predictor | None = None,
+    predictor: Predictor | None = None,
     opened: Callable[[RunStore], None] = lambda _: None,
-    then: Then | None = None,
+    next_cells: NextCells | None = None,
     thorough: bool = True,
     certified: Callable[[Measured], None] = lambda _: None,
 ) -> RunState:
@@ -302,12 +302,12 @@ def run(
     texts with the drafts, and the experts of MoE targets (all that only if `thorough`), check everything and certify
     it.
 
-    What is expected of each arm is written down before it is measured, by `foresight`, by `probes` (name and what it
-    says) or by whatever else is known. `opened` is called with the folder once it is known to be usable. `then` is
-    called when all that is planned was measured, before anything is checked: what it adds is part of the run, the cells
-    that it returns are planned and measured, too, and it is asked again until there are none. `certified` gets
-    what was summarised and hashed for the certificate. Raises `UsageError` for a
-    probe of other models, and for a run whose blocks depend on what is measured, where `then` does not say them.
+    The prediction for each arm is stored before the arm is measured. It comes from `predictor`, from `probes` (name and
+    record), or from what else is known. `opened` gets the store once the folder can be used. `next_cells` is called
+    when all planned cells were measured, before the checks: the cells that it returns are measured as well, and it is
+    called again until it returns none. `certified` gets the summary and the hashes of the certificate. Raises
+    `UsageError` for a probe of other models, and for a run whose blocks depend on what is measured if `next_cells` is
+    missing.
 
     Engine failures end up in the records and in the state. Anything that stops the run early (Ctrl-C, a full disk,
     an engine that never starts) is passed on after the run folder has been left in order.
@@ -316,13 +316,13 @@ def run(
     from specmeter.validity.losslessness import measure_margins
 
     work, loaded = prepared.work, prepared.loaded
-    if then is None and work.experiment.design.stopping == "decided":
+    if next_cells is None and work.experiment.design.stopping == "decided":
         raise ExperimentError(
             "design.stopping: decided: blocks are added by what was measured, which only `specmeter advise` "
             "and `specmeter study run` do",
             fix="set design.stopping to planned; an advice goes on by its own command",
         )
-    forecaster = _forecaster(prepared, probes) if foresight is None else foresight
+    forecaster = _forecaster(prepared, probes) if predictor is None else predictor
     identity = RunIdentity(
         experiment=json.loads(work.experiment.model_dump_json()),
         engine=prepared.identity,
@@ -332,12 +332,12 @@ def run(
     )
     with (
         interruptible(),
-        _opened(folder, loaded, work, identity, more=then is not None) as store,
+        _opened(folder, loaded, work, identity, more=next_cells is not None) as store,
         EnergyMeter(find_sources() if work.watched else EnergySources()) as meter,
         _servers(prepared) as engine,
     ):
         opened(store)
-        if then is None and store.is_settled():
+        if next_cells is None and store.is_settled():
             if store.certificate() is None:
                 _certify(store, certified, measured_now=False)  # its end is past: nothing saw what became of it since
             return store.state()
@@ -359,7 +359,7 @@ def run(
         interrupted, reason = False, None
         try:
             measure(work, engine, store, observer, forecaster, meter)
-            while then is not None and (more := then(store)):
+            while next_cells is not None and (more := next_cells(store)):
                 further = replace(work, cells=more)
                 store.extend_plan(further.keys())
                 measure(further, engine, store, observer, forecaster, meter)

@@ -140,10 +140,10 @@ def measure(
     engine: Engine,
     store: RunStore,
     observer: Observer,
-    foresight: Predictor | None = None,
+    predictor: Predictor | None = None,
     meter: EnergyMeter | None = None,
 ) -> None:
-    """Measure everything that `store` does not hold yet; keep what `foresight` says of an arm before its first session,
+    """Measure everything that `store` does not hold yet; keep what `predictor` says of an arm before its first session,
     and what `meter` says of every request.
 
     A block that others disturbed is excluded and measured again (`measure.calm`).
@@ -153,7 +153,7 @@ def measure(
     model is no longer the file that it was. Any other exception (Ctrl-C included) ends the session at hand and passes
     on. Everything measured before is in the store.
     """
-    bench = _CellRunner(work, engine, store, observer, foresight, meter)
+    bench = _CellRunner(work, engine, store, observer, predictor, meter)
     bench.recall()
     given_up = {(it.invocation, it.block) for it in store.disturbances() if not it.again}
     for block, cells in groupby(work.cells, key=lambda cell: (cell.invocation, cell.block)):
@@ -173,7 +173,7 @@ class _CellRunner:
     engine: Engine
     store: RunStore
     observer: Observer
-    foresight: Predictor | None = None
+    predictor: Predictor | None = None
     meter: EnergyMeter | None = None
     done: set[RequestKey] = field(default_factory=set["RequestKey"])
     """Requests that have an answer which counts."""
@@ -201,11 +201,11 @@ class _CellRunner:
             for it in self.store.load_cells()
             if it.complete and it.began_at > aside.get((it.invocation, it.block), -math.inf)
         }
-        if self.foresight is None:
+        if self.predictor is None:
             return
         self.predicted = {prediction.arm_id for prediction in self.store.predictions()}
         if self.expecting:
-            self.foresight.saw(self.store.requests())
+            self.predictor.saw(self.store.requests())
 
     @property
     def expecting(self) -> bool:
@@ -214,10 +214,10 @@ class _CellRunner:
 
     def predict(self, arm: Arm) -> None:
         """Store the prediction for an arm, once, before its first session."""
-        if self.foresight is None or not arm.speculates or arm.id in self.predicted:
+        if self.predictor is None or not arm.speculates or arm.id in self.predicted:
             return
-        self.foresight.prepare(arm)
-        self.store.add_prediction(self.foresight.predict(arm, self.engine.clock()))
+        self.predictor.prepare(arm)
+        self.store.add_prediction(self.predictor.predict(arm, self.engine.clock()))
         self.predicted.add(arm.id)
 
     def measure_missing(self, cell: Cell) -> None:
@@ -326,8 +326,8 @@ class _CellRunner:
             return None
         if kept.broken_off is not None:
             self.observer.session_failed(cell.arm_id, kept.broken_off)
-        if self.foresight is not None and self.expecting:
-            self.foresight.saw([request for request, _ in kept.requests])
+        if self.predictor is not None and self.expecting:
+            self.predictor.saw([request for request, _ in kept.requests])
         if again and kept.is_late(load):
             return self._measure_load(cell, load, items, again - 1)
         return None
@@ -543,8 +543,8 @@ class _CellRunner:
 
     def _keep(self, request: Request, samples: Sequence[Telemetry] = (), energy: RequestEnergy | None = None) -> None:
         self.store.add_request(request, samples, energy)
-        if self.foresight is not None and self.expecting:
-            self.foresight.saw((request,))
+        if self.predictor is not None and self.expecting:
+            self.predictor.saw((request,))
         self.observer.request_done(request)
 
     def _generation(self, prompt: Prompt, cell: Cell | None = None) -> Generation:

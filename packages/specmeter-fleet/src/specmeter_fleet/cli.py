@@ -28,13 +28,13 @@ from specmeter.show.terminal.report import print_report
 from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
 from specmeter.store.locate import ADVICE_NAME, RUNS_FOLDER, new_folder
-from specmeter.store.merge import Part, merge
 from specmeter.store.run import EXPERIMENT_NAME
 from specmeter.text import duration
 from specmeter.validity.inspection import certify_run
 from specmeter_fleet import report, worker
 from specmeter_fleet.cluster import Cluster, refuse_no_ray
 from specmeter_fleet.head import Design, FleetRecord, Head, begun, read_record, shipped
+from specmeter_fleet.merge import Part, merge
 from specmeter_fleet.spec import of_cluster, read_fleet
 from specmeter_fleet.spread import spreads
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.messages import Message, Value
-from specmeter.numbers.spread import MIN_DEVICES, Spread
 from specmeter.record import Arm, Host
 from specmeter.show import run_report
 from specmeter.show.names import Names
@@ -16,6 +15,7 @@ from specmeter.show.report import Block, Report, Section, Tabled, Text, hints
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, row
 from specmeter.text import size
 from specmeter_fleet.head import FleetRecord, Seen
+from specmeter_fleet.variance import MIN_DEVICES, Spread
 
 
 def replicate(record: FleetRecord, folder: Path, run: RunReport, found: Sequence[tuple[Arm, Spread]]) -> Report:

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from specmeter.analysis.comparison import Side, read_side
 from specmeter.analysis.reading import RunReport
-from specmeter.numbers.spread import Spread, spread_between
 from specmeter.record import Arm
 from specmeter.store import RunStore
+from specmeter_fleet.variance import Spread, spread_between
 
 
 def spreads(folder: Path) -> tuple[RunReport, list[tuple[Arm, Spread]]]:

@@ -37,7 +37,7 @@ from specmeter_studies.telling import several
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from specmeter.laboratory.run import Prepared, Then
+    from specmeter.laboratory.run import NextCells, Prepared
     from specmeter.models.reference import AbsentModel
     from specmeter.store import RunState
     from specmeter_studies.quality.measure import Progress as QualityProgress
@@ -62,7 +62,7 @@ class StudyWatch(Protocol):
         """Meanwhile models are made or downloaded."""
         ...
 
-    def measure(self, prepared: Prepared, folder: Path, resumed: bool, then: Then | None) -> RunState:
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool, next_cells: NextCells | None) -> RunState:
         """Measure an experiment into a run folder: `laboratory.run` with `then`, and whatever is to be seen of it."""
         ...
 
@@ -163,8 +163,8 @@ def _measure(
     place, deciding = folder.run_folder(part.name), None
     if prepared.experiment.design.stopping == "decided":
         deciding = Deciding(order.definition, folder, part, prepared.experiment, budget_s)
-    then = None if deciding is None else deciding.after_block
-    complete = watch.measure(prepared, place, RunStore.exists(place), then).state == "complete"
+    next_cells = None if deciding is None else deciding.after_block
+    complete = watch.measure(prepared, place, RunStore.exists(place), next_cells).state == "complete"
     if deciding is not None and (open_claims := tuple(deciding.undecided())):
         watch.part_undecided(part, open_claims, out_of_time=deciding.out_of_time)
     return complete

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from specmeter.errors import SpecmeterError
-    from specmeter.laboratory.run import Prepared, Then
+    from specmeter.laboratory.run import NextCells, Prepared
     from specmeter.models.reference import ModelProgress
     from specmeter.show.terminal.console import Screen
     from specmeter.store import RunState
@@ -288,7 +288,7 @@ class _Watch:
 
         return model_progress(self._screen)
 
-    def measure(self, prepared: Prepared, folder: Path, resumed: bool, then: Then | None) -> RunState:
+    def measure(self, prepared: Prepared, folder: Path, resumed: bool, next_cells: NextCells | None) -> RunState:
         from specmeter.cli.run import shown_on
         from specmeter.laboratory.run import predict_findings, run
         from specmeter.show.run_report import found
@@ -296,7 +296,7 @@ class _Watch:
 
         print_blocks(self._screen, found(predict_findings(prepared), with_notes=False))
         with shown_on(self._screen, folder, resumed) as (observer, opened):
-            return run(prepared, folder, observer, opened=opened, then=then)
+            return run(prepared, folder, observer, opened=opened, next_cells=next_cells)
 
     def scoring(self) -> AbstractContextManager[QualityProgress]:
         from specmeter.show.terminal.progress import part_progress

@@ -16,9 +16,9 @@ from specmeter.show.terminal.console import errors
 from specmeter.show.terminal.progress import RunProgress
 from specmeter.store import RunStore
 from specmeter.store.environment import environment_of
-from specmeter.store.merge import Part, merge
 from specmeter.validity.checks.run_data import read_run_data
 from specmeter.validity.inspection import certify_run, inspect
+from specmeter_fleet.merge import Part, merge
 
 TEXT = """
 name: parts

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from specmeter.numbers.spread import spread_between, unlike
+from specmeter_fleet.variance import spread_between, unlike
 
 
 def test_the_odd_one_is_named_and_chance_is_not() -> None:
