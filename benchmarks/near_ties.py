@@ -21,8 +21,9 @@ import numpy as np
 
 from specmeter import workloads
 from specmeter.engines import Launch
+from specmeter.engines.llama_cpp.candidates import question
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
-from specmeter.engines.llama_cpp.server import LlamaSession, question
+from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.models.reference import resolve
 from specmeter.record import Arm, EngineSettings, Prompt
 from specmeter.workloads.spec import BenchWorkload, StudiesWorkload

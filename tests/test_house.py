@@ -155,20 +155,8 @@ def test_every_module_says_what_it_is() -> None:
     assert [name for name, tree in _trees().items() if not ast.get_docstring(tree)] == []
 
 
-UNTANGLED_LATER: frozenset[str] = frozenset(
-    {
-        "specmeter.advise.advice",
-    }
-)
-"""Modules whose docstrings still name more than one subject."""
-
-LOGIC_IN_INIT: frozenset[str] = frozenset({})
-"""Packages whose `__init__` still holds logic."""
-
 LONG: dict[str, str] = {
     "specmeter.audit.read.table": "one table reader; other rows and columns are read beside it",
-    "specmeter.engines.llama_cpp.server": "not split yet",
-    "specmeter.engines.mock.engine": "not split yet",
     "specmeter.measure.loop": "the only loop: its order is the order of a measurement",
     "specmeter.numbers.stats": "every statistic of a speedup, each tested against scipy",
 }
@@ -287,7 +275,7 @@ def test_init_files_only_hand_names_on() -> None:
         for name, tree in _trees().items()
         if MODULES[name].name == "__init__.py" and not all(map(_hands_on, tree.body))
     }
-    assert found - LOGIC_IN_INIT == set()
+    assert found == set()
 
 
 def _hands_on(node: ast.stmt) -> bool:
@@ -315,7 +303,7 @@ def test_a_module_has_one_subject() -> None:
         (name, line)
         for name, tree in _trees().items()
         for line in (ast.get_docstring(tree) or "").split("\n\n")[1:]
-        if name not in UNTANGLED_LATER and _is_title(line)
+        if _is_title(line)
     }
     assert found == set()
 

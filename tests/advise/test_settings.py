@@ -11,7 +11,7 @@ from specmeter.advise.advice import DRAFTS, AdviceQuestion
 from specmeter.advise.advise import advise
 from specmeter.advise.observer import Silent
 from specmeter.advise.settings import alternatives
-from specmeter.engines.mock.engine import Player
+from specmeter.engines.mock.player import Player
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.file import load

@@ -10,16 +10,10 @@ import pytest
 from llama_fixtures import arm, greedy, launch, prompt
 
 from specmeter.engines import Candidate
+from specmeter.engines.llama_cpp.candidates import forced, from_chosen, question, read_chosen, read_listed
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine
-from specmeter.engines.llama_cpp.server import (
-    LlamaSession,
-    Received,
-    forced,
-    from_chosen,
-    question,
-    read_chosen,
-    read_listed,
-)
+from specmeter.engines.llama_cpp.replies import Received
+from specmeter.engines.llama_cpp.server import LlamaSession
 from specmeter.errors import EngineProtocolError
 
 

@@ -20,7 +20,7 @@ from specmeter.engines.libllama.decoder import Decoder, Generated, Progress
 from specmeter.engines.libllama.drafters import Drafter, FirstOf, ModelDrafter, NgramDrafter, Oracle
 from specmeter.engines.libllama.spec import longest, parameters
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_GAMMA, NGRAM_N, NgramLookup
-from specmeter.engines.llama_cpp.server import split_reasoning
+from specmeter.engines.llama_cpp.replies import split_reasoning
 from specmeter.errors import EngineProtocolError, ExperimentError
 from specmeter.llama_binding.context import Context, RoutingTap, alone
 from specmeter.llama_binding.model import Model, log_softmax

@@ -21,8 +21,10 @@ from specmeter.engines.http_client import (
     garbage,
     json_object,
 )
+from specmeter.engines.llama_cpp.candidates import from_chosen
 from specmeter.engines.llama_cpp.log import RequestLog
-from specmeter.engines.llama_cpp.server import MAX_AT_ONCE, LlamaSession, from_chosen, split_reasoning
+from specmeter.engines.llama_cpp.replies import split_reasoning
+from specmeter.engines.llama_cpp.server import MAX_AT_ONCE, LlamaSession
 from specmeter.engines.process import EngineProcess
 from specmeter.engines.session import (
     Candidate,
