@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.errors import ModelError, UsageError
 from specmeter.host.machine import memory_free_bytes
+from specmeter.models.facts import ModelFacts, Vocabulary, describe, vocabulary_type
+from specmeter.models.gguf import Header, Metadata, StringArray, read_parts
+from specmeter.models.resident import Resident
 from specmeter.record import Arm, Condition, DraftPair, MethodName, Record
 from specmeter.text import quoted, size
-
-if TYPE_CHECKING:
-    from specmeter.models.facts import ModelFacts, Vocabulary
-    from specmeter.models.gguf import Header, Metadata, StringArray
 
 MAX_SIZE_DIFFERENCE = 128
 """llama.cpp's SPEC_VOCAB_MAX_SIZE_DIFFERENCE."""
@@ -134,8 +133,6 @@ def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[st
 
     `read` keeps what headers said: hundreds of arms share a few models.
     """
-    from specmeter.models.gguf import Metadata, read_parts
-
     for key, name in (("targets", arm.target), ("drafts", arm.draft)):
         if name is None:
             continue
@@ -174,8 +171,6 @@ def _shown(model: ModelFile) -> str:
 
 def refuse_too_large(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> None:
     """Raise `UsageError` for an arm whose models do not fit into the memory of this machine."""
-    from specmeter.models.resident import Resident
-
     available, resident = memory_free_bytes(), Resident()
     for arm in arms:
         draft = None if arm.draft is None else Path(models[arm.draft].path)
@@ -214,16 +209,11 @@ def compare(target: Path, draft: Path) -> Compatibility:
 
     Raises `ModelError` when a file is missing or damaged.
     """
-    from specmeter.models.gguf import read_parts
-
     return compare_headers(read_parts(target), read_parts(draft))
 
 
 def compare_headers(target_parts: tuple[Header, ...], draft_parts: tuple[Header, ...]) -> Compatibility:
     """The same for models whose headers are read already."""
-    from specmeter.models.facts import describe
-    from specmeter.models.gguf import Metadata
-
     one, other = describe(target_parts), describe(draft_parts)
     method = METHOD_BY_ARCHITECTURE.get(other.architecture or "", "draft-simple")
     conditions = [_state(one, other)]
@@ -250,8 +240,6 @@ def _reads_states(target: ModelFacts, head: ModelFacts, metadata: Metadata) -> C
 
 
 def _tokens(header: Header) -> StringArray | None:
-    from specmeter.models.gguf import Metadata
-
     return Metadata(header).strings("tokenizer.ggml.tokens")
 
 
@@ -269,8 +257,6 @@ def _quoted(value: object) -> str:
 
 def _lacking_vocabulary(metadata: Metadata) -> str | None:
     """Why llama.cpp cannot load the vocabulary of a file; None where it can."""
-    from specmeter.models.facts import vocabulary_type
-
     model, pre = metadata.text("tokenizer.ggml.model"), metadata.text("tokenizer.ggml.pre")
     kind = vocabulary_type(model)
     if model is not None and kind is None:
@@ -283,8 +269,6 @@ def _lacking_vocabulary(metadata: Metadata) -> str | None:
 
 
 def _loads(*headers: Header) -> Condition:
-    from specmeter.models.gguf import Metadata
-
     one, other = (_lacking_vocabulary(Metadata(it)) or "readable" for it in headers)
     return _check(
         "vocabulary-readable", one == other == "readable", "refused", one, other, "llama.cpp must be able to load it"

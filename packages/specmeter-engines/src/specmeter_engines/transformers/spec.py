@@ -1,4 +1,4 @@
-"""What specmeter is told of this engine: what it can do, what it tells, and what starts it."""
+"""The traits of this engine: what it can do, what it reports, and what starts it."""
 
 from __future__ import annotations
 
