@@ -32,8 +32,8 @@ RESULTS = HERE / "results.jsonl"
 PAGE = HERE / "RESULTS.md"
 HEAD = """# Results
 
-All claims of speed and accuracy, with their goals. `uv run python benchmarks/all.py --only NAME` measures a row again and
-rewrites this page; no figure was written by hand. What the figures mean, and what was tried: [NOTEBOOK.md](NOTEBOOK.md).
+All claims of speed and accuracy, with their goals. `uv run python benchmarks/all.py --only NAME` measures a row again
+and rewrites this page. [NOTEBOOK.md](NOTEBOOK.md) says what the figures mean, and what was tried.
 """
 OF: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda found: found[0],
@@ -126,8 +126,8 @@ def page(measurements: Sequence[dict[str, Any]], results: Sequence[dict[str, Any
     lines = [HEAD.rstrip()]
     for measurement in measurements:
         if "title" in measurement:
-            lines += [f"\n## {measurement['title']}\n", "| name | what | measured | goal | compared with | when, where |"]
-            lines += ["|---|---|---|---|---|---|"]
+            lines += [f"\n## {measurement['title']}\n"]
+            lines += ["| name | what | measured | goal | compared with | when, where |", "|---|---|---|---|---|---|"]
         for claim in measurement["claim"]:
             own = [it for it in known if it["name"] == claim["name"]]
             lines.append(row_of(measurement, claim, own, places))
