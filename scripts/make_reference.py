@@ -216,7 +216,8 @@ def checks_page() -> str:
         "# Validity checks\n",
         "What `specmeter check` looks for, and how serious a finding can be: `invalid` (the number is false), "
         "`suspect` (doubtful: do not publish it) or `note`. *Assumes*: what must be true for the most serious finding. "
-        "*Otherwise*: the consequence if it is not. [Why you can trust the numbers](../explanation/trust.md) explains the verdicts.\n",
+        "*Otherwise*: the consequence if it is not. [Why you can trust the numbers](../explanation/trust.md) explains "
+        "the verdicts.\n",
     ]
     english = words()
     parts += [
