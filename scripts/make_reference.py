@@ -216,7 +216,7 @@ def checks_page() -> str:
         "# Validity checks\n",
         "What `specmeter check` looks for, and what a finding makes of the number at most: `invalid` (it is false), "
         "`suspect` (in doubt: do not publish it) or a `note`. [Can the numbers be "
-        "trusted?](../explanation/validity.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
+        "trusted?](../explanation/trust.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
         "finding. *Otherwise*: what follows where it does not.\n",
     ]
     english = words()
