@@ -108,9 +108,9 @@ def grid(advice: Advice) -> Figure | None:
         }
 
     signs = "".join(str(cell["cell"]) for cell in cells)
-    key: list[charts.KeyName] = ["faster", "slower"]
+    key: list[str] = ["faster", "slower"]
     key += ["tried"] if any(cell["compared"] for cell in cells) else []
-    key += [name for name in ("best", "open", "failed") if charts.SYMBOLS[name] in signs]
+    key += [name for name, sign in (("best", "★"), ("open", "?"), ("failed", "✕")) if sign in signs]
     return single("grid", cells, draw, *key)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from specmeter.messages import Message
 from specmeter.show.fit import fitted, type_px
@@ -27,19 +27,6 @@ Datum = dict[str, str | float | int | bool | None]
 Draw = Callable[["Words", "Palette"], Spec]
 """Makes a specification without `data`, `width` and `config`."""
 
-KeyName = Literal[
-    "interval", "hollow", "not-measured", "cross", "tick", "level", "limit", "baseline", "band", "crossing",
-    "faster", "slower", "above", "below", "suspect", "struck", "tried", "best", "open", "failed",
-    "median", "half", "most", "separate", "random", "one-by-one", "first-run", "threshold",
-]  # fmt: skip
-SYMBOLS: Mapping[KeyName, str] = {
-    "interval": "●", "hollow": "○", "not-measured": "○", "cross": "✕", "tick": "|", "level": "–", "limit": "]",
-    "baseline": "╌", "band": "■", "crossing": "◆", "faster": "■", "slower": "■", "above": "▲", "below": "▼",
-    "suspect": "?", "struck": "╳", "tried": "□", "best": "★", "open": "?", "failed": "✕",
-    "median": "|", "half": "▬", "most": "─", "separate": "╌", "random": "╌", "one-by-one": "╌", "first-run": "╌",
-    "threshold": "|",
-}  # fmt: skip
-"""A mark of a figure -> the sign that stands for it in the key."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
 """Ticks of a logarithmic axis of ratios."""
@@ -69,8 +56,8 @@ class Figure:
     about: str | Message = ""
     marked: bool = False
     """Whether there is a number among them that is false or suspect, next to others."""
-    key: tuple[KeyName, ...] = ()
-    """What its marks mean on a page, in this order: `chart.key.NAME` among the words."""
+    key: tuple[str, ...] = ()
+    """Its marks that a page explains, in this order: `chart.key.NAME` among the words, their signs in `pieces.html`."""
 
     @property
     def caption(self) -> str | Message:
@@ -83,12 +70,12 @@ class Figure:
         return self.about if self.title else Message(f"chart.{self.name}.about")
 
 
-def single(name: str, data: Sequence[Datum], draw: Draw, *key: KeyName) -> Figure:
+def single(name: str, data: Sequence[Datum], draw: Draw, *key: str) -> Figure:
     """A figure of one panel."""
     return Figure(name, (Panel(name, data, draw),), key=key)
 
 
-def standing(data: Iterable[Datum]) -> Iterator[KeyName]:
+def standing(data: Iterable[Datum]) -> Iterator[str]:
     """The marks for suspect and invalid numbers that are among the data."""
     verdicts = {datum.get("verdict") for datum in data}
     if verdicts - {"valid", "invalid", None}:
@@ -97,7 +84,7 @@ def standing(data: Iterable[Datum]) -> Iterator[KeyName]:
         yield "cross"
 
 
-def heat_key(cells: Sequence[Datum]) -> Iterator[KeyName]:
+def heat_key(cells: Sequence[Datum]) -> Iterator[str]:
     """The colours and signs of a matrix of speedups."""
     yield from ("faster", "slower", "above", "below")
     verdicts = {cell.get("verdict") for cell in cells}

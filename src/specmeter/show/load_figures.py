@@ -98,10 +98,10 @@ def crossover(document: Document) -> Figure | None:
         title = _titled_depth(*key)
         panels.append(_panel("crossover", panels, title, data, _crossover(data, title)))
     drawn = [datum for panel in panels for datum in panel.data]
-    key: list[charts.KeyName] = ["interval", "baseline"]
-    key += ["crossing"] if any("crossing" in datum for datum in drawn) else []
-    key += ["level"] if any("predicted" in datum for datum in drawn) else []
-    return Figure("crossover", tuple(panels), key=(*key, *charts.standing(drawn))) if panels else None
+    marks = ["interval", "baseline"]
+    marks += ["crossing"] if any("crossing" in datum for datum in drawn) else []
+    marks += ["level"] if any("predicted" in datum for datum in drawn) else []
+    return Figure("crossover", tuple(panels), key=(*marks, *charts.standing(drawn))) if panels else None
 
 
 def _crossings(ways: list[Crossover]) -> list[Datum]:

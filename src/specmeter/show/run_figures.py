@@ -113,7 +113,7 @@ def comparison(document: Document) -> Figure | None:
         layer += [*charts.numbers(x, y, look, tips), charts.withheld(words, palette, y)]
         return {"height": {"step": 26}, "layer": layer}
 
-    key: list[charts.KeyName] = ["interval", "baseline", "band"]
+    key: list[str] = ["interval", "baseline", "band"]
     key += (["tick"] if predicted else []) + (["limit"] if reached else [])
     return single("comparison", data, draw, *key, *charts.standing(data))
 

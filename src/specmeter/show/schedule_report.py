@@ -396,7 +396,7 @@ def scheduled(schedule: Schedule) -> Figure | None:
             ],
         }
 
-    key: list[charts.KeyName] = ["interval"]
+    key: list[str] = ["interval"]
     key += [] if all(datum.get("verdict") == "valid" for datum in data) else ["not-measured"]
     key += ["baseline", "crossing"] if crossed else ["baseline"]
     return single("scheduled", [*data, *crossed], draw, *key)

@@ -21,7 +21,7 @@ from specmeter.analysis.load.crossover import CrossoverOutcome, crossover_outcom
 from specmeter.messages import LANGUAGES, Message, Value, Words, with_own, words
 from specmeter.show import run_tables, why_report
 from specmeter.show.crossover_words import crossover_sentence, foreseen_sentence, main_crossovers, untold
-from specmeter.show.figure import SYMBOLS, Figure, specification
+from specmeter.show.figure import Figure, specification
 from specmeter.show.load_figures import load_figures
 from specmeter.show.load_tables import left_out, loaded, window_span
 from specmeter.show.names import Names
@@ -232,7 +232,6 @@ def render(
             spoken=voice.spoken,
             headline=voice.headline,
             verdict_said=verdict_said,
-            symbols=SYMBOLS,
             languages=languages,
             every=voice.languages,
             charts_json=Markup(_charts_json(shown, voice.languages)),
