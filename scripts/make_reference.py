@@ -231,21 +231,17 @@ def checks_page() -> str:
 
 def engines_page() -> str:
     """What engines state about themselves, in the middle of its page."""
-    tables = [f"{_fields(EngineTraits)}\n\nEach of `methods` has\n\n{_fields(MethodTraits)}\n\n`tells` names these:\n"]
-    tables += [
-        "| truth | it tells |",
-        "|---|---|",
-        *(f"| `{truth}` | {meaning} |" for truth, meaning in TRUTHS.items()),
-    ]
-    return _filled(ENGINES, "\n".join(tables))
+    tells = "\n".join(f"- `{truth}`: {meaning}" for truth, meaning in TRUTHS.items())
+    parts = (_fields(EngineTraits), "Each of `methods`:", _fields(MethodTraits), "Values of `tells`:", tells)
+    return _filled(ENGINES, "\n\n".join(parts))
 
 
 def _fields(record: type[Record]) -> str:
-    rows = ["| trait | default | meaning |", "|---|---|---|"]
-    told = descriptions(record)
+    rows: list[str] = []
+    meanings = descriptions(record)
     for name, field in record.model_fields.items():
-        default = "required" if field.is_required() else f"`{_json(field.default)}`"
-        rows.append(f"| `{name}` | {default} | {' '.join(told.get(name, '').split())} |")
+        default = f" (default `{_json(field.default)}`)" if not field.is_required() and field.default else ""
+        rows.append(f"- `{name}`{default}: {' '.join(meanings.get(name, '').split())}")
     return "\n".join(rows)
 
 
