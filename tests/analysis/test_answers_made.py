@@ -42,8 +42,7 @@ def test_answers_that_ended_by_themselves() -> None:
         [row("a", 10), row("a", 12, arm="m/sd"), row("b", 101), row("c", 300), row("c", None, status="failed")]
     )
     assert str(found.line) == (
-        "3 prompts, median output 101 tokens (all ended normally), greedy, context 4096, single turn, "
-        "no prompt cache"
+        "3 prompts, median output 101 tokens (all ended normally), greedy, context 4096, single turn, no prompt cache"
     )
     assert found.remarks == []
 
