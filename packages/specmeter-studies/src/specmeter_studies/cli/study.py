@@ -201,7 +201,7 @@ def run(
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        screen.say("not everything could be measured; the same command retries what is missing")
+        screen.say("some requests failed; run the same command to retry them")
         return 3
     return 1 if "invalid" in folder.verdicts().values() else 0
 
@@ -277,8 +277,8 @@ class _Watch:
         self._line(f"skipped: {part.name}: {part.skipped}")
 
     def part_undecided(self, part: Part, claims: Sequence[str], *, out_of_time: bool) -> None:
-        why = "the budget is spent; --budget 1h --new gives it more" if out_of_time else "more blocks do not decide it"
-        self._line(f"{part.name}: undecided: {', '.join(claims)}; {why}; the table says what is missing")
+        why = "the budget is spent (try --budget 1h --new)" if out_of_time else "more blocks do not decide it"
+        self._line(f"{part.name}: undecided: {', '.join(claims)}; {why}")
 
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         self._line(f"warning: {part.name}: {error}")
