@@ -118,7 +118,7 @@ def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str
     brief = capsys.readouterr().out
     assert invoke(["show", str(folder), "--details"]) == 0
     everything = capsys.readouterr().out
-    for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "measuring order: 1.00", "80 of 80 requests"):
+    for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "order: 1.00", "80 of 80 requests"):
         assert text in everything
         assert text not in brief
     top = brief.partition("\n\n- ")[0]
