@@ -246,11 +246,11 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
     Path("folder.yaml").mkdir()
     cases = {
         **dict.fromkeys(
-            ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "is not the name of an experiment file"
+            ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "does not end in .yaml"
         ),
-        "": "an empty name is not the name of an experiment file",
+        "": "an empty name does not end in .yaml",
         **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
-        "nowhere.yaml": "nowhere.yaml: is a link to nothing",
+        "nowhere.yaml": "nowhere.yaml: a broken link",
         "folder.yaml": "is a directory",
     }
     before = sorted(Path().iterdir())
