@@ -39,9 +39,9 @@ def test_the_famous_row_is_implausible_even_with_rounding_in_its_favour() -> Non
     assert pooled.values["acceptance"] == pytest.approx((1.255 - 1) / 16)
     assert (baseline.code, baseline.values["times"]) == ("audit.needs_faster_plain", pytest.approx(1.255 / 1.04))
     assert str(ruling.reason) == (
-        "S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward over 17 tokens in 0.83 of the time of one, or a "
-        "pooled acceptance of 0.016 instead of the printed 0.002, or plain decoding 1.21 times as fast as what it is "
-        "compared with"
+        "S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward pass over 17 tokens in 0.83 of the time for one, or "
+        "an overall acceptance of 0.016 instead of 0.002, or a baseline 1.21 times as slow as the target without "
+        "speculation"
     )
 
 

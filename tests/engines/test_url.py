@@ -281,7 +281,7 @@ def test_a_model_that_is_called_otherwise_is_a_note(
         run("--url", url)
         invoke(["check", "latest"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "note server-found the whole run replies call the model gateway/target" in said
+    assert "note server-found whole run replies name the model gateway/target" in said
     assert doubted("forwards") <= {"output-degenerate"}, "the stand-in counts on and on"
 
 
@@ -533,7 +533,7 @@ def test_two_servers_may_not_serve_two_models_unseen(
         other.context = 2048
         told = run("--url", url, "--baseline-url", plain)
         invoke(["check", "latest"])
-    assert "different things of the model that both should serve: max_model_len" in told
+    assert "the servers report different models: max_model_len" in told
     assert "2 servers share the machine 127.0.0.1" in capsys.readouterr().out
 
 
@@ -549,8 +549,8 @@ def test_a_server_out_of_sight_is_measured_without_this_machine(
     assert again == told
     invoke(["check", "here"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the server computes out of sight" in said
-    assert "no telemetry was recorded" in said
+    assert "the server's process is not visible" in said
+    assert "the load on the machine was not recorded" in said
 
 
 def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
