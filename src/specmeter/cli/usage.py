@@ -1,7 +1,5 @@
-"""click's own errors in the two lines that all errors have: what is wrong, with its value, and what to write instead.
-
-Types of options whose errors say that themselves.
-"""
+"""click's own errors in the two lines that all errors have: what is wrong, with its value, and what to write instead;
+types of options whose errors say that themselves."""
 
 from __future__ import annotations
 
